@@ -1,0 +1,9 @@
+//! seqcast: a brokerless message bus for a LAN whose subscribers know exactly what they missed.
+
+pub mod message;
+pub mod proto;
+pub mod rng;
+pub mod seqno;
+pub mod subject;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,3 @@
+//! The `seqcast` command.
+
+fn main() {}

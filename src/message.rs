@@ -1,0 +1,519 @@
+//! What travels and what is told: messages, deliveries, losses, and the ids they carry.
+
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Wall;
+use bytes::Bytes;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The largest message (payload, headers and reply subject together) that any peer accepts: 8 MiB
+/// (reliability.md A12). Configuration may lower it, never raise it.
+pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// One run of a peer: 64 random bits drawn at its start, never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// The epoch with these bits, or `None` for 0, which means "no epoch" on the wire.
+    pub fn new(bits: u64) -> Option<Epoch> {
+        (bits != 0).then_some(Epoch(bits))
+    }
+
+    /// The 64 bits as they stand on the wire.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Epoch {
+    /// Sixteen hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The number of a datagram of (peer, epoch, group): 1, 2, 3 … contiguous and never reused;
+/// 0 stands for "before the first".
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dseq(pub u64);
+
+impl Dseq {
+    /// The number after this one. The field cannot run out: 2^64 datagrams last 58,000 years at 10 M/s.
+    pub fn next(self) -> Dseq {
+        Dseq(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Dseq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Dseq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The configured name of a peer: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerName(Arc<str>);
+
+impl PeerName {
+    /// The longest name in bytes.
+    pub const BYTES_MAX: usize = 64;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is no peer name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Nothing at all.
+    Empty,
+    /// Longer than [`PeerName::BYTES_MAX`].
+    TooLong,
+    /// A character outside `A-Z a-z 0-9 . _ -`.
+    Character(char),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Empty => write!(f, "a peer name must not be empty"),
+            NameError::TooLong => write!(f, "a peer name has at most {} characters", PeerName::BYTES_MAX),
+            NameError::Character(c) => {
+                write!(f, "a peer name has only letters, digits, '.', '_' and '-', not {c:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl FromStr for PeerName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<PeerName, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if let Some(c) = text.chars().find(|c| !(c.is_ascii_alphanumeric() || ".-_".contains(*c))) {
+            return Err(NameError::Character(c));
+        }
+        if PeerName::BYTES_MAX < text.len() {
+            return Err(NameError::TooLong);
+        }
+        Ok(PeerName(text.into()))
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A program attached to this peer; given by the shell and never reused while the peer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+/// A subscription; chosen by its client and unique within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubId(pub u32);
+
+/// Header fields of a message: `key: value` lines, each ended by CR LF, as in NATS/1.0 headers
+/// without their version line. Opaque on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Bytes);
+
+/// Why a header field is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// The key is empty or has a space, a colon, or a character outside printable ASCII.
+    Key(String),
+    /// The value has CR or LF.
+    Value(String),
+    /// A block of lines that are not `key: value`, CR LF.
+    Block,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::Key(key) => {
+                write!(f, "header key {key:?} must be printable ASCII without spaces and colons, and not empty")
+            }
+            HeaderError::Value(key) => write!(f, "the value of header {key:?} must not hold a line break"),
+            HeaderError::Block => write!(f, "headers must be lines of the form 'key: value'"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl Headers {
+    /// No headers.
+    pub const fn new() -> Headers {
+        Headers(Bytes::new())
+    }
+
+    /// Builds a block from (key, value) pairs, in order.
+    ///
+    /// # Errors
+    /// [`HeaderError::Key`] and [`HeaderError::Value`] name the offending key.
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Headers, HeaderError> {
+        let mut block = Vec::new();
+        for (key, value) in pairs {
+            if key.is_empty() || key.bytes().any(|b| !b.is_ascii_graphic() || b == b':') {
+                return Err(HeaderError::Key(key.to_owned()));
+            }
+            if value.contains(['\r', '\n']) {
+                return Err(HeaderError::Value(key.to_owned()));
+            }
+            block.extend_from_slice(key.as_bytes());
+            block.extend_from_slice(b": ");
+            block.extend_from_slice(value.as_bytes());
+            block.extend_from_slice(b"\r\n");
+        }
+        Ok(Headers(block.into()))
+    }
+
+    /// Takes a block as it came from the network; [`Headers::iter`] shows what can be read of it.
+    pub fn from_block(block: Bytes) -> Headers {
+        Headers(block)
+    }
+
+    /// The block as it stands on the wire.
+    pub fn block(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The (key, value) pairs in order; lines that are not `key: value` in UTF-8 are left out.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.split(|b| *b == b'\n').filter_map(|line| {
+            let line = std::str::from_utf8(line).ok()?;
+            let (key, value) = line.strip_suffix('\r').unwrap_or(line).split_once(':')?;
+            Some((key, value.trim_start_matches(' ')))
+        })
+    }
+}
+
+/// A message as an application gives and gets it. Cloning copies references only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is published on.
+    pub subject: Subject,
+    /// Where an answer is wanted, if one is.
+    pub reply: Option<Subject>,
+    /// Header fields.
+    pub headers: Headers,
+    /// The content, opaque to the bus.
+    pub payload: Bytes,
+    /// Whether this is a journalled event (design.md section 6) and not a volatile message.
+    pub event: bool,
+}
+
+impl Message {
+    /// A volatile message without reply subject and headers.
+    pub fn new(subject: Subject, payload: impl Into<Bytes>) -> Message {
+        Message { subject, reply: None, headers: Headers::new(), payload: payload.into(), event: false }
+    }
+
+    /// The bytes that count against the message limit: payload, headers and reply subject.
+    pub fn body_bytes(&self) -> usize {
+        self.payload.len() + self.headers.block().len() + self.reply.as_ref().map_or(0, |r| r.as_bytes().len())
+    }
+}
+
+/// Who published: a name for people, the epoch for machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publisher {
+    /// The configured name, or `None` until the publisher has said it.
+    pub name: Option<PeerName>,
+    /// The run of the publisher.
+    pub epoch: Epoch,
+    /// A small number that this peer gave it, from 1 in the order of first contact; never reused. 0 is this peer.
+    pub uid: u32,
+}
+
+impl fmt::Display for Publisher {
+    /// As in the seed's `show loss`: the user part of the name, a dot, the number: `B.1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.name.as_ref().map_or("?", |n| n.as_str().split('.').next().unwrap_or("?"));
+        write!(f, "{user}.{}", self.uid)
+    }
+}
+
+/// How many: known, or known to lie between two numbers. Never "1" for "unknown".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Exactly so many.
+    Exact(u64),
+    /// At least `min`, at most `max`.
+    Between {
+        /// The smallest possible number.
+        min: u64,
+        /// The largest possible number.
+        max: u64,
+    },
+}
+
+impl Count {
+    /// `Exact` if both bounds agree.
+    pub fn from_bounds(min: u64, max: u64) -> Count {
+        if min == max { Count::Exact(min) } else { Count::Between { min, max: max.max(min) } }
+    }
+
+    /// The smallest possible number.
+    pub fn min(self) -> u64 {
+        match self {
+            Count::Exact(count) => count,
+            Count::Between { min, .. } => min,
+        }
+    }
+
+    /// The largest possible number.
+    pub fn max(self) -> u64 {
+        match self {
+            Count::Exact(count) => count,
+            Count::Between { max, .. } => max,
+        }
+    }
+
+    /// Whether the number is known.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Count::Exact(_))
+    }
+}
+
+impl fmt::Display for Count {
+    /// `7`, or `0..7`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Count::Exact(count) => write!(f, "{count}"),
+            Count::Between { min, max } => write!(f, "{min}..{max}"),
+        }
+    }
+}
+
+/// What a message's number says, seen from the one before it: the verdicts of seed 002 that lead to a
+/// delivery. The other two, "repeated" and "not subscribed", lead to a counter only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The publisher started the numbering here and dates it.
+    Start(Wall),
+    /// The first message received of the subject, somewhere in its numbering.
+    First,
+    /// It follows the one before.
+    Next,
+    /// So many are missing before it; the loss was told as a [`Loss`] just before.
+    Skip(Count),
+    /// The publisher had no memory left to number this subject (reliability.md R9); order is by datagram.
+    Unnumbered,
+    /// Published by a client of this same peer, or directed to this peer alone.
+    Direct,
+}
+
+/// A message on its way to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The message.
+    pub message: Message,
+    /// Who published it.
+    pub publisher: Publisher,
+    /// Its number; `None` with [`Verdict::Unnumbered`] and [`Verdict::Direct`].
+    pub seq: Option<Seq>,
+    /// Its place in its stream.
+    pub verdict: Verdict,
+    /// Whether it was missing, asked for, and then delivered.
+    pub repaired: bool,
+}
+
+/// Why something counts as lost or unverified (reliability.md 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Repair is off: reported after the reorder grace.
+    Disabled,
+    /// Not repaired within `reliability`.
+    Deadline,
+    /// The publisher's history has moved on.
+    Expired,
+    /// A limit of this peer was reached.
+    Overflow,
+    /// The publisher left (BYE) or was given up.
+    PublisherGone,
+    /// Nothing heard for the silence timeout; may close again.
+    Silent,
+    /// The publisher's epoch ended without BYE.
+    Crashed,
+}
+
+impl Reason {
+    /// The name in logs, JSON and advisories.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Disabled => "DISABLED",
+            Reason::Deadline => "DEADLINE",
+            Reason::Expired => "EXPIRED",
+            Reason::Overflow => "OVERFLOW",
+            Reason::PublisherGone => "PUBLISHER_GONE",
+            Reason::Silent => "SILENT",
+            Reason::Crashed => "CRASHED",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where datagrams went missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Between the publisher and this host, as far as this host can tell.
+    Network,
+    /// This host's kernel dropped so many of the missing datagrams because the receive buffer was full.
+    LocalOverrun {
+        /// Datagrams that the kernel's drop counter accounts for.
+        datagrams: u64,
+    },
+}
+
+impl Cause {
+    /// The name in logs, JSON and advisories.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Network => "NETWORK",
+            Cause::LocalOverrun { .. } => "LOCAL_OVERRUN",
+        }
+    }
+}
+
+/// A loss, or what cannot be told from one; a value beside the messages, in stream order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Whose data.
+    pub publisher: Publisher,
+    /// What is known of it.
+    pub what: Missing,
+    /// Why.
+    pub reason: Reason,
+    /// Whose fault, as far as known.
+    pub cause: Cause,
+    /// When it was settled.
+    pub at: Wall,
+}
+
+/// What a [`Loss`] is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Messages of one subject that the publisher sent and this peer will not deliver: *lost*.
+    Messages {
+        /// The subject.
+        subject: Subject,
+        /// The lowest missing number.
+        first: Seq,
+        /// The highest missing number.
+        last: Seq,
+        /// How many.
+        count: Count,
+    },
+    /// Datagrams whose content is not known: *unverified* until a later message of a subject proves what was in them.
+    Datagrams {
+        /// The first datagram.
+        first: Dseq,
+        /// The last datagram.
+        last: Dseq,
+        /// Messages of any subject in them, subscribed or not, that nothing has explained yet. Exact.
+        messages: u64,
+    },
+    /// The publisher fell silent: whether anything exists after this datagram cannot be known.
+    /// With [`Reason::Silent`] it may be heard again; with [`Reason::Crashed`] it will not.
+    Tail {
+        /// The highest datagram known.
+        after: Dseq,
+    },
+    /// Messages directed to this peer alone (replies, polls): the inbox loss of `show loss`.
+    Inbox {
+        /// How many. Exact.
+        messages: u64,
+    },
+}
+
+/// Something that a subscriber of the bus gets: a message, or word of one that it will not get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message.
+    Message(Delivery),
+    /// A loss on the network.
+    Loss(Loss),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!("A.test-1_b".parse::<PeerName>().unwrap().as_str(), "A.test-1_b");
+        assert_eq!("".parse::<PeerName>(), Err(NameError::Empty));
+        assert_eq!("a b".parse::<PeerName>(), Err(NameError::Character(' ')));
+        assert_eq!("ä".parse::<PeerName>(), Err(NameError::Character('ä')));
+        assert_eq!("x".repeat(65).parse::<PeerName>(), Err(NameError::TooLong));
+    }
+
+    #[test]
+    fn headers_keep_order_and_refuse_what_would_break_lines() {
+        let headers = Headers::from_pairs([("A", "1"), ("b", "two words"), ("A", "")]).unwrap();
+        assert_eq!(headers.block().as_ref(), b"A: 1\r\nb: two words\r\nA: \r\n");
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("A", "1"), ("b", "two words"), ("A", "")]);
+        assert_eq!(Headers::from_pairs([("a b", "")]), Err(HeaderError::Key("a b".into())));
+        assert_eq!(Headers::from_pairs([("", "")]), Err(HeaderError::Key(String::new())));
+        assert_eq!(Headers::from_pairs([("a", "x\r\nb: y")]), Err(HeaderError::Value("a".into())));
+        let foreign = Headers::from_block(Bytes::from_static(b"\xff\xfe: 1\r\nno colon\r\nok:1"));
+        assert_eq!(foreign.iter().collect::<Vec<_>>(), [("ok", "1")]);
+    }
+
+    #[test]
+    fn counts_never_pretend() {
+        assert_eq!(Count::from_bounds(3, 3), Count::Exact(3));
+        assert_eq!(Count::from_bounds(0, 7).to_string(), "0..7");
+        assert_eq!((Count::Exact(4).min(), Count::Exact(4).max()), (4, 4));
+    }
+
+    #[test]
+    fn publishers_show_as_in_the_seed() {
+        let epoch = Epoch::new(0xabc).unwrap();
+        let named = Publisher { name: Some("B.test".parse().unwrap()), epoch, uid: 1 };
+        assert_eq!(named.to_string(), "B.1");
+        assert_eq!(Publisher { name: None, epoch, uid: 4 }.to_string(), "?.4");
+        assert_eq!(epoch.to_string(), "0000000000000abc");
+    }
+}

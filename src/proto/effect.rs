@@ -1,0 +1,179 @@
+//! `Input` and `Effect`: the whole contract of the core with the outside.
+
+use crate::message::{ClientId, Delivery, Epoch, Loss, Message, Publisher, SubId};
+use crate::proto::advisory::Advisory;
+use crate::subject::{Pattern, SubjectError};
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The way a datagram came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// Through the multicast group.
+    Multicast,
+    /// Through the unicast inbox.
+    Unicast,
+}
+
+/// What enters the core.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A datagram arrived.
+    Datagram {
+        /// The sender's unicast address, as the kernel tells it.
+        from: SocketAddr,
+        /// The socket it came in by.
+        path: Path,
+        /// The UDP payload.
+        bytes: Bytes,
+    },
+    /// The kernel's drop counter of the receive sockets rose by this many since the last such input. Comes before the
+    /// datagram that carried the news.
+    Overrun {
+        /// Datagrams dropped because the receive buffer was full.
+        datagrams: u64,
+    },
+    /// A local client asks for something.
+    Request {
+        /// Who asks.
+        client: ClientId,
+        /// What for.
+        request: Request,
+    },
+    /// A local client is gone; its subscriptions end.
+    Detach {
+        /// Who.
+        client: ClientId,
+    },
+    /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
+    /// should leave.
+    Tick,
+    /// Begin a graceful stop: flush, say BYE, then [`Effect::Stopped`].
+    Stop,
+}
+
+/// What a local client can ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Publish a message. A subject of the form `_INBOX.<epoch of a known peer>.…` is sent to that peer alone.
+    Publish(Message),
+    /// Subscribe; ignored if the client already has this `sub`.
+    Subscribe {
+        /// The client's name for it.
+        sub: SubId,
+        /// What to match.
+        pattern: Pattern,
+    },
+    /// End a subscription; unknown ones are ignored.
+    Unsubscribe {
+        /// The client's name for it.
+        sub: SubId,
+    },
+}
+
+/// One matching subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    /// Whose.
+    pub client: ClientId,
+    /// Which.
+    pub sub: SubId,
+}
+
+/// All subscriptions that match one subject; shared by the messages of a run.
+pub type Targets = Arc<[Target]>;
+
+/// Why the core refused a client's request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The message is larger than the limit.
+    MessageTooLarge {
+        /// Its size: payload, headers and reply subject.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The client, or all clients together, have too many subscriptions.
+    TooManySubscriptions {
+        /// The limit that was reached.
+        max: usize,
+    },
+    /// The subject cannot be published on by a client.
+    Subject(SubjectError),
+    /// The peer is stopping.
+    Stopping,
+}
+
+/// What happened to another peer; for logs and `show peers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberEvent {
+    /// First contact with this epoch.
+    Up,
+    /// It said BYE.
+    Left,
+    /// Nothing heard for the silence timeout.
+    Silent,
+    /// Heard again after silence.
+    Heard,
+    /// Given up without BYE: forgotten, or followed by a new epoch.
+    Crashed,
+    /// Another live epoch uses the same name.
+    DuplicateName,
+}
+
+/// What leaves the core.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Send to the multicast group.
+    Multicast(Bytes),
+    /// Send to one peer's inbox.
+    Unicast {
+        /// An address that a datagram of that peer came from.
+        to: SocketAddr,
+        /// The UDP payload.
+        bytes: Bytes,
+    },
+    /// Hand a message to clients.
+    Deliver {
+        /// Every matching subscription; at least one.
+        to: Targets,
+        /// The message.
+        delivery: Delivery,
+    },
+    /// Tell clients of a loss, before any later message of the subject.
+    Report {
+        /// The subscriptions it concerns; for [`Missing::Messages`](crate::message::Missing) those that match the
+        /// subject, otherwise one of each client that has any.
+        to: Targets,
+        /// The loss.
+        loss: Loss,
+    },
+    /// Publish a DATALOSS advisory to the clients that subscribe to its subject.
+    Advise {
+        /// The subscriptions that match the advisory's subject; may be empty, for the log alone.
+        to: Targets,
+        /// Its content.
+        advisory: Advisory,
+    },
+    /// A client's request was refused.
+    Refuse {
+        /// Whose.
+        client: ClientId,
+        /// The subscription in question, if it was one.
+        sub: Option<SubId>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// News of another peer.
+    Member {
+        /// Which.
+        publisher: Publisher,
+        /// What.
+        event: MemberEvent,
+    },
+    /// This peer began a new epoch because its frames ran out (reliability.md R10).
+    NewEpoch(Epoch),
+    /// The graceful stop is complete: nothing more will be sent.
+    Stopped,
+}

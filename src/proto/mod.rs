@@ -1,0 +1,69 @@
+//! The protocol core: state machines without I/O.
+//!
+//! There is no socket, clock, thread, lock, log line or global here: time and chance are arguments,
+//! and everything that happens leaves as an [`effect::Effect`].
+
+pub mod advisory;
+pub mod effect;
+pub mod stats;
+
+use crate::message::PeerName;
+use std::time::Duration;
+
+/// Everything that can be set on the core. `config` holds the defaults of the product and fills this in;
+/// the simulator draws it from a seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The name for people; not necessarily unique.
+    pub name: PeerName,
+    /// The group's number in every datagram: the UDP port of the multicast group (the seed's `scid`).
+    pub group: u16,
+    /// The largest datagram to send, in bytes of UDP payload; from 576 to 65,507.
+    pub datagram_bytes_max: usize,
+    /// The largest message to publish, in bytes of payload, headers and reply subject; at most
+    /// [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
+    pub message_bytes_max: usize,
+    /// The interval of heartbeats when idle (R3); silence is 3.5 times the interval that a publisher announces.
+    pub heartbeat: Duration,
+    /// T_rec: how long a missing datagram is waited for before it is settled. Without repair this is the reorder grace.
+    pub reliability: Duration,
+    /// How long an epoch that fell silent is remembered before it is given up as crashed.
+    pub forget: Duration,
+    /// The publication window.
+    pub pub_window: WindowSettings,
+    /// The subscription window.
+    pub sub_window: WindowSettings,
+    /// Messages a frame holds before the count wraps into a new one: 2^35 - 1. Smaller only to test the wrap.
+    pub frame_messages_max: u64,
+    /// Bytes of messages held for an earlier datagram, over all publishers (A7).
+    pub hold_bytes_max: usize,
+    /// Bytes of incomplete large messages for each publisher (A12).
+    pub reassembly_bytes_max: usize,
+    /// Incomplete large messages for each publisher.
+    pub reassembly_sets_max: usize,
+    /// Pending ranges, and settled ranges that may still be explained, for each publisher (R9).
+    pub gaps_max: usize,
+    /// Epochs of other peers that are remembered.
+    pub peers_max: usize,
+    /// Subscriptions of one client.
+    pub client_subscriptions_max: usize,
+    /// Subscriptions of all clients together.
+    pub subscriptions_max: usize,
+    /// Subjects in the match cache.
+    pub match_cache_max: usize,
+    /// The least time between two advisories about one publisher, after the first.
+    pub advisory_interval: Duration,
+    /// Subjects named in one advisory; the rest are counted.
+    pub advisory_subjects_max: usize,
+}
+
+/// One sequence window (seed 002, "Publish/Subscription sequence window"; reliability.md A8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSettings {
+    /// Rotate when the current generation exceeds this many bytes and `time` has passed.
+    pub bytes: usize,
+    /// The least time between two rotations, thus the least time that an idle entry stays; at least 10 s for publishers.
+    pub time: Duration,
+    /// The hard limit in bytes: beyond it new subjects get no entry.
+    pub bytes_max: usize,
+}

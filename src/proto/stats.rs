@@ -1,0 +1,256 @@
+//! Every counter there is, and the rows that `show` prints. Counters only rise.
+
+use crate::message::{ClientId, Dseq, Publisher, SubId};
+use crate::seqno::Seq;
+use crate::subject::{Pattern, Subject};
+use crate::time::Wall;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Counters of the whole peer.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl Counters {
+            /// (name, value, meaning) of each counter, in the order of declaration.
+            pub fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Datagrams received, of any kind and quality.
+    datagrams_in,
+    /// Bytes of UDP payload received.
+    bytes_in,
+    /// Datagrams sent to the group.
+    datagrams_multicast,
+    /// Datagrams sent to single peers.
+    datagrams_unicast,
+    /// Bytes of UDP payload sent.
+    bytes_out,
+    /// Messages published by local clients.
+    messages_published,
+    /// Messages received and delivered to at least one subscription.
+    messages_delivered,
+    /// Deliveries: one message to three subscriptions counts three.
+    deliveries,
+    /// Messages of local clients delivered on this same peer.
+    messages_local,
+    /// Discarded: not this protocol (magic).
+    discard_foreign,
+    /// Discarded: another version of this protocol.
+    discard_version,
+    /// Discarded: a security mode that this build does not have.
+    discard_mode,
+    /// Discarded: another group.
+    discard_group,
+    /// Discarded: the check value does not fit the bytes.
+    discard_check,
+    /// Discarded: well checked but not decodable.
+    discard_malformed,
+    /// Discarded: this peer's own multicast, looped back.
+    discard_own,
+    /// Discarded: an epoch heard from another address than the one it is bound to.
+    discard_source,
+    /// Discarded: a datagram already received.
+    discard_duplicate,
+    /// Discarded: arrived after its loss was settled.
+    discard_late,
+    /// Discarded: from before the baseline of this peer.
+    discard_before_baseline,
+    /// Discarded: from an epoch that has ended.
+    discard_old_epoch,
+    /// Discarded: a control datagram not newer than the last one accepted.
+    discard_stale_control,
+    /// Discarded: cumulative counts that contradict what is known.
+    discard_contradiction,
+    /// Held back as implausible: a jump of more than 2^20 datagrams (reliability.md A10).
+    discard_quarantined,
+    /// Discarded: directed to another peer.
+    discard_not_for_us,
+    /// Discarded: no room for another peer.
+    discard_peers_full,
+    /// Data records of a kind that this version does not know; their datagrams are unverified.
+    unknown_records,
+    /// Cross-checks per subject that failed (reliability.md R12); must stay 0.
+    inconsistent,
+    /// Pending ranges ended early because a limit was reached.
+    overflow_gaps,
+    /// Reassemblies given up because a limit was reached.
+    overflow_reassembly,
+    /// Messages of subjects beyond the hard limit of the subscription window, delivered without per-subject check.
+    untracked,
+    /// Messages published without a number because the publication window was full (reliability.md R9).
+    published_unnumbered,
+    /// Datagrams that the kernel dropped because a receive buffer was full.
+    kernel_drops,
+    /// Requests of local clients that were refused.
+    refusals,
+    /// Advisories made.
+    advisories,
+}
+
+/// A count and when it last rose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many.
+    pub count: u64,
+    /// When it last rose, by the wall clock of this host.
+    pub last: Option<Wall>,
+}
+
+impl Tally {
+    /// Counts `more`; 0 leaves the time as it is.
+    pub fn add(&mut self, more: u64, at: Wall) {
+        if 0 < more {
+            self.count += more;
+            self.last = Some(at);
+        }
+    }
+}
+
+/// One publisher in `show loss`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossRow {
+    /// Who.
+    pub publisher: Publisher,
+    /// Multicast messages received more than once.
+    pub repeat: Tally,
+    /// Multicast messages received that nobody here subscribes to.
+    pub not_sub: Tally,
+    /// Multicast messages lost (lower bound).
+    pub msg_loss: Tally,
+    /// Upper bound less lower bound of `msg_loss`; 0 when all counts are exact.
+    pub msg_loss_uncertain: u64,
+    /// Messages lost from the directed stream to this peer.
+    pub ibx_loss: Tally,
+    /// Messages missing, asked for, then delivered.
+    pub repaired: u64,
+    /// Messages in missing datagrams that nothing has explained yet, subscribed or not.
+    pub unverified: Tally,
+    /// Datagrams from the baseline to the highest known, by state; they sum to `high - baseline`.
+    pub datagrams: DatagramStates,
+    /// Missing datagrams that this host's kernel dropped.
+    pub overrun: u64,
+    /// Cross-checks that failed for this publisher; must stay 0.
+    pub inconsistent: u64,
+}
+
+/// The ledger of one datagram stream: each datagram from baseline to highest is in exactly one state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramStates {
+    /// The baseline: everything after it is owed.
+    pub baseline: Dseq,
+    /// The highest datagram known to exist.
+    pub high: Dseq,
+    /// Arrived and wholly handed on.
+    pub delivered: u64,
+    /// Arrived, with messages that wait for an earlier datagram.
+    pub held: u64,
+    /// Known missing, still awaited.
+    pub pending: u64,
+    /// Missing, content known, reported.
+    pub lost: u64,
+    /// Missing, content not wholly known.
+    pub unverified: u64,
+}
+
+/// How another peer is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemberState {
+    /// Heard within the silence timeout.
+    Up,
+    /// Not heard for the silence timeout.
+    Silent,
+    /// Said BYE.
+    Left,
+    /// Ended without BYE.
+    Crashed,
+}
+
+impl MemberState {
+    /// The name in tables and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MemberState::Up => "up",
+            MemberState::Silent => "silent",
+            MemberState::Left => "left",
+            MemberState::Crashed => "crashed",
+        }
+    }
+}
+
+/// One peer in `show peers`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    /// Who.
+    pub publisher: Publisher,
+    /// The address its datagrams come from.
+    pub address: SocketAddr,
+    /// How it is doing.
+    pub state: MemberState,
+    /// How long it has been running, by its own word and the time since.
+    pub uptime: Duration,
+    /// How long since something new came from it.
+    pub last_heard: Duration,
+    /// Messages received from it, wanted or not.
+    pub messages_in: u64,
+    /// Datagrams received from it and accepted.
+    pub datagrams_in: u64,
+    /// Messages proven lost (lower bound).
+    pub lost: u64,
+    /// Messages not yet explained.
+    pub unverified: u64,
+    /// Whether another live epoch has the same name.
+    pub duplicate_name: bool,
+}
+
+/// One subscription in `show subs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubRow {
+    /// Whose.
+    pub client: ClientId,
+    /// Which.
+    pub sub: SubId,
+    /// What it matches.
+    pub pattern: Pattern,
+    /// Deliveries made to it.
+    pub deliveries: u64,
+}
+
+/// One stream in `show seqno`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeqnoRow {
+    /// `None` for subjects that this peer publishes.
+    pub publisher: Option<Publisher>,
+    /// The subject.
+    pub subject: Subject,
+    /// The last number given or received.
+    pub last: Seq,
+}
+
+/// One window in `show windows`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowRow {
+    /// Entries in both generations.
+    pub subjects: u64,
+    /// Memory in use, in bytes, by the window's own account.
+    pub bytes: u64,
+    /// The size beyond which it rotates once its time has passed, in bytes.
+    pub size: u64,
+    /// The hard limit in bytes.
+    pub bytes_max: u64,
+    /// The time an entry stays at least.
+    pub time: Duration,
+    /// Rotations so far.
+    pub rotations: u64,
+    /// Entries that left so far.
+    pub evicted: u64,
+}

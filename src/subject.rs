@@ -1,0 +1,256 @@
+//! Subjects and the patterns that match them.
+//!
+//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`; no token is empty, and
+//! neither control characters nor spaces, `*` or `>` as a whole token appear in it.
+//! A pattern is a subject in which `*` stands for exactly one token and a final `>` for one or more.
+
+use bytes::Bytes;
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest subject or pattern in bytes; its length fits the wire's one-byte field.
+pub const SUBJECT_BYTES_MAX: usize = 255;
+/// The most tokens in a subject or pattern; bounds the depth of matching.
+pub const SUBJECT_TOKENS_MAX: usize = 32;
+
+/// A valid subject. Cloning copies a reference only.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject(Bytes);
+
+/// Why a text is no subject or pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubjectError {
+    /// Nothing at all.
+    Empty,
+    /// Longer than [`SUBJECT_BYTES_MAX`]; holds the length.
+    TooLong(usize),
+    /// More than [`SUBJECT_TOKENS_MAX`] tokens.
+    TooDeep,
+    /// An empty token: a dot at the start, at the end, or two in a row. Holds the byte position.
+    EmptyToken(usize),
+    /// A space or control character. Holds the byte position.
+    Character(usize),
+    /// `*` or `>` as a token of a subject that is to be published on.
+    Wildcard,
+    /// `>` before the last token of a pattern.
+    InnerTail,
+    /// Not UTF-8.
+    Encoding,
+}
+
+impl fmt::Display for SubjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubjectError::Empty => write!(f, "a subject must not be empty"),
+            SubjectError::TooLong(len) => {
+                write!(f, "a subject has at most {SUBJECT_BYTES_MAX} bytes, this one has {len}")
+            }
+            SubjectError::TooDeep => write!(f, "a subject has at most {SUBJECT_TOKENS_MAX} tokens"),
+            SubjectError::EmptyToken(at) => {
+                write!(f, "empty token at byte {at}: a subject must not begin or end with '.' or hold '..'")
+            }
+            SubjectError::Character(at) => {
+                write!(f, "space or control character at byte {at}: not allowed in a subject")
+            }
+            SubjectError::Wildcard => {
+                write!(f, "'*' and '>' are wildcards: they can be subscribed to, not published on")
+            }
+            SubjectError::InnerTail => write!(f, "'>' matches all the rest and must be the last token"),
+            SubjectError::Encoding => write!(f, "a subject must be UTF-8"),
+        }
+    }
+}
+
+impl std::error::Error for SubjectError {}
+
+/// Checks what subjects and patterns have in common; `wildcards` says whether `*` and `>` are allowed.
+fn check(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
+    if bytes.is_empty() {
+        return Err(SubjectError::Empty);
+    }
+    if SUBJECT_BYTES_MAX < bytes.len() {
+        return Err(SubjectError::TooLong(bytes.len()));
+    }
+    if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
+        return Err(SubjectError::Encoding);
+    }
+    if let Some(at) = bytes.iter().position(|b| *b <= b' ' || *b == 0x7f) {
+        return Err(SubjectError::Character(at));
+    }
+    let (mut at, mut tokens) = (0, 0);
+    let mut tail = false;
+    for token in bytes.split(|b| *b == b'.') {
+        if token.is_empty() {
+            return Err(SubjectError::EmptyToken(at));
+        }
+        if tail {
+            return Err(SubjectError::InnerTail);
+        }
+        if token == b"*" || token == b">" {
+            if !wildcards {
+                return Err(SubjectError::Wildcard);
+            }
+            tail = token == b">";
+        }
+        at += token.len() + 1;
+        tokens += 1;
+    }
+    if SUBJECT_TOKENS_MAX < tokens { Err(SubjectError::TooDeep) } else { Ok(()) }
+}
+
+impl Subject {
+    /// Takes bytes as they came from the network.
+    ///
+    /// # Errors
+    /// Says what makes them no subject.
+    pub fn from_bytes(bytes: Bytes) -> Result<Subject, SubjectError> {
+        check(&bytes, false)?;
+        Ok(Subject(bytes))
+    }
+
+    /// The subject's bytes (UTF-8).
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The subject as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("checked on construction")
+    }
+
+    /// A copy that does not keep a whole datagram in memory.
+    pub fn detached(&self) -> Subject {
+        Subject(Bytes::copy_from_slice(&self.0))
+    }
+}
+
+impl FromStr for Subject {
+    type Err = SubjectError;
+
+    fn from_str(text: &str) -> Result<Subject, SubjectError> {
+        Subject::from_bytes(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// What a subscription matches: `a.*.c` or `a.>`. Cloning copies a reference only.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern(Bytes);
+
+impl Pattern {
+    /// The pattern as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("checked on construction")
+    }
+
+    /// The pattern's tokens, in order.
+    pub fn tokens(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|b| *b == b'.')
+    }
+
+    /// Whether the pattern matches `subject`; at most one comparison per token.
+    pub fn matches(&self, subject: &Subject) -> bool {
+        let mut pattern = self.tokens();
+        let mut subject = subject.as_bytes().split(|b| *b == b'.');
+        loop {
+            match (pattern.next(), subject.next()) {
+                (Some(b">"), Some(_)) | (None, None) => return true,
+                (Some(b"*"), Some(_)) => {}
+                (Some(wanted), Some(token)) if wanted == token => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = SubjectError;
+
+    fn from_str(text: &str) -> Result<Pattern, SubjectError> {
+        check(text.as_bytes(), true)?;
+        Ok(Pattern(Bytes::copy_from_slice(text.as_bytes())))
+    }
+}
+
+impl From<Subject> for Pattern {
+    fn from(subject: Subject) -> Pattern {
+        Pattern(subject.0)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_and_patterns_are_checked() {
+        let deep = vec!["x"; SUBJECT_TOKENS_MAX + 1].join(".");
+        let long = "x".repeat(SUBJECT_BYTES_MAX + 1);
+        for (text, subject, pattern) in [
+            ("a", None, None),
+            ("RSF.REC.PAC.NaE", None, None),
+            ("_RV.ERROR.SYSTEM", None, None),
+            ("a*.b>c", None, None),
+            ("grün.ß", None, None),
+            ("a.*", Some(SubjectError::Wildcard), None),
+            (">", Some(SubjectError::Wildcard), None),
+            (">.a", Some(SubjectError::Wildcard), Some(SubjectError::InnerTail)),
+            ("", Some(SubjectError::Empty), Some(SubjectError::Empty)),
+            (".a", Some(SubjectError::EmptyToken(0)), Some(SubjectError::EmptyToken(0))),
+            ("a..b", Some(SubjectError::EmptyToken(2)), Some(SubjectError::EmptyToken(2))),
+            ("a.", Some(SubjectError::EmptyToken(2)), Some(SubjectError::EmptyToken(2))),
+            ("a b", Some(SubjectError::Character(1)), Some(SubjectError::Character(1))),
+            ("a\u{7f}", Some(SubjectError::Character(1)), Some(SubjectError::Character(1))),
+            (&deep, Some(SubjectError::TooDeep), Some(SubjectError::TooDeep)),
+            (&long, Some(SubjectError::TooLong(256)), Some(SubjectError::TooLong(256))),
+        ] {
+            assert_eq!(text.parse::<Subject>().err(), subject, "{text}");
+            assert_eq!(text.parse::<Pattern>().err(), pattern, "{text}");
+        }
+        assert_eq!(Subject::from_bytes(Bytes::from_static(b"\xff")), Err(SubjectError::Encoding));
+    }
+
+    #[test]
+    fn patterns_match_by_token() {
+        for (pattern, subject, expected) in [
+            ("a.b", "a.b", true),
+            ("a.b", "a.b.c", false),
+            ("a.b.c", "a.b", false),
+            ("a.*", "a.b", true),
+            ("a.*", "a", false),
+            ("a.*", "a.b.c", false),
+            ("*.b", "a.b", true),
+            ("a.>", "a.b.c", true),
+            ("a.>", "a", false),
+            (">", "a", true),
+            ("*.>", "a", false),
+            ("a*", "ab", false),
+        ] {
+            let (p, s): (Pattern, Subject) = (pattern.parse().unwrap(), subject.parse().unwrap());
+            assert_eq!(p.matches(&s), expected, "{pattern} {subject}");
+        }
+    }
+}

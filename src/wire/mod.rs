@@ -1,0 +1,1 @@
+//! Wire version 1: the byte layout of every datagram and record.
