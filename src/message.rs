@@ -223,6 +223,15 @@ impl Headers {
     }
 }
 
+/// What the first message of a frame carries beside its number (seed 002; reliability.md A11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The larger of the publisher's wall clock and the start of the frame.
+    pub time: Wall,
+    /// The message's offset in the subject's history (seed 000), modulo 2^32.
+    pub offset: u32,
+}
+
 /// A message as an application gives and gets it. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
