@@ -5,9 +5,11 @@
 
 pub mod advisory;
 pub mod effect;
+pub mod mutant;
 pub mod stats;
 
 use crate::message::PeerName;
+use crate::proto::mutant::Mutants;
 use std::time::Duration;
 
 /// Everything that can be set on the core. `config` holds the defaults of the product and fills this in;
@@ -55,6 +57,8 @@ pub struct Settings {
     pub advisory_interval: Duration,
     /// Subjects named in one advisory; the rest are counted.
     pub advisory_subjects_max: usize,
+    /// Deliberate mistakes, for the tests of the simulator's oracle; `Mutants::default()` makes none.
+    pub mutants: Mutants,
 }
 
 /// One sequence window (seed 002, "Publish/Subscription sequence window"; reliability.md A8).

@@ -1,0 +1,89 @@
+//! Deliberate mistakes in the protocol, to prove that the simulator's oracle would notice them.
+//!
+//! A mutant is switched on at run time and only in the unit-test build of this crate: everywhere else
+//! [`Mutants::is`] is a constant `false` and the compiler removes the branch. Each mutant has a test in
+//! `sim::mutants` that fails when the oracle lets it pass.
+
+/// One deliberate mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutant {
+    /// Never sends heartbeats (R3): tails and lost last messages go unnoticed.
+    NoHeartbeat,
+    /// A re-created subject takes the clock's frame, without `max(…, floor + 1)` (R10).
+    NoFrameFloor,
+    /// The baseline is always the first datagram heard, as if every publisher were older than we are (R4).
+    BaselineFirstHeard,
+    /// The baseline is always 0, as if every publisher were younger than we are (R4).
+    BaselineZero,
+    /// A peer starts again with the epoch it had before (R1). The simulator makes this mistake, not the core.
+    SameEpoch,
+    /// On silence the ledger of the epoch is forgotten and begun anew when it is heard again (R8).
+    ForgetOnSilence,
+    /// A gap is settled the moment it is found, without the grace (R5).
+    SettleAtOnce,
+    /// An exact count of two or more lost messages of a subject is told one too small (R12).
+    CountOneTooFew,
+    /// Every skip is told as exactly one lost message ("1" for "unknown").
+    SkipIsOne,
+    /// A datagram that arrives after its gap was settled is delivered all the same (3.2).
+    DeliverLate,
+    /// A datagram already received is delivered again.
+    DeliverDuplicates,
+    /// A control datagram refreshes liveness even if its counter is not newer than the last one accepted (R3).
+    StaleHeartbeatRefreshes,
+    /// The cumulative count of a datagram leaves out the last message of the datagram before (A2).
+    CountOffByOne,
+    /// Messages that passed while nobody here subscribed to the subject are told as lost.
+    IgnoreContinuity,
+    /// The chain of a new frame is ignored: what was lost before the wrap is never told.
+    IgnoreChain,
+    /// A gap that must give way to a limit is dropped without a word (R9).
+    OverflowSilent,
+    /// A BYE announces one datagram fewer than were sent, so the last one may be lost unnoticed (R1).
+    ByeShort,
+    /// A heartbeat announces one datagram more than was sent.
+    HighTooHigh,
+    /// A corrupted datagram is accepted: the check value is not compared.
+    NoCheck,
+    /// A held message is released although the gap before it is still open (A3).
+    ReleaseEarly,
+}
+
+/// The mutant that is on, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutants {
+    #[cfg(test)]
+    on: Option<Mutant>,
+}
+
+impl Mutants {
+    /// The protocol with this mistake.
+    #[cfg(test)]
+    pub(crate) fn only(mutant: Mutant) -> Mutants {
+        Mutants { on: Some(mutant) }
+    }
+
+    /// Whether this mistake is to be made; always false outside the unit-test build.
+    #[cfg(test)]
+    pub fn is(self, mutant: Mutant) -> bool {
+        self.on == Some(mutant)
+    }
+
+    /// Whether this mistake is to be made; always false outside the unit-test build.
+    #[cfg(not(test))]
+    pub const fn is(self, _: Mutant) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_wrong_by_default() {
+        assert!(!Mutants::default().is(Mutant::NoHeartbeat));
+        assert!(Mutants::only(Mutant::NoHeartbeat).is(Mutant::NoHeartbeat));
+        assert!(!Mutants::only(Mutant::NoHeartbeat).is(Mutant::NoFrameFloor));
+    }
+}
