@@ -359,8 +359,6 @@ pub struct Delivery {
     pub seq: Option<Seq>,
     /// Its place in its stream.
     pub verdict: Verdict,
-    /// Whether it was missing, asked for, and then delivered.
-    pub repaired: bool,
 }
 
 /// Why something counts as lost or unverified (reliability.md 3.2).
@@ -460,8 +458,9 @@ pub enum Missing {
         first: Dseq,
         /// The last datagram.
         last: Dseq,
-        /// Messages of any subject in them, subscribed or not, that nothing has explained yet. Exact.
-        messages: u64,
+        /// Messages of any subject in them, subscribed or not, that nothing has explained yet. Exact, unless a loss
+        /// told before may lie in these or in other datagrams.
+        messages: Count,
     },
     /// The publisher fell silent: whether anything exists after this datagram cannot be known.
     /// With [`Reason::Silent`] it may be heard again; with [`Reason::Crashed`] it will not.

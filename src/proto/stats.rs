@@ -131,8 +131,6 @@ pub struct LossRow {
     pub msg_loss_uncertain: u64,
     /// Messages lost from the directed stream to this peer.
     pub ibx_loss: Tally,
-    /// Messages missing, asked for, then delivered.
-    pub repaired: u64,
     /// Messages in missing datagrams that nothing has explained yet, subscribed or not.
     pub unverified: Tally,
     /// Datagrams from the baseline to the highest known, by state; they sum to `high - baseline`.
