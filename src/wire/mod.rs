@@ -1,1 +1,189 @@
 //! Wire version 1: the byte layout of every datagram and record.
+//!
+//! `docs/wire.md` is the specification; each struct here carries its bit diagram. Bytes from the network are looked at
+//! once, by [`decode`]; what it returns is checked in every respect that does not need the state of a stream.
+//! All numbers are big-endian. Nothing here knows sockets, time or streams.
+//!
+//! ```text
+//! datagram = header (36 bytes, 44 if directed) · record* · check (4 bytes in mode 0)
+//! record   = type u8 · flags u8 · length u16 · body (length bytes)
+//! ```
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod builder;
+mod control;
+mod fragment;
+mod header;
+mod malformed;
+mod reader;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{Builder, Entry, fits_alone};
+pub use control::{Announce, Hello, encode_control};
+pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
+pub use header::{Header, Kind};
+pub use malformed::{Discard, Malformed};
+pub use run::{Messages, Run};
+
+use bytes::Bytes;
+use reader::Reader;
+
+/// The first two bytes of every datagram: "SC".
+pub const MAGIC: u16 = 0x5343;
+/// The version of this layout.
+pub const VERSION: u8 = 1;
+/// The security mode without keys: a CRC32C ends the datagram. Other modes are reserved.
+pub const MODE_OPEN: u8 = 0;
+/// The largest datagram in bytes: what UDP over IPv4 carries.
+pub const DATAGRAM_BYTES_MAX: usize = 65_507;
+/// All dseqs, counters and counts lie below this, so that sums of two never overflow 64 bits.
+pub const NUMBER_LIMIT: u64 = 1 << 63;
+
+/// Bytes of a record before its body.
+const RECORD_HEADER_BYTES: usize = 4;
+/// Bytes of the check value in mode 0.
+const CHECK_BYTES: usize = 4;
+
+const PAD: u8 = 0x00;
+const RUN: u8 = 0x01;
+const FRAGMENT: u8 = 0x02;
+const HEARTBEAT: u8 = 0x40;
+const HELLO: u8 = 0x41;
+const BYE: u8 = 0x42;
+/// Record types from here on are control records; those below, except PAD, are data records.
+const CONTROL_FIRST: u8 = 0x40;
+
+/// The first message of a frame carries a stamp.
+const FLAG_STAMP: u8 = 0x01;
+/// The stamp is followed by the last seq of the frame before.
+const FLAG_CHAIN: u8 = 0x02;
+/// The messages have no seq.
+const FLAG_UNSEQ: u8 = 0x04;
+/// The messages are journalled events.
+const FLAG_EVENT: u8 = 0x08;
+/// Each message has a reply subject, headers, or both.
+const FLAG_META: u8 = 0x10;
+const FLAGS_KNOWN: u8 = FLAG_STAMP | FLAG_CHAIN | FLAG_UNSEQ | FLAG_EVENT | FLAG_META;
+
+/// One unit of a datagram. PAD and unknown control records are left out by [`decode`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Messages of one subject with consecutive numbers.
+    Run(Run),
+    /// A part of a message that is larger than a datagram.
+    Fragment(Fragment),
+    /// Sent while there is no data.
+    Heartbeat(Announce),
+    /// Sent at start and in answer.
+    Hello(Hello),
+    /// Sent at the end of an epoch; its numbers are final.
+    Bye(Announce),
+    /// A data record of a type (0x03 to 0x3f) that this version does not know: what it held is unverified.
+    UnknownData(u8),
+}
+
+/// A decoded datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Who sent it, and its place in the stream.
+    pub header: Header,
+    /// Its records in order.
+    pub records: Vec<Record>,
+}
+
+impl Datagram {
+    /// How many messages begin in this datagram: all of its runs, and fragments with index 0.
+    pub fn messages_begun(&self) -> u64 {
+        let begun = |record: &Record| match record {
+            Record::Run(run) => u64::from(run.count),
+            Record::Fragment(fragment) => u64::from(fragment.index == 0),
+            _ => 0,
+        };
+        self.records.iter().map(begun).sum()
+    }
+}
+
+/// Decodes one datagram. Subjects, headers and payloads are slices of `bytes`; nothing is copied.
+///
+/// # Errors
+/// [`Discard`] says why the datagram counts as not received. In the order of checking: foreign, version, mode, check
+/// value, malformed.
+pub fn decode(bytes: Bytes) -> Result<Datagram, Discard> {
+    let [m0, m1, version, mode, ..] = *bytes else {
+        return Err(Discard::Foreign);
+    };
+    if u16::from_be_bytes([m0, m1]) != MAGIC {
+        return Err(Discard::Foreign);
+    }
+    if version != VERSION {
+        return Err(Discard::Version(version));
+    }
+    if mode != MODE_OPEN {
+        return Err(Discard::Mode(mode));
+    }
+    let Some((content, check)) = bytes.split_last_chunk::<CHECK_BYTES>() else {
+        return Err(Discard::Foreign);
+    };
+    if crc32c::crc32c(content) != u32::from_be_bytes(*check) {
+        return Err(Discard::Check);
+    }
+    let content = bytes.slice(..content.len());
+    decode_content(&content).map_err(Discard::Malformed)
+}
+
+/// Decodes what the check value covers.
+fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
+    let mut reader = Reader::new(content);
+    let header = Header::decode(&mut reader)?;
+    let mut records = Vec::new();
+    // Fragments of a message are one per datagram in consecutive datagrams, so a later part comes first and an
+    // unfinished one last.
+    let (mut is_first, mut is_open) = (true, false);
+    while !reader.is_done() {
+        let record_type = reader.u8()?;
+        let flags = reader.u8()?;
+        let length = usize::from(reader.u16()?);
+        let mut body = reader.record(length)?;
+        let is_control = CONTROL_FIRST <= record_type;
+        let is_known = matches!(record_type, HEARTBEAT | HELLO | BYE);
+        if record_type == PAD || is_control && !is_known {
+            continue;
+        }
+        if is_control != (header.kind == Kind::Control) {
+            return Err(Malformed::Misplaced { record: record_type, kind: header.kind });
+        }
+        let record = match record_type {
+            RUN => Record::Run(Run::decode(flags, &mut body)?),
+            FRAGMENT => Record::Fragment(Fragment::decode(flags, &mut body)?),
+            HEARTBEAT => Record::Heartbeat(Announce::decode(&mut body)?),
+            HELLO => Record::Hello(Hello::decode(&mut body)?),
+            BYE => Record::Bye(Announce::decode(&mut body)?),
+            unknown => {
+                records.push(Record::UnknownData(unknown));
+                continue;
+            }
+        };
+        body.finish(record_type)?;
+        if !is_control {
+            let (continues, ends) = match &record {
+                Record::Fragment(fragment) => {
+                    if header.number <= u64::from(fragment.index) {
+                        return Err(Malformed::FragmentIndex(fragment.index));
+                    }
+                    (fragment.index != 0, fragment.is_last())
+                }
+                _ => (false, true),
+            };
+            if is_open || continues && !is_first {
+                return Err(Malformed::FragmentOrder);
+            }
+            (is_first, is_open) = (false, !ends);
+        }
+        records.push(record);
+    }
+    Ok(Datagram { header, records })
+}

@@ -1,0 +1,115 @@
+//! FRAGMENT: a part of a message that is larger than a datagram, and the way from a message to its parts and back.
+
+use super::reader::Reader;
+use super::run::{Meta, Start};
+use super::{Malformed, builder};
+use crate::message::{MESSAGE_BYTES_MAX, Message, Stamp};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use bytes::{Bytes, BytesMut};
+
+/// The largest body of a fragmented message in bytes: the largest message, and room for the lengths of its meta part.
+pub const FRAGMENT_TOTAL_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
+
+/// A part of a message. The parts stand in consecutive datagrams, one in each.
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x02  |     flags     |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |                   seq; absent with UNSEQ (8)                  |
+/// +---------------------------------------------------------------+
+/// |       STAMP: nanoseconds since 1970 (8), offset (4)           |
+/// +---------------------------------------------------------------+
+/// |          CHAIN: last seq of the frame before (8)              |
+/// +---------------+-----------------------------------------------+
+/// | subject bytes |              subject (1 to 255)              ...
+/// +---------------+-----------------------------------------------+
+/// |                        index, from 0                          |
+/// +---------------------------------------------------------------+
+/// |                    total bytes of the body                    |
+/// +---------------------------------------------------------------+
+/// |                offset of the chunk in the body                |
+/// +---------------------------------------------------------------+
+/// |             chunk: the rest, at least one byte               ...
+/// +---------------------------------------------------------------+
+///
+/// body = META: reply bytes u8 (0: none) · reply · headers bytes (varint) · headers; then the payload
+/// flags as in RUN; all parts of a message repeat seq, stamp, chain and flags
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// What the message is published on.
+    pub subject: Subject,
+    /// The message's number, if it has one.
+    pub seq: Option<Seq>,
+    /// What dates the frame, if the message begins one.
+    pub stamp: Option<Stamp>,
+    /// The last number of the frame before, where the publisher still knows it.
+    pub chain: Option<Seq>,
+    /// Whether the message is a journalled event.
+    pub event: bool,
+    /// Whether the body begins with a meta part.
+    pub meta: bool,
+    /// Which part: the datagram's dseq less that of the first part.
+    pub index: u32,
+    /// Bytes of the whole body; at most [`FRAGMENT_TOTAL_MAX`].
+    pub total: u32,
+    /// Where the chunk belongs in the body, in bytes.
+    pub offset: u32,
+    /// The part itself; never empty.
+    pub chunk: Bytes,
+}
+
+impl Fragment {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Fragment, Malformed> {
+        let Start { seq, stamp, chain, event, meta, subject } = Start::decode(flags, reader)?;
+        let (index, total, offset) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let chunk = reader.bytes(reader.left())?;
+        if chunk.is_empty() {
+            return Err(Malformed::FragmentEmpty);
+        }
+        if FRAGMENT_TOTAL_MAX < total as usize {
+            return Err(Malformed::FragmentTotal(total));
+        }
+        if (total as usize).checked_sub(offset as usize).is_none_or(|room| room < chunk.len()) {
+            return Err(Malformed::FragmentRange);
+        }
+        if (index == 0) != (offset == 0) {
+            return Err(Malformed::FragmentIndex(index));
+        }
+        Ok(Fragment { subject, seq, stamp, chain, event, meta, index, total, offset, chunk })
+    }
+
+    /// Whether the message ends here.
+    pub fn is_last(&self) -> bool {
+        self.offset as usize + self.chunk.len() == self.total as usize
+    }
+}
+
+/// The body of a message as its fragments carry it, and whether it begins with a meta part.
+pub fn body_of(message: &Message) -> (bool, Bytes) {
+    if !builder::has_meta(message) {
+        return (false, message.payload.clone());
+    }
+    let mut body = BytesMut::with_capacity(builder::meta_bytes(message) + message.payload.len());
+    builder::put_meta(&mut body, message);
+    body.extend_from_slice(&message.payload);
+    (true, body.freeze())
+}
+
+/// The message whose fragments carried `body`; it refers to the memory of `body`.
+///
+/// # Errors
+/// [`Malformed`] if the meta part cannot be read, or the message is larger than [`MESSAGE_BYTES_MAX`].
+pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Result<Message, Malformed> {
+    let mut reader = Reader::new(&body);
+    let meta = Meta::decode(&mut reader, meta)?;
+    let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
+    let payload = reader.bytes(reader.left())?;
+    let message = Message { subject, reply, headers, payload, event };
+    let bytes = message.body_bytes();
+    if MESSAGE_BYTES_MAX < bytes { Err(Malformed::MessageTooLarge(bytes)) } else { Ok(message) }
+}

@@ -1,0 +1,134 @@
+//! Why bytes are not accepted.
+
+use super::Kind;
+use crate::message::NameError;
+use crate::subject::SubjectError;
+use std::fmt;
+
+/// Why a datagram counts as not received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// Not this protocol: too short, or another magic.
+    Foreign,
+    /// Another version of this protocol; holds it.
+    Version(u8),
+    /// A security mode that this build does not have; holds it.
+    Mode(u8),
+    /// The check value does not fit the bytes.
+    Check,
+    /// The check value fits, but the bytes break a rule of the layout.
+    Malformed(Malformed),
+}
+
+/// Which rule of the layout the bytes break. Only a faulty or hostile sender makes such a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A field reaches past the end of its datagram or record.
+    Truncated,
+    /// Bytes are left over at the end of a record.
+    Trailing {
+        /// The type of the record.
+        record: u8,
+        /// How many.
+        bytes: usize,
+    },
+    /// A kind of datagram that does not exist.
+    Kind(u8),
+    /// An epoch of 0.
+    Epoch,
+    /// A datagram number, control counter or count that is 0 where it must not be, or not below 2^63.
+    Number(u64),
+    /// A record that does not belong into this kind of datagram.
+    Misplaced {
+        /// The type of the record.
+        record: u8,
+        /// The kind of the datagram.
+        kind: Kind,
+    },
+    /// Flag bits that do not exist or do not go together.
+    Flags(u8),
+    /// The subject is none.
+    Subject(SubjectError),
+    /// The reply subject is none.
+    Reply(SubjectError),
+    /// The peer's name is none.
+    Name(NameError),
+    /// The peer's name is not UTF-8.
+    NameEncoding,
+    /// A seq whose count is 0.
+    Seq(u64),
+    /// A run that does not end in the frame in which it begins.
+    RunRange,
+    /// A run of no messages.
+    RunEmpty,
+    /// A stamp with a seq that does not begin a frame.
+    StampInside,
+    /// A chain that is not of an earlier frame.
+    Chain,
+    /// A variable-length number of more than four bytes, or longer than needed.
+    Varint,
+    /// A fragment without bytes, or a message of none.
+    FragmentEmpty,
+    /// A fragmented message larger than the limit; holds its size in bytes.
+    FragmentTotal(u32),
+    /// A fragment that reaches past the end of its message.
+    FragmentRange,
+    /// Index 0 with an offset, offset 0 with an index, or an index that the stream cannot have reached yet.
+    FragmentIndex(u32),
+    /// A later fragment that is not the first record, or an unfinished one that is not the last.
+    FragmentOrder,
+    /// A message larger than the limit; holds its size in bytes.
+    MessageTooLarge(usize),
+    /// A heartbeat interval of 0.
+    Interval,
+}
+
+impl fmt::Display for Discard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Discard::Foreign => write!(f, "not a seqcast datagram"),
+            Discard::Version(version) => write!(f, "wire version {version} is not supported by this build"),
+            Discard::Mode(mode) => write!(f, "security mode {mode} is not supported by this build"),
+            Discard::Check => write!(f, "the check value does not fit: damaged on its way"),
+            Discard::Malformed(malformed) => write!(f, "malformed: {malformed}"),
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Truncated => write!(f, "a field reaches past the end"),
+            Malformed::Trailing { record, bytes } => {
+                write!(f, "{bytes} bytes too many at the end of a record of type {record:#04x}")
+            }
+            Malformed::Kind(kind) => write!(f, "datagrams of kind {kind} do not exist"),
+            Malformed::Epoch => write!(f, "an epoch must not be 0"),
+            Malformed::Number(number) => write!(f, "the number {number} is out of range"),
+            Malformed::Misplaced { record, kind } => {
+                write!(f, "a record of type {record:#04x} does not belong into a {kind:?} datagram")
+            }
+            Malformed::Flags(flags) => write!(f, "the flags {flags:#04x} do not exist together"),
+            Malformed::Subject(error) => write!(f, "subject: {error}"),
+            Malformed::Reply(error) => write!(f, "reply subject: {error}"),
+            Malformed::Name(error) => write!(f, "{error}"),
+            Malformed::NameEncoding => write!(f, "a peer name must be UTF-8"),
+            Malformed::Seq(raw) => write!(f, "the count of seq {raw:#018x} must not be 0"),
+            Malformed::RunRange => write!(f, "a run must end in the frame in which it begins"),
+            Malformed::RunEmpty => write!(f, "a run must not be empty"),
+            Malformed::StampInside => write!(f, "only the first message of a frame has a stamp"),
+            Malformed::Chain => write!(f, "a chain must be of an earlier frame"),
+            Malformed::Varint => write!(f, "a variable-length number must be as short as it can be, at most 4 bytes"),
+            Malformed::FragmentEmpty => write!(f, "a fragment must not be empty"),
+            Malformed::FragmentTotal(bytes) => write!(f, "a fragmented message of {bytes} bytes is too large"),
+            Malformed::FragmentRange => write!(f, "a fragment must end within its message"),
+            Malformed::FragmentIndex(index) => write!(f, "the fragment index {index} fits neither offset nor stream"),
+            Malformed::FragmentOrder => write!(f, "a later fragment must come first, an unfinished one last"),
+            Malformed::MessageTooLarge(bytes) => write!(f, "a message of {bytes} bytes is too large"),
+            Malformed::Interval => write!(f, "a heartbeat interval must not be 0"),
+        }
+    }
+}
+
+impl std::error::Error for Discard {}
+impl std::error::Error for Malformed {}

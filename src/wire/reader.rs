@@ -1,0 +1,109 @@
+//! The one reader of bytes from the network. Every length is compared with what is there in [`Reader::span`] and
+//! nowhere else.
+
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use super::Malformed;
+use bytes::Bytes;
+use std::ops::Range;
+
+/// The most bytes of a variable-length number: 28 bits.
+const VARINT_BYTES_MAX: u32 = 4;
+
+/// A position in a part of a datagram.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    bytes: &'a Bytes,
+    /// The next byte to read; at most `end`.
+    at: usize,
+    /// The end of the part; at most `bytes.len()`.
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the first to the last.
+    pub(super) fn new(bytes: &'a Bytes) -> Reader<'a> {
+        Reader { bytes, at: 0, end: bytes.len() }
+    }
+
+    /// Whether everything is read.
+    pub(super) fn is_done(&self) -> bool {
+        self.at == self.end
+    }
+
+    /// Bytes not read yet.
+    pub(super) fn left(&self) -> usize {
+        self.end.saturating_sub(self.at)
+    }
+
+    /// Takes the next `count` bytes, as their place in the whole. The only bounds check there is.
+    pub(super) fn span(&mut self, count: usize) -> Result<Range<usize>, Malformed> {
+        let start = self.at;
+        let end = start.checked_add(count).filter(|end| *end <= self.end).ok_or(Malformed::Truncated)?;
+        self.at = end;
+        Ok(start..end)
+    }
+
+    /// The next `count` bytes, without a copy.
+    pub(super) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
+        let span = self.span(count)?;
+        Ok(self.slice(span))
+    }
+
+    /// Bytes that [`Reader::span`] took, without a copy.
+    pub(super) fn slice(&self, span: Range<usize>) -> Bytes {
+        if span.is_empty() { Bytes::new() } else { self.bytes.slice(span) }
+    }
+
+    /// A reader of the next `count` bytes alone.
+    pub(super) fn record(&mut self, count: usize) -> Result<Reader<'a>, Malformed> {
+        let span = self.span(count)?;
+        Ok(Reader { bytes: self.bytes, at: span.start, end: span.end })
+    }
+
+    /// Refuses bytes that are left over in a record of this type.
+    pub(super) fn finish(&self, record: u8) -> Result<(), Malformed> {
+        if self.is_done() { Ok(()) } else { Err(Malformed::Trailing { record, bytes: self.left() }) }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let span = self.span(N)?;
+        let bytes = self.bytes.get(span).and_then(<[u8]>::first_chunk);
+        bytes.copied().ok_or(Malformed::Truncated)
+    }
+
+    /// One byte.
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    /// Two bytes.
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// Four bytes.
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// Eight bytes.
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A variable-length number (LEB128): seven bits a byte, lowest first, the top bit set in all but the last byte.
+    /// At most four bytes, and none too many.
+    pub(super) fn varint(&mut self) -> Result<usize, Malformed> {
+        let mut value = 0u32;
+        for index in 0..VARINT_BYTES_MAX {
+            let byte = self.u8()?;
+            value |= u32::from(byte & 0x7f) << index.saturating_mul(7);
+            if byte & 0x80 == 0 {
+                let is_shortest = byte != 0 || index == 0;
+                return if is_shortest { Ok(value as usize) } else { Err(Malformed::Varint) };
+            }
+        }
+        Err(Malformed::Varint)
+    }
+}

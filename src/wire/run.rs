@@ -1,0 +1,191 @@
+//! RUN: messages of one subject with consecutive numbers, and what it shares with FRAGMENT.
+
+use super::reader::Reader;
+use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed};
+use crate::message::{Headers, Message, Stamp};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Wall;
+use bytes::Bytes;
+use std::ops::Range;
+
+/// Messages of one subject; those with a number have consecutive ones.
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x01  |     flags     |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |                first seq; absent with UNSEQ (8)               |
+/// +---------------------------------------------------------------+
+/// |       STAMP: nanoseconds since 1970 (8), offset (4)           |
+/// +---------------------------------------------------------------+
+/// |          CHAIN: last seq of the frame before (8)              |
+/// +---------------+-----------------------------------------------+
+/// | subject bytes |              subject (1 to 255)              ...
+/// +---------------+---------------+-------------------------------+
+/// |             count             |         count entries        ...
+/// +-------------------------------+-------------------------------+
+///
+/// entry = payload bytes (varint) · META: meta · payload
+/// meta  = reply bytes u8 (0: none) · reply · headers bytes (varint) · headers
+/// flags = 0x01 STAMP, 0x02 CHAIN, 0x04 UNSEQ, 0x08 EVENT, 0x10 META
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What the messages are published on.
+    pub subject: Subject,
+    /// The number of the first message; each following message has the next. `None`: the messages have no numbers.
+    pub first: Option<Seq>,
+    /// What dates the frame, if the first message begins one.
+    pub stamp: Option<Stamp>,
+    /// The last number of the frame before, where the publisher still knows it.
+    pub chain: Option<Seq>,
+    /// Whether the messages are journalled events.
+    pub event: bool,
+    /// How many messages; at least 1.
+    pub count: u16,
+    /// Whether each entry has a meta part.
+    meta: bool,
+    /// The entries; `decode` has read each of them.
+    entries: Bytes,
+}
+
+/// What RUN and FRAGMENT begin with.
+pub(super) struct Start {
+    pub(super) seq: Option<Seq>,
+    pub(super) stamp: Option<Stamp>,
+    pub(super) chain: Option<Seq>,
+    pub(super) event: bool,
+    pub(super) meta: bool,
+    pub(super) subject: Subject,
+}
+
+impl Start {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Start, Malformed> {
+        let has = |flag: u8| flags & flag != 0;
+        if flags & !FLAGS_KNOWN != 0 || has(FLAG_CHAIN) && !has(FLAG_STAMP) || has(FLAG_STAMP) && has(FLAG_UNSEQ) {
+            return Err(Malformed::Flags(flags));
+        }
+        let seq = if has(FLAG_UNSEQ) { None } else { Some(decode_seq(reader)?) };
+        let stamp = if has(FLAG_STAMP) {
+            Some(Stamp { time: Wall::from_nanos(reader.u64()?), offset: reader.u32()? })
+        } else {
+            None
+        };
+        if stamp.is_some() && seq.is_some_and(|seq| seq.count() != 1) {
+            return Err(Malformed::StampInside);
+        }
+        let chain = if has(FLAG_CHAIN) { Some(decode_seq(reader)?) } else { None };
+        if let (Some(chain), Some(seq)) = (chain, seq)
+            && seq.frame() <= chain.frame()
+        {
+            return Err(Malformed::Chain);
+        }
+        let length = usize::from(reader.u8()?);
+        let subject = Subject::from_bytes(reader.bytes(length)?).map_err(Malformed::Subject)?;
+        Ok(Start { seq, stamp, chain, event: has(FLAG_EVENT), meta: has(FLAG_META), subject })
+    }
+}
+
+fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
+    let raw = reader.u64()?;
+    Seq::new(raw).ok_or(Malformed::Seq(raw))
+}
+
+/// Where the optional parts of a message stand.
+pub(super) struct Meta {
+    reply: Range<usize>,
+    headers: Range<usize>,
+}
+
+impl Meta {
+    /// Reads the meta part, or takes it as empty if there is none.
+    pub(super) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<Meta, Malformed> {
+        if !meta {
+            return Ok(Meta { reply: 0..0, headers: 0..0 });
+        }
+        let reply_bytes = usize::from(reader.u8()?);
+        let reply = reader.span(reply_bytes)?;
+        let headers_bytes = reader.varint()?;
+        let headers = reader.span(headers_bytes)?;
+        Ok(Meta { reply, headers })
+    }
+
+    /// The reply subject, checked.
+    pub(super) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, Malformed> {
+        if self.reply.is_empty() {
+            return Ok(None);
+        }
+        Subject::from_bytes(reader.slice(self.reply.clone())).map(Some).map_err(Malformed::Reply)
+    }
+
+    /// The header fields.
+    pub(super) fn headers(&self, reader: &Reader<'_>) -> Headers {
+        Headers::from_block(reader.slice(self.headers.clone()))
+    }
+}
+
+/// Reads one entry: where its meta part and its payload stand.
+fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(Meta, Range<usize>), Malformed> {
+    let payload_bytes = reader.varint()?;
+    let meta = Meta::decode(reader, meta)?;
+    let payload = reader.span(payload_bytes)?;
+    Ok((meta, payload))
+}
+
+impl Run {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Run, Malformed> {
+        let Start { seq: first, stamp, chain, event, meta, subject } = Start::decode(flags, reader)?;
+        let count = reader.u16()?;
+        let Some(following) = count.checked_sub(1) else {
+            return Err(Malformed::RunEmpty);
+        };
+        if first.is_some_and(|first| first.forward(u64::from(following)).is_none()) {
+            return Err(Malformed::RunRange);
+        }
+        let mut check = reader.clone();
+        for _ in 0..count {
+            let (meta, _) = decode_entry(&mut check, meta)?;
+            meta.reply(&check)?;
+        }
+        let entries = reader.bytes(reader.left().saturating_sub(check.left()))?;
+        Ok(Run { subject, first, stamp, chain, event, count, meta, entries })
+    }
+
+    /// The messages in order. Each refers to the datagram's memory.
+    pub fn messages(&self) -> Messages<'_> {
+        Messages { run: self, reader: Reader::new(&self.entries), left: self.count }
+    }
+}
+
+/// The messages of a run.
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    run: &'a Run,
+    reader: Reader<'a>,
+    left: u16,
+}
+
+impl Iterator for Messages<'_> {
+    type Item = Message;
+
+    fn next(&mut self) -> Option<Message> {
+        self.left = self.left.checked_sub(1)?;
+        let (meta, payload) = decode_entry(&mut self.reader, self.run.meta).expect("decode has read every entry");
+        Some(Message {
+            subject: self.run.subject.clone(),
+            reply: meta.reply(&self.reader).expect("decode has checked every reply subject"),
+            headers: meta.headers(&self.reader),
+            payload: self.reader.slice(payload),
+            event: self.run.event,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(self.left), Some(usize::from(self.left)))
+    }
+}
+
+impl ExactSizeIterator for Messages<'_> {}

@@ -1,0 +1,528 @@
+//! Tests of the wire: golden bytes, which `docs/wire.md` shows too, and properties drawn from a seed.
+
+use super::*;
+use crate::message::{Dseq, Epoch, Headers, Message, PeerName, Stamp};
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Wall;
+use std::time::Duration;
+
+/// A datagram of `docs/wire.md`.
+struct Example {
+    /// The name of its block.
+    name: &'static str,
+    /// What the encoder makes.
+    sealed: Bytes,
+    header: Header,
+    content: Content,
+}
+
+/// What a datagram means.
+#[derive(Debug, PartialEq)]
+enum Content {
+    Messages(Vec<Sent>),
+    Records(Vec<Record>),
+}
+
+#[test]
+fn examples_decode_to_what_they_mean() {
+    for example in examples() {
+        let datagram = decode(example.sealed).unwrap_or_else(|e| panic!("{}: {e}", example.name));
+        assert_eq!(datagram.header, example.header, "{}", example.name);
+        let content = match example.content {
+            Content::Messages(_) => Content::Messages(datagram.records.iter().flat_map(received).collect()),
+            Content::Records(_) => Content::Records(datagram.records),
+        };
+        assert_eq!(content, example.content, "{}", example.name);
+    }
+}
+
+#[test]
+fn truncated_examples_are_refused() {
+    for Example { name, sealed, header, .. } in examples() {
+        let ends = record_ends(&sealed, header.bytes());
+        for length in 0..sealed.len() {
+            assert!(decode(sealed.slice(..length)).is_err(), "{name} cut to {length}");
+        }
+        // With a check value that fits again, only a cut between two records leaves a whole datagram.
+        for length in 0..sealed.len() - CHECK_BYTES {
+            let mut cut = sealed.slice(..length).to_vec();
+            repair(&mut cut);
+            assert_eq!(decode(cut.into()).is_ok(), ends.contains(&length), "{name} cut to {length}");
+        }
+    }
+}
+
+/// Where the header and each record of a datagram end.
+fn record_ends(sealed: &[u8], header_bytes: usize) -> Vec<usize> {
+    let mut ends = vec![header_bytes];
+    while let Some([_, _, high, low, ..]) = sealed.get(ends[ends.len() - 1]..sealed.len() - CHECK_BYTES) {
+        ends.push(ends[ends.len() - 1] + RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([*high, *low])));
+    }
+    ends
+}
+
+#[test]
+fn flipped_bits_are_refused_and_never_panic() {
+    for Example { name, sealed, .. } in examples() {
+        for bit in 0..sealed.len() * 8 {
+            let mut bytes = sealed.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(bytes.clone().into()).is_err(), "{name}, bit {bit}");
+            bytes.truncate(sealed.len() - CHECK_BYTES);
+            repair(&mut bytes);
+            read_all(bytes.into());
+        }
+    }
+}
+
+#[test]
+fn random_bytes_behind_a_good_header_never_panic() {
+    let seed = 0x5eed_0001;
+    let mut rng = Rng::new(seed);
+    let examples = examples();
+    for _ in 0..20_000 {
+        let example = &examples[rng.below(examples.len() as u64) as usize];
+        let mut bytes = example.sealed.to_vec();
+        bytes.truncate(example.header.bytes() + rng.below(bytes.len() as u64) as usize);
+        for _ in 0..rng.below(8) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.next_u32() as u8;
+        }
+        repair(&mut bytes);
+        read_all(bytes.into());
+    }
+}
+
+#[test]
+fn each_broken_rule_has_its_name() {
+    let data = "534301000000 1d4c 0102030405060708 0000000000000007 000000000000002a 000005dc";
+    let control = "534301000200 1d4c 0102030405060708 0000000000000009 000000000000002d 000005dc";
+    let run = "5c19adc000000002 03 612e62 0001 02 6869";
+    let fragment = "5c19adc000000002 03 612e62 00000001 00000064 0000000a";
+    let announce = "0000000000000007 0000000000000008 0000000000000008 000003e8 00002710";
+    for (header, records, expected) in [
+        (data.replace("000000000000002a", "8000000000000000"), String::new(), Malformed::Number(1 << 63)),
+        (data.replace("0000000000000007", "0000000000000000"), String::new(), Malformed::Number(0)),
+        (data.replace("0102030405060708", "0000000000000000"), String::new(), Malformed::Epoch),
+        (data.replace("534301000000", "534301000300"), String::new(), Malformed::Kind(3)),
+        (data.replace("534301000000", "534301000100") + "0000000000000000", String::new(), Malformed::Epoch),
+        (data.into(), record("01", "20", run), Malformed::Flags(0x20)),
+        (data.into(), record("01", "02", run), Malformed::Flags(0x02)),
+        (data.into(), record("01", "05", run), Malformed::Flags(0x05)),
+        (data.into(), record("01", "00", &run.replace("0001 02", "0000 02")), Malformed::RunEmpty),
+        (data.into(), record("01", "00", &run.replace("0001 02", "0002 02")), Malformed::Truncated),
+        (data.into(), record("01", "00", &(run.to_owned() + "00")), Malformed::Trailing { record: 1, bytes: 1 }),
+        (
+            data.into(),
+            record("01", "00", &(run.replace("000000002", "7ffffffff").replace("0001 02", "0002 02") + "00")),
+            Malformed::RunRange,
+        ),
+        (data.into(), record("01", "00", &run.replace("000000002", "000000000")), Malformed::Seq(0x5c19adc000000000)),
+        (
+            data.into(),
+            record("01", "00", &run.replace("612e62", "612e2e")),
+            Malformed::Subject(crate::subject::SubjectError::EmptyToken(2)),
+        ),
+        (data.into(), record("01", "00", &run.replace("02 6869", "8200 6869")), Malformed::Varint),
+        (data.into(), record("01", "00", &run.replace("02 6869", "ffffffff7f 6869")), Malformed::Varint),
+        (data.into(), record("01", "00", &run.replace("02 6869", "ffffff7f 6869")), Malformed::Truncated),
+        (
+            data.into(),
+            record("01", "10", &run.replace("02 6869", "02 012a 00 6869")),
+            Malformed::Reply(crate::subject::SubjectError::Wildcard),
+        ),
+        (
+            data.into(),
+            record("01", "01", &run.replace("000000002", "000000002 17066b710b706c00 00000007")),
+            Malformed::StampInside,
+        ),
+        (
+            data.into(),
+            record("01", "03", &run.replace("000000002", "000000001 17066b710b706c00 00000007 5c19adc000000001")),
+            Malformed::Chain,
+        ),
+        (data.into(), record("02", "00", fragment), Malformed::FragmentEmpty),
+        (data.into(), record("02", "00", &(fragment.replace("00000064", "00000002") + "ff")), Malformed::FragmentRange),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("0000000a", "00000063") + "ffff")),
+            Malformed::FragmentRange,
+        ),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("00000064", "00810001") + "ff")),
+            Malformed::FragmentTotal(0x0081_0001),
+        ),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("0000000a", "00000000") + "ff")),
+            Malformed::FragmentIndex(1),
+        ),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("00000001 ", "00000000 ") + "ff")),
+            Malformed::FragmentIndex(0),
+        ),
+        (
+            data.into(),
+            record("02", "00", &(fragment.replace("00000001 ", "00000007 ") + "ff")),
+            Malformed::FragmentIndex(7),
+        ),
+        (
+            data.into(),
+            record("01", "00", run) + &record("02", "00", &(fragment.to_owned() + "ff")),
+            Malformed::FragmentOrder,
+        ),
+        (
+            data.into(),
+            record("02", "00", &(fragment.to_owned() + "ff")) + &record("01", "00", run),
+            Malformed::FragmentOrder,
+        ),
+        (control.into(), record("01", "00", run), Malformed::Misplaced { record: 1, kind: Kind::Control }),
+        (control.into(), record("03", "00", ""), Malformed::Misplaced { record: 3, kind: Kind::Control }),
+        (data.into(), record("40", "00", ""), Malformed::Misplaced { record: 0x40, kind: Kind::Data }),
+        (control.into(), record("40", "00", announce), Malformed::Truncated),
+        (control.into(), record("40", "00", &announce.replace("000003e8", "00000000")), Malformed::Interval),
+        (
+            control.into(),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "01 ff")),
+            Malformed::NameEncoding,
+        ),
+        (
+            control.into(),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "00")),
+            Malformed::Name(crate::message::NameError::Empty),
+        ),
+        (
+            control.into(),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "01 41 80 0002 ff")),
+            Malformed::Truncated,
+        ),
+        (control.into(), "40".into(), Malformed::Truncated),
+        (control.into(), "40000001".into(), Malformed::Truncated),
+    ] {
+        let mut bytes = unhex(&(header + &records));
+        repair(&mut bytes);
+        assert_eq!(decode(bytes.into()), Err(Discard::Malformed(expected)), "{records}");
+    }
+}
+
+#[test]
+fn foreign_versions_modes_and_damage_are_told_apart() {
+    let good = examples().swap_remove(0).sealed;
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.to_vec();
+        bytes[at] = byte;
+        decode(bytes.into())
+    };
+    assert_eq!(decode(Bytes::new()), Err(Discard::Foreign));
+    assert_eq!(decode(Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")), Err(Discard::Foreign));
+    assert_eq!(with(1, 0x44), Err(Discard::Foreign));
+    assert_eq!(with(2, 2), Err(Discard::Version(2)));
+    assert_eq!(with(3, 1), Err(Discard::Mode(1)));
+    assert_eq!(with(20, 1), Err(Discard::Check));
+}
+
+#[test]
+fn what_later_versions_may_add_is_skipped() {
+    let control = "534301000200 1d4c 0102030405060708 0000000000000009 000000000000002d 000005dc";
+    let data = "534301000000 1d4c 0102030405060708 0000000000000007 000000000000002a 000005dc";
+    let field = "41" /* the name */
+        .to_owned()
+        + "80 0002 ffff"
+        + "81 0000";
+    let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(16) + "01";
+    let mut bytes =
+        unhex(&(control.to_owned() + &record("43", "ff", "0102") + &record("40", "ff", &(announce + &field))));
+    repair(&mut bytes);
+    let datagram = decode(bytes.into()).unwrap();
+    assert!(matches!(&datagram.records[..], [Record::Heartbeat(a)] if a.name.as_str() == "A"));
+    let mut bytes =
+        unhex(&(data.to_owned() + &record("3f", "ff", "0102") + &record("ff", "ff", "") + &record("00", "ff", "07")));
+    repair(&mut bytes);
+    assert_eq!(decode(bytes.into()).unwrap().records, [Record::UnknownData(0x3f)]);
+}
+
+#[test]
+fn whatever_is_built_decodes_to_the_same() {
+    for seed in 0..400 {
+        let mut rng = Rng::new(seed);
+        let bytes_max = [576, 1400, 1472, 8900, DATAGRAM_BYTES_MAX][rng.below(5) as usize];
+        let mut builder = Builder::new(bytes_max);
+        let mut sent: Vec<Sent> = Vec::new();
+        let mut next: Option<Sent> = None;
+        for _ in 0..rng.below(200) {
+            let sending = following(&mut rng, next.as_ref());
+            let pushed = builder.push(&sending.entry());
+            assert!(pushed || !builder.is_empty() || !fits_alone(&sending.entry(), bytes_max), "seed {seed}");
+            if pushed {
+                sent.push(sending.clone());
+            }
+            next = Some(sending);
+        }
+        assert_eq!(builder.messages(), sent.len() as u64, "seed {seed}");
+        let header = header(if rng.chance(0.5) { Kind::Data } else { Kind::Directed });
+        let sealed = builder.seal(&header);
+        assert!(sealed.len() <= bytes_max, "seed {seed}");
+        assert!(builder.is_empty() && builder.messages() == 0);
+        let datagram = decode(sealed.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!((datagram.header, datagram.messages_begun()), (header, sent.len() as u64), "seed {seed}");
+        let received: Vec<Sent> = datagram.records.iter().flat_map(received).collect();
+        assert_eq!(received, sent, "seed {seed}");
+        // What decodes encodes back, to the byte.
+        for (index, sending) in received.iter().enumerate() {
+            assert!(builder.push(&sending.entry()), "seed {seed}, message {index}");
+        }
+        assert_eq!(builder.seal(&header), sealed, "seed {seed}");
+    }
+}
+
+#[test]
+fn large_messages_come_together_again() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let bytes_max = [576, 1400, 8900, DATAGRAM_BYTES_MAX][rng.below(4) as usize];
+        let mut sending = following(&mut rng, None);
+        sending.message.payload = noise(&mut rng, 100_000);
+        let (meta, body) = body_of(&sending.message);
+        let mut builder = Builder::new(bytes_max);
+        let small = Sent { stamp: None, chain: None, seq: Seq::new(9), message: message("small", b"x") };
+        for _ in 0..rng.below(40) {
+            builder.push(&small.entry());
+        }
+        let (mut offset, mut number, mut index) = (0, 100, 0);
+        let mut collected = Vec::new();
+        while offset < body.len() {
+            let taken = builder.push_fragment(&sending.entry(), &body, index, offset);
+            if taken == 0 {
+                assert!(!builder.is_empty(), "seed {seed}: an empty builder takes some");
+                builder.seal(&header(Kind::Data));
+                continue;
+            }
+            offset += taken;
+            let is_last = offset == body.len();
+            assert!(!builder.push(&small.entry()) || is_last, "seed {seed}: nothing follows an unfinished part");
+            let begun = builder.messages();
+            let sealed = builder.seal(&Header { number, ..header(Kind::Data) });
+            assert!(sealed.len() <= bytes_max, "seed {seed}");
+            let datagram = decode(sealed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert_eq!(datagram.messages_begun(), begun);
+            let fragment = datagram.records.iter().find_map(|r| match r {
+                Record::Fragment(fragment) => Some(fragment.clone()),
+                _ => None,
+            });
+            let fragment = fragment.unwrap();
+            assert_eq!((fragment.index, fragment.total as usize), (index, body.len()), "seed {seed}");
+            assert_eq!(fragment.is_last(), is_last, "seed {seed}");
+            assert_eq!(
+                (fragment.seq, fragment.stamp, fragment.chain, fragment.meta),
+                (sending.seq, sending.stamp, sending.chain, meta),
+                "seed {seed}"
+            );
+            assert_eq!(fragment.offset as usize, collected.len());
+            collected.extend_from_slice(&fragment.chunk);
+            (number, index) = (number + 1, index + 1);
+        }
+        let message = assemble(sending.message.subject.clone(), sending.message.event, meta, collected.into());
+        assert_eq!(message, Ok(sending.message), "seed {seed}");
+    }
+}
+
+#[test]
+fn bodies_that_are_no_messages_are_refused() {
+    let subject: Subject = "a".parse().unwrap();
+    let too_large = Bytes::from(vec![0; crate::message::MESSAGE_BYTES_MAX + 1]);
+    let bytes = too_large.len();
+    assert_eq!(assemble(subject.clone(), false, false, too_large), Err(Malformed::MessageTooLarge(bytes)));
+    assert_eq!(assemble(subject.clone(), false, true, Bytes::from_static(b"\x05a")), Err(Malformed::Truncated));
+    assert_eq!(assemble(subject, false, true, Bytes::from_static(b"\x00\x80\x00")), Err(Malformed::Varint));
+}
+
+#[test]
+fn padding_reaches_the_wanted_size() {
+    let record = Record::Heartbeat(announce());
+    let plain = encode_control(&header(Kind::Control), &record, 0);
+    for wanted in plain.len()..plain.len() + 40 {
+        let padded = encode_control(&header(Kind::Control), &record, wanted);
+        assert!((wanted..wanted + 4).contains(&padded.len()), "{wanted} {}", padded.len());
+        assert_eq!(decode(padded).unwrap().records, std::slice::from_ref(&record));
+    }
+    assert_eq!(encode_control(&header(Kind::Control), &record, DATAGRAM_BYTES_MAX).len(), DATAGRAM_BYTES_MAX);
+}
+
+/// What a message carries on the wire; the property tests compare it on both sides.
+#[derive(Clone, Debug, PartialEq)]
+struct Sent {
+    message: Message,
+    seq: Option<Seq>,
+    stamp: Option<Stamp>,
+    chain: Option<Seq>,
+}
+
+impl Sent {
+    fn entry(&self) -> Entry<'_> {
+        Entry { message: &self.message, seq: self.seq, stamp: self.stamp, chain: self.chain }
+    }
+}
+
+fn received(record: &Record) -> Vec<Sent> {
+    let Record::Run(run) = record else { panic!("no run: {record:?}") };
+    let sent = |(at, message)| Sent {
+        message,
+        seq: run.first.map(|seq| seq.forward(at as u64).unwrap()),
+        stamp: run.stamp.filter(|_| at == 0),
+        chain: run.chain.filter(|_| at == 0),
+    };
+    assert_eq!(run.messages().len(), usize::from(run.count));
+    run.messages().enumerate().map(sent).collect()
+}
+
+/// Draws a message that often extends the run of the one before.
+fn following(rng: &mut Rng, before: Option<&Sent>) -> Sent {
+    let payload_bytes = [0, 1, 20, 127, 128, 300, 20_000][rng.below(7) as usize];
+    let payload = noise(rng, payload_bytes);
+    if let Some(before) = before.filter(|_| rng.chance(0.7)) {
+        let seq = before.seq.and_then(|seq| seq.forward(1));
+        if seq.is_some() == before.seq.is_some() {
+            let message = Message { payload, ..before.message.clone() };
+            return Sent { message, seq, stamp: None, chain: None };
+        }
+    }
+    let subject = ["a", "a.b", "RSF.REC.PAC.NaE", "grün.ß"][rng.below(4) as usize];
+    let mut message = Message { event: rng.chance(0.2), ..message(subject, &payload) };
+    if rng.chance(0.2) {
+        message.reply = Some("_INBOX.1.2".parse().unwrap());
+    }
+    if rng.chance(0.2) {
+        message.headers = Headers::from_pairs([("key", "value")]).unwrap();
+    }
+    let frame = 1000 + rng.below(1 << 28);
+    let count = [1, 1, 2, 77, crate::seqno::COUNT_MAX][rng.below(5) as usize];
+    let seq = Seq::new((frame << 35) + count).filter(|_| rng.chance(0.9));
+    let stamp = Stamp { time: Wall::from_nanos(rng.next_u64()), offset: rng.next_u32() };
+    let stamp = Some(stamp).filter(|_| seq.is_some_and(|seq| seq.count() == 1));
+    let chain = Seq::new(((frame - 1 - rng.below(900)) << 35) + 5).filter(|_| stamp.is_some() && rng.chance(0.5));
+    Sent { message, seq, stamp, chain }
+}
+
+fn noise(rng: &mut Rng, bytes: usize) -> Bytes {
+    (0..bytes).map(|_| rng.next_u32() as u8).collect::<Vec<u8>>().into()
+}
+
+fn message(subject: &str, payload: &[u8]) -> Message {
+    Message::new(subject.parse().unwrap(), payload.to_vec())
+}
+
+fn header(kind: Kind) -> Header {
+    let receiver = (kind == Kind::Directed).then(|| Epoch::new(0x1112_1314_1516_1718).unwrap());
+    let (number, count) = if kind == Kind::Control { (9, 45) } else { (7, 42) };
+    let epoch = Epoch::new(0x0102_0304_0506_0708).unwrap();
+    Header { kind, group: 7500, epoch, number, count, uptime_ms: 1500, receiver }
+}
+
+fn announce() -> Announce {
+    Announce {
+        high: Dseq(7),
+        trail: Dseq(8),
+        manifest_trail: Dseq(8),
+        heartbeat: Duration::from_secs(1),
+        pub_window_time: Duration::from_secs(10),
+        directed_high: Dseq(0),
+        directed_count: 0,
+        name: "A.test".parse::<PeerName>().unwrap(),
+    }
+}
+
+/// Decodes and looks at everything that can be looked at.
+fn read_all(bytes: Bytes) {
+    let Ok(datagram) = decode(bytes) else { return };
+    for record in &datagram.records {
+        match record {
+            Record::Run(run) => assert_eq!(run.messages().count(), usize::from(run.count)),
+            Record::Fragment(f) => {
+                if let Ok(message) = assemble(f.subject.clone(), f.event, f.meta, f.chunk.clone()) {
+                    assert!(message.payload.len() <= f.chunk.len());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A record in hexadecimal, with its length filled in.
+fn record(record_type: &str, flags: &str, body: &str) -> String {
+    let bytes = unhex(body).len();
+    format!("{record_type}{flags}{bytes:04x}{body}")
+}
+
+/// Appends the check value.
+fn repair(bytes: &mut Vec<u8>) {
+    let check = crc32c::crc32c(bytes);
+    bytes.extend_from_slice(&check.to_be_bytes());
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// One datagram for each record and for what it can carry.
+fn examples() -> Vec<Example> {
+    let seq = |raw: u64| Seq::new(raw).unwrap();
+    let stamp = Some(Stamp { time: Wall::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 });
+    let plain = |payload: &[u8], raw: u64| Sent {
+        message: message("a.b", payload),
+        seq: Some(seq(raw)),
+        stamp: None,
+        chain: None,
+    };
+    let first = Sent { stamp, ..plain(b"hi", 0x5c19_adc0_0000_0001) };
+    let chained = Sent { chain: Some(seq(0x5c19_ad80_0000_0063)), ..first.clone() };
+    let mut rich = plain(b"hi", 0x5c19_adc0_0000_0003);
+    rich.message.event = true;
+    rich.message.reply = Some("r.1".parse().unwrap());
+    rich.message.headers = Headers::from_pairs([("k", "v")]).unwrap();
+    let unseq = Sent { seq: None, ..plain(b"hi", 1) };
+    let hello = Hello { cookie: 0, wants_reply: true, announce: announce() };
+    let directed = Announce { directed_high: Dseq(3), directed_count: 4, ..announce() };
+    vec![
+        of_messages("run", Kind::Data, vec![first, plain(b"", 0x5c19_adc0_0000_0002)]),
+        of_messages("run-chain", Kind::Data, vec![chained]),
+        of_messages("run-meta-event", Kind::Data, vec![rich]),
+        of_messages("run-unseq", Kind::Data, vec![unseq.clone()]),
+        of_messages("run-directed", Kind::Directed, vec![unseq]),
+        of_fragment(plain(b"hello, world", 0x5c19_adc0_0000_0004)),
+        of_control("heartbeat", Record::Heartbeat(directed), 0),
+        of_control("hello", Record::Hello(hello), 128),
+        of_control("bye", Record::Bye(announce()), 0),
+    ]
+}
+
+fn of_messages(name: &'static str, kind: Kind, messages: Vec<Sent>) -> Example {
+    let mut builder = Builder::new(1400);
+    assert!(messages.iter().all(|sent| builder.push(&sent.entry())));
+    let header = header(kind);
+    Example { name, sealed: builder.seal(&header), header, content: Content::Messages(messages) }
+}
+
+/// The second part of a message whose first seven bytes were in the datagram before.
+fn of_fragment(sent: Sent) -> Example {
+    let (meta, body) = body_of(&sent.message);
+    let mut builder = Builder::new(1400);
+    assert_eq!(builder.push_fragment(&sent.entry(), &body, 1, 7), 5);
+    let header = header(Kind::Data);
+    let Sent { message, seq, stamp, chain } = sent;
+    let (total, chunk) = (body.len() as u32, body.slice(7..));
+    let fragment =
+        Fragment { subject: message.subject, seq, stamp, chain, event: false, meta, index: 1, total, offset: 7, chunk };
+    let content = Content::Records(vec![Record::Fragment(fragment)]);
+    Example { name: "fragment", sealed: builder.seal(&header), header, content }
+}
+
+fn of_control(name: &'static str, record: Record, padded_to: usize) -> Example {
+    let header = header(Kind::Control);
+    let sealed = encode_control(&header, &record, padded_to);
+    Example { name, sealed, header, content: Content::Records(vec![record]) }
+}
