@@ -1,0 +1,459 @@
+//! The arguments of `seqcast` as typed: parsing is pure and touches neither files, environment nor network.
+//!
+//! What the examples below each verb's help say is in `help.rs`; what values look like is in `value.rs`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use super::help;
+use super::value::{self, HeaderField, Rate, Setting};
+use crate::subject::{Pattern, Subject};
+
+/// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "seqcast", version, after_help = help::MAIN, max_term_width = 110)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Print without colour (as NO_COLOR in the environment does).
+    #[arg(long, global = true, help_heading = "Output")]
+    pub no_color: bool,
+}
+
+/// What `seqcast` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Run the peer of this host: the daemon that programs attach to.
+    #[command(after_help = help::PEER)]
+    Peer(PeerOptions),
+    /// What the console can do, too.
+    #[command(flatten)]
+    Common(Command),
+    /// Type the same commands at a prompt, abbreviated if you like.
+    #[command(after_help = help::CONSOLE)]
+    Console(ConsoleOptions),
+    /// Watch loss happen and be reported exactly.
+    #[command(after_help = help::DEMO)]
+    Demo(DemoOptions),
+    /// Print the completion script for a shell.
+    #[command(after_help = help::COMPLETION)]
+    Completion {
+        /// Which shell.
+        shell: Shell,
+    },
+}
+
+/// The commands that both the shell and the console know.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Publish messages.
+    #[command(name = "pub", after_help = help::PUB)]
+    Publish(PublishOptions),
+    /// Subscribe and print what arrives, and what is known to be lost.
+    #[command(name = "sub", after_help = help::SUB)]
+    Subscribe(SubscribeOptions),
+    /// Send a request and print the replies.
+    #[command(name = "req", after_help = help::REQ)]
+    Request(RequestOptions),
+    /// Answer requests.
+    #[command(after_help = help::REPLY)]
+    Reply(ReplyOptions),
+    /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
+    #[command(after_help = help::SHOW)]
+    Show(ShowOptions),
+    /// Check a configuration, or show what is in force.
+    #[command(after_help = help::CONFIG)]
+    Config(ConfigOptions),
+    /// Print the version.
+    Version {
+        /// As a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A line of the console: the same commands, any unique beginning of their names.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "seqcast",
+    no_binary_name = true,
+    infer_subcommands = true,
+    help_template = "{subcommands}\n\n{after-help}",
+    after_help = help::CONSOLE_LINE
+)]
+struct ConsoleLine {
+    #[command(subcommand)]
+    verb: ConsoleVerb,
+}
+
+/// What the console can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConsoleVerb {
+    /// What the shell can do, too.
+    #[command(flatten)]
+    Common(Box<Command>),
+    /// Leave the console.
+    #[command(alias = "exit")]
+    Quit,
+}
+
+/// How a peer is set up: on top of its configuration file.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Peer")]
+pub struct PeerOptions {
+    /// Read this configuration file (default: the one that SEQCAST_CONFIG names, else built-in defaults: loopback only).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The name of the peer for people, such as A.test.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), loopback or auto.
+    #[arg(long, value_name = "WHICH")]
+    pub interface: Option<String>,
+    /// The multicast group, IPv4 or IPv6.
+    #[arg(long, value_name = "ADDRESS")]
+    pub group: Option<String>,
+    /// The UDP port of the group.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// The Unix socket at which programs reach the peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Any key of the configuration file, such as pub-window-size="10 mb"; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = value::setting)]
+    pub settings: Vec<Setting>,
+    /// What to log: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// How to log: text or json.
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+/// Which bus to use: the local peer through its socket, or a peer of one's own.
+#[derive(Args, Clone, Debug, Default)]
+pub struct BusOptions {
+    /// Run a peer inside this command instead of using the local one.
+    #[arg(long, help_heading = "Peer")]
+    pub embed: bool,
+    /// How that peer is set up.
+    #[command(flatten)]
+    pub peer: PeerOptions,
+}
+
+/// `seqcast pub`.
+#[derive(Args, Clone, Debug)]
+pub struct PublishOptions {
+    /// What to publish on, such as demo.hello.
+    pub subject: Subject,
+    /// The message; {{count}} in it becomes 1, 2, 3 … Without it each line of standard input is a message.
+    #[arg(allow_hyphen_values = true, conflicts_with_all = ["lines", "files"])]
+    pub payload: Option<OsString>,
+    /// Publish each line of standard input as a message, also from a terminal.
+    #[arg(long, conflicts_with = "files")]
+    pub lines: bool,
+    /// Publish each file as a message; - is standard input.
+    #[arg(long = "file", value_name = "FILE", num_args = 1..)]
+    pub files: Vec<PathBuf>,
+    /// Publish so many messages: the payload or the files over again; of lines at most so many.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Publish so many messages a second, such as 20000/s.
+    #[arg(long, value_name = "N/s", value_parser = value::rate)]
+    pub rate: Option<Rate>,
+    /// A header field; may be repeated.
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    pub headers: Vec<HeaderField>,
+    /// Where an answer is wanted.
+    #[arg(long, value_name = "SUBJECT")]
+    pub reply: Option<Subject>,
+    /// Print a JSON object at the end.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast sub`.
+#[derive(Args, Clone, Debug)]
+pub struct SubscribeOptions {
+    /// What to match: * stands for one token, > for all the rest.
+    #[arg(required = true, value_name = "PATTERN")]
+    pub patterns: Vec<Pattern>,
+    /// End after so many messages, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this time, with exit code 27 if fewer messages than --count came.
+    #[arg(long, value_name = "TIME", value_parser = value::wait)]
+    pub wait: Option<Duration>,
+    /// Print the payload alone, as it is, and a line feed; losses go to standard error.
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["json", "timestamp", "headers"])]
+    pub raw: bool,
+    /// Print JSON Lines.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Print the time of arrival (UTC) before each line.
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub timestamp: bool,
+    /// Print publisher, number, reply subject and header fields below each message.
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub headers: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast req`.
+#[derive(Args, Clone, Debug)]
+pub struct RequestOptions {
+    /// Whom to ask: what a replier subscribes to.
+    pub subject: Subject,
+    /// The request.
+    #[arg(allow_hyphen_values = true, default_value = "")]
+    pub payload: OsString,
+    /// How long to wait for the replies.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
+    pub wait: Duration,
+    /// How many replies to wait for.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub replies: u64,
+    /// A header field; may be repeated.
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    pub headers: Vec<HeaderField>,
+    /// Print the payload of each reply alone, as it is, and a line feed.
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub raw: bool,
+    /// Print JSON Lines.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast reply`.
+#[derive(Args, Clone, Debug)]
+#[command(group(clap::ArgGroup::new("answer").required(true).args(["payload", "echo", "command"])))]
+pub struct ReplyOptions {
+    /// Which requests to answer: * stands for one token, > for all the rest.
+    #[arg(value_name = "PATTERN")]
+    pub pattern: Pattern,
+    /// The answer; {{count}} in it becomes 1, 2, 3 …
+    #[arg(allow_hyphen_values = true)]
+    pub payload: Option<OsString>,
+    /// Answer with what was asked.
+    #[arg(long)]
+    pub echo: bool,
+    /// Answer with what this shell command prints; it reads the request and finds SEQCAST_SUBJECT in its environment.
+    #[arg(long)]
+    pub command: Option<OsString>,
+    /// End after so many answers, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this time, with exit code 27 if fewer requests than --count came.
+    #[arg(long, value_name = "TIME", value_parser = value::wait)]
+    pub wait: Option<Duration>,
+    /// Print each request as a line of JSON.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowOptions {
+    /// What to show.
+    #[command(subcommand)]
+    pub what: ShowWhat,
+    /// Print a JSON object.
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
+    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH", global = true, help_heading = "Peer")]
+    pub socket: Option<PathBuf>,
+}
+
+/// What `seqcast show` can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum ShowWhat {
+    /// Repeated, unwanted and lost messages of each publisher.
+    #[command(after_help = help::SHOW_LOSS)]
+    Loss {
+        /// Also what is unverified, the datagrams by state, and the kernel's drops.
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// The other peers of the group.
+    Peers,
+    /// The subscriptions of this peer's clients.
+    Subs,
+    /// The last number of each subject, published and received.
+    Seqno {
+        /// At most so many subjects.
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+    },
+    /// The publication and the subscription window.
+    Windows,
+    /// Everything that is counted.
+    Counters,
+    /// The programs that are attached to this peer.
+    Clients,
+}
+
+/// `seqcast config`.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigOptions {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub what: ConfigWhat,
+}
+
+/// What `seqcast config` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigWhat {
+    /// Read a configuration and report every error in it; changes nothing.
+    Check(ConfigFile),
+    /// Print the value of every key that is in force.
+    Show(ConfigFile),
+}
+
+/// Which configuration.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigFile {
+    /// The file (default: the one that SEQCAST_CONFIG names).
+    pub file: Option<PathBuf>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// `seqcast console`.
+#[derive(Args, Clone, Debug)]
+pub struct ConsoleOptions {
+    /// The Unix socket of the local peer (or SEQCAST_SOCKET).
+    #[arg(long, value_name = "PATH", help_heading = "Peer")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `seqcast demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoOptions {
+    /// What to demonstrate.
+    #[arg(value_enum)]
+    pub what: DemoWhat,
+    /// The share of the datagrams that each receiver loses.
+    #[arg(long, value_name = "PERCENT", value_parser = value::percent, default_value = "5%")]
+    pub drop: f64,
+    /// Messages to publish.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Messages a second.
+    #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "20000/s")]
+    pub rate: Rate,
+    /// Decides which datagrams are dropped; the same seed drops the same ones.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// What `seqcast demo` can demonstrate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DemoWhat {
+    /// Three peers on loopback multicast, two of which lose datagrams.
+    Loss,
+}
+
+/// Reads the arguments of the command, the program's name first.
+///
+/// # Errors
+/// What is wrong with them, or the help that was asked for.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(words)
+}
+
+/// Reads the words of a line typed at the console.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_line(words: &[String]) -> Result<ConsoleVerb, clap::Error> {
+    let command = ConsoleLine::command().mut_subcommands(|command| command.infer_subcommands(true));
+    let matches = command.try_get_matches_from(words)?;
+    ConsoleLine::from_arg_matches(&matches).map(|line| line.verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Arguments::command().debug_assert();
+        ConsoleLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_its_own_text() {
+        for (verb, start) in [
+            ("peer", "Run the peer of this host"),
+            ("pub", "Publish messages"),
+            ("sub", "Subscribe and print"),
+            ("req", "Send a request"),
+            ("reply", "Answer requests"),
+            ("show", "Show what the local peer"),
+            ("config", "Check a configuration"),
+            ("console", "Type the same commands"),
+            ("demo", "Watch loss happen"),
+            ("completion", "Print the completion"),
+        ] {
+            let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();
+            assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+            let text = help.to_string();
+            assert!(text.starts_with(start), "{text}");
+            assert!(text.contains("Examples:\n  seqcast "), "{verb} has no example: {text}");
+            assert!(!text.contains("flattened") && !text.contains("Which bus to use"), "{text}");
+        }
+    }
+
+    #[test]
+    fn unique_beginnings_do_in_the_console_only() {
+        for line in ["show loss", "sho los", "sh l", "show lo -v"] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let verb = parse_line(&words).unwrap();
+            let ConsoleVerb::Common(command) = verb else { panic!("{line}: {verb:?}") };
+            let Command::Show(show) = *command else { panic!("{line}: {command:?}") };
+            assert_eq!(show.what, ShowWhat::Loss { verbose: line.ends_with("-v") }, "{line}");
+        }
+        for (line, kind) in [
+            ("show s", ErrorKind::InvalidSubcommand),
+            ("re a.b", ErrorKind::InvalidSubcommand),
+            ("peer", ErrorKind::InvalidSubcommand),
+            ("show", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("help", ErrorKind::DisplayHelp),
+            ("pub a..b x", ErrorKind::ValueValidation),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(parse_line(&words).unwrap_err().kind(), kind, "{line}");
+        }
+        assert!(matches!(parse_line(&["q".to_owned()]), Ok(ConsoleVerb::Quit)));
+        assert!(parse(["seqcast", "sho", "loss"].map(OsString::from)).is_err());
+    }
+
+    #[test]
+    fn payloads_may_look_like_options() {
+        let arguments = parse(["seqcast", "pub", "a.b", "-5"].map(OsString::from)).unwrap();
+        let Verb::Common(Command::Publish(options)) = arguments.verb else { panic!("{arguments:?}") };
+        assert_eq!(options.payload, Some(OsString::from("-5")));
+    }
+}

@@ -1,0 +1,359 @@
+//! Messages and losses as `sub`, `req` and `demo` print them: a line of text, or a JSON object whose fields never change.
+
+use std::fmt;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::output::{Printable, counted};
+use crate::message::{Cause, Count, Delivery, Headers, Loss, Missing, Publisher, Verdict};
+
+/// A message in JSON.
+#[derive(serde::Serialize)]
+struct MessageJson<'a> {
+    r#type: &'static str,
+    subject: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(flatten)]
+    publisher: PublisherJson<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<String>,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<CountJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<HeadersJson<'a>>,
+}
+
+/// A publisher in JSON: what tables show, the configured name, the run.
+#[derive(serde::Serialize)]
+pub struct PublisherJson<'a> {
+    publisher: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    epoch: String,
+}
+
+impl<'a> From<&'a Publisher> for PublisherJson<'a> {
+    fn from(publisher: &'a Publisher) -> PublisherJson<'a> {
+        PublisherJson {
+            publisher: publisher.to_string(),
+            name: publisher.name.as_ref().map(|name| name.as_str()),
+            epoch: publisher.epoch.to_string(),
+        }
+    }
+}
+
+/// A count in JSON: a number, or `{"min":…,"max":…}` where it is not known.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum CountJson {
+    Exact(u64),
+    Between { min: u64, max: u64 },
+}
+
+impl From<Count> for CountJson {
+    fn from(count: Count) -> CountJson {
+        match count {
+            Count::Exact(count) => CountJson::Exact(count),
+            Count::Between { min, max } => CountJson::Between { min, max },
+        }
+    }
+}
+
+/// Headers in JSON: an object of texts; a key that occurs more than once has an array.
+struct HeadersJson<'a>(&'a Headers);
+
+impl Serialize for HeadersJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (key, value) in self.0.iter() {
+            match fields.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, values)) => values.push(value),
+                None => fields.push((key, vec![value])),
+            }
+        }
+        let mut map = serializer.serialize_map(Some(fields.len()))?;
+        for (key, values) in &fields {
+            match values.as_slice() {
+                [one] => map.serialize_entry(key, one)?,
+                several => map.serialize_entry(key, several)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// A loss in JSON.
+#[derive(serde::Serialize)]
+struct LossJson<'a> {
+    r#type: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    publisher: PublisherJson<'a>,
+    reason: &'static str,
+    cause: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overrun_datagrams: Option<u64>,
+    time: String,
+    #[serde(flatten)]
+    what: MissingJson<'a>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum MissingJson<'a> {
+    Messages { subject: &'a str, first: String, last: String, count: CountJson },
+    Datagrams { first: u64, last: u64, messages: CountJson },
+    Tail { after: u64 },
+    Inbox { messages: u64 },
+}
+
+/// Word that this client was too slow, in JSON.
+#[derive(serde::Serialize)]
+struct DroppedJson {
+    r#type: &'static str,
+    count: u64,
+}
+
+/// A value as one line of JSON.
+pub fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
+}
+
+/// A delivered message as one line of JSON.
+pub fn message_json(delivery: &Delivery) -> String {
+    let message = &delivery.message;
+    let payload = std::str::from_utf8(&message.payload).ok();
+    let (verdict, missing) = match delivery.verdict {
+        Verdict::Start(_) => ("start", None),
+        Verdict::First => ("first", None),
+        Verdict::Next => ("next", None),
+        Verdict::Skip(count) => ("skip", Some(count.into())),
+        Verdict::Unnumbered => ("unnumbered", None),
+        Verdict::Direct => ("direct", None),
+    };
+    json(&MessageJson {
+        r#type: "message",
+        subject: message.subject.as_str(),
+        payload,
+        payload_base64: payload.is_none().then(|| BASE64_STANDARD.encode(&message.payload)),
+        publisher: (&delivery.publisher).into(),
+        seq: delivery.seq.map(|seq| seq.to_string()),
+        verdict,
+        missing,
+        reply: message.reply.as_ref().map(|reply| reply.as_str()),
+        headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
+    })
+}
+
+/// A loss as one line of JSON.
+pub fn loss_json(loss: &Loss) -> String {
+    let (kind, what) = match &loss.what {
+        Missing::Messages { subject, first, last, count } => (
+            "messages",
+            MissingJson::Messages {
+                subject: subject.as_str(),
+                first: first.to_string(),
+                last: last.to_string(),
+                count: (*count).into(),
+            },
+        ),
+        Missing::Datagrams { first, last, messages } => {
+            ("datagrams", MissingJson::Datagrams { first: first.0, last: last.0, messages: (*messages).into() })
+        }
+        Missing::Tail { after } => ("tail", MissingJson::Tail { after: after.0 }),
+        Missing::Inbox { messages } => ("inbox", MissingJson::Inbox { messages: *messages }),
+    };
+    json(&LossJson {
+        r#type: "loss",
+        kind,
+        publisher: (&loss.publisher).into(),
+        reason: loss.reason.as_str(),
+        cause: loss.cause.as_str(),
+        overrun_datagrams: match loss.cause {
+            Cause::Network => None,
+            Cause::LocalOverrun { datagrams } => Some(datagrams),
+        },
+        time: loss.at.to_string(),
+        what,
+    })
+}
+
+/// Word that `count` messages were dropped because this client read too slowly, as one line of JSON.
+pub fn dropped_json(count: u64) -> String {
+    json(&DroppedJson { r#type: "dropped", count })
+}
+
+/// A message as one line of text: subject, two spaces, payload.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageLine<'a>(pub &'a Delivery);
+
+impl fmt::Display for MessageLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = &self.0.message;
+        write!(f, "{}  {}", Printable(message.subject.as_bytes()), Printable(&message.payload))
+    }
+}
+
+/// A loss as one line of text: `!` and what is lost, or `?` and what cannot be told.
+#[derive(Clone, Copy, Debug)]
+pub struct LossLine<'a>(pub &'a Loss);
+
+impl LossLine<'_> {
+    /// Whether messages are proven lost; otherwise they are unverified.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.0.what, Missing::Messages { .. } | Missing::Inbox { .. })
+    }
+}
+
+impl fmt::Display for LossLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let publisher = &self.0.publisher;
+        match &self.0.what {
+            Missing::Messages { subject, first, last, count } => {
+                let subject = Printable(subject.as_bytes());
+                write!(f, "! lost {} on {subject} from {publisher}: ", count_of_messages(*count))?;
+                match first == last {
+                    true => write!(f, "{first}")?,
+                    false => write!(f, "{first}..{last}")?,
+                }
+            }
+            Missing::Datagrams { first, last, messages } => write!(
+                f,
+                "? unverified: {} from {publisher} in {}",
+                count_of_messages(*messages),
+                if first == last { format!("datagram {first}") } else { format!("datagrams {first}..{last}") }
+            )?,
+            Missing::Tail { after } => {
+                write!(f, "? unverified: anything from {publisher} after datagram {after}")?;
+            }
+            Missing::Inbox { messages } => {
+                write!(f, "! lost {} to this peer's inbox from {publisher}", counted(*messages, "message"))?;
+            }
+        }
+        match self.0.cause {
+            Cause::Network => write!(f, " ({})", self.0.reason),
+            Cause::LocalOverrun { datagrams } => {
+                write!(f, " ({}, {}: {datagrams} in this host's kernel)", self.0.reason, self.0.cause.as_str())
+            }
+        }
+    }
+}
+
+/// Word that `count` messages were dropped because this client read too slowly, as one line of text.
+pub fn dropped_line(count: u64) -> String {
+    format!("! dropped {} here: this program reads too slowly", counted(count, "message"))
+}
+
+fn count_of_messages(count: Count) -> String {
+    match count {
+        Count::Exact(count) => counted(count, "message"),
+        between => format!("{between} messages"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Dseq, Epoch, Message, Reason};
+    use crate::seqno::Seq;
+    use crate::time::Wall;
+
+    #[test]
+    fn messages_in_json_have_the_agreed_fields() {
+        let mut delivery = delivery(b"hi", Verdict::Next);
+        assert_eq!(
+            message_json(&delivery),
+            r#"{"type":"message","subject":"a.b","payload":"hi","publisher":"B.1","name":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next"}"#
+        );
+        delivery.message.payload = b"\xff\x00".as_slice().into();
+        delivery.message.reply = Some("r".parse().unwrap());
+        delivery.message.headers = Headers::from_pairs([("k", "1"), ("x", "\"y\""), ("k", "2")]).unwrap();
+        delivery.verdict = Verdict::Skip(Count::Between { min: 0, max: 7 });
+        delivery.publisher.name = None;
+        assert_eq!(
+            message_json(&delivery),
+            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","publisher":"?.1","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
+        );
+        let verdicts = [Verdict::Start(Wall::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
+        for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
+            delivery.verdict = verdict;
+            assert!(message_json(&delivery).contains(&format!(r#""verdict":"{word}""#)), "{word}");
+        }
+    }
+
+    #[test]
+    fn losses_read_in_text_and_in_json() {
+        let messages = Missing::Messages {
+            subject: "a.b".parse().unwrap(),
+            first: Seq::new(0x5c19_adc0_0000_0005).unwrap(),
+            last: Seq::new(0x5c19_adc0_0000_0007).unwrap(),
+            count: Count::Exact(3),
+        };
+        check(
+            messages,
+            "! lost 3 messages on a.b from B.1: 0x5c19adc000000005..0x5c19adc000000007 (DISABLED)",
+            r#""kind":"messages","publisher":"B.1","name":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","time":"00:00:01.000","subject":"a.b","first":"0x5c19adc000000005","last":"0x5c19adc000000007","count":3}"#,
+        );
+        check(
+            Missing::Datagrams { first: Dseq(4), last: Dseq(4), messages: Count::Exact(1) },
+            "? unverified: 1 message from B.1 in datagram 4 (DISABLED)",
+            r#""time":"00:00:01.000","first":4,"last":4,"messages":1}"#,
+        );
+        check(
+            Missing::Tail { after: Dseq(9) },
+            "? unverified: anything from B.1 after datagram 9 (DISABLED)",
+            r#""time":"00:00:01.000","after":9}"#,
+        );
+        check(
+            Missing::Inbox { messages: 2 },
+            "! lost 2 messages to this peer's inbox from B.1 (DISABLED)",
+            r#""time":"00:00:01.000","messages":2}"#,
+        );
+        assert_eq!(dropped_json(5), r#"{"type":"dropped","count":5}"#);
+        assert_eq!(dropped_line(1), "! dropped 1 message here: this program reads too slowly");
+    }
+
+    #[test]
+    fn the_kernel_is_named_where_it_is_at_fault() {
+        let mut loss =
+            loss(Missing::Datagrams { first: Dseq(4), last: Dseq(6), messages: Count::Between { min: 2, max: 30 } });
+        loss.cause = Cause::LocalOverrun { datagrams: 2 };
+        assert_eq!(
+            LossLine(&loss).to_string(),
+            "? unverified: 2..30 messages from B.1 in datagrams 4..6 (DISABLED, LOCAL_OVERRUN: 2 in this host's kernel)"
+        );
+        assert!(loss_json(&loss).contains(r#""cause":"LOCAL_OVERRUN","overrun_datagrams":2"#));
+    }
+
+    fn check(what: Missing, text: &str, json_end: &str) {
+        let loss = loss(what);
+        assert_eq!(LossLine(&loss).to_string(), text);
+        let json = loss_json(&loss);
+        assert!(json.starts_with(r#"{"type":"loss","kind":"#) && json.ends_with(json_end), "{json}");
+    }
+
+    fn loss(what: Missing) -> Loss {
+        let at = Wall::from_nanos(1_000_000_000);
+        Loss { publisher: publisher(), what, reason: Reason::Disabled, cause: Cause::Network, at }
+    }
+
+    fn delivery(payload: &'static [u8], verdict: Verdict) -> Delivery {
+        Delivery {
+            message: Message::new("a.b".parse().unwrap(), payload),
+            publisher: publisher(),
+            seq: Seq::new(0x5c19_adc0_0000_0005),
+            verdict,
+        }
+    }
+
+    fn publisher() -> Publisher {
+        Publisher { name: Some("B.test".parse().unwrap()), epoch: Epoch::new(0xabc).unwrap(), uid: 1 }
+    }
+}

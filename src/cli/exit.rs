@@ -1,0 +1,89 @@
+//! How a command ends: the exit codes, and the failure that carries one together with its text for people.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// The exit codes of the `seqcast` command; the numbers never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Did what was asked.
+    Done = 0,
+    /// Tried and failed.
+    Failed = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// The configuration is wrong or cannot be read.
+    Configuration = 3,
+    /// The local peer, or the network, cannot be reached.
+    Unreachable = 4,
+    /// The time given with `--wait` ended first.
+    TimedOut = 27,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command ends early: the exit code, what happened, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What happened; empty if there is nothing to say.
+    pub text: String,
+    /// What mends it, if something is known to.
+    pub fix: Option<String>,
+}
+
+impl Failure {
+    /// A failure with this exit code and text.
+    pub fn new(exit: Exit, text: impl fmt::Display) -> Failure {
+        Failure { exit, text: text.to_string(), fix: None }
+    }
+
+    /// The same failure with word of what mends it.
+    pub fn fix(self, fix: impl fmt::Display) -> Failure {
+        Failure { fix: Some(fix.to_string()), ..self }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error on standard output or standard input. That the reader of a pipe has left is no error: it has seen enough.
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),
+            _ => Failure::new(Exit::Failed, error),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match &self.fix {
+            Some(fix) => write!(f, "\n  fix: {fix}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((closed.exit, closed.text.as_str()), (Exit::Done, ""));
+        assert_eq!(Failure::from(io::Error::other("disk full")).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn failures_name_their_fix() {
+        let failure = Failure::new(Exit::Unreachable, "no peer").fix("start one: seqcast peer");
+        assert_eq!(failure.to_string(), "no peer\n  fix: start one: seqcast peer");
+    }
+}

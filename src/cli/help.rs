@@ -1,0 +1,127 @@
+//! What stands below each verb's help: examples first, then what is not plain from the options.
+
+/// Below `seqcast --help`.
+pub const MAIN: &str = "\
+Examples, each in a shell of its own:
+  seqcast peer                              the peer of this host; loopback only until configured
+  seqcast sub 'demo.>'                      prints what arrives
+  seqcast pub demo.hello 'hi there'         publishes a message
+  seqcast show loss                         what was lost, of whom, when
+  seqcast demo loss                         no peer needed: watch loss happen and be counted
+Try 'seqcast VERB --help' for the examples of a verb.
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 wrong configuration, 4 not reachable, 27 timed out waiting.
+Environment: SEQCAST_SOCKET (socket of the local peer), SEQCAST_CONFIG (configuration file), NO_COLOR.
+Completion: seqcast completion bash > /etc/bash_completion.d/seqcast";
+
+/// Below `seqcast peer --help`.
+pub const PEER: &str = "\
+Examples:
+  seqcast peer                                      loopback only: other programs of this host
+  seqcast peer --interface eth0 --name A.test       the LAN behind eth0
+  seqcast peer --config config/param.yaml
+  seqcast peer --set pub-window-size='10 mb' --set pub-window-time='60 sec'
+
+There is no default place for the configuration file: it is what --config names, else what SEQCAST_CONFIG names,
+else nothing is read. Options win over the file. The peer says what it chose, then runs until SIGINT or SIGTERM; it
+then tells the other peers that it leaves. Log lines go to standard error.";
+
+/// Below `seqcast pub --help`.
+pub const PUB: &str = "\
+Examples:
+  seqcast pub demo.hello 'hi there'
+  seqcast pub demo.n 'number {{count}}' --count 100000 --rate 20000/s
+  ls | seqcast pub demo.files                       each line is a message
+  seqcast pub demo.picture --file a.png b.png       each file is a message
+  seqcast pub demo.text hi -H Content-Type:text/plain --reply my.answers
+  seqcast pub demo.hello hi --embed                 without a local peer";
+
+/// Below `seqcast sub --help`.
+pub const SUB: &str = "\
+Examples:
+  seqcast sub 'demo.>'
+  seqcast sub demo.hello 'demo.*.state' --timestamp
+  seqcast sub demo.hello --count 1 --wait 5s || echo 'nothing came'
+  seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
+
+Lines of text that begin with ! tell of messages that are lost: the publisher sent them, and they will not come.
+Lines that begin with ? tell of what is unverified: something is missing that nothing has explained yet; when a later
+message of the subject proves what it was, a line with ! follows.
+With --json each line is an object whose \"type\" is message, loss or dropped (this program read too slowly).";
+
+/// Below `seqcast req --help`.
+pub const REQ: &str = "\
+Examples:
+  seqcast req demo.time now
+  seqcast req demo.time now --wait 500ms || echo 'nobody answers'
+  seqcast req demo.who '?' --replies 3 --json
+
+Ends with exit code 27 if fewer replies than wanted came in time.";
+
+/// Below `seqcast reply --help`.
+pub const REPLY: &str = "\
+Examples:
+  seqcast reply demo.ping pong
+  seqcast reply 'demo.echo.>' --echo
+  seqcast reply demo.time --command date
+  seqcast reply demo.next 'number {{count}}' --count 10";
+
+/// Below `seqcast show --help`.
+pub const SHOW: &str = "\
+Examples:
+  seqcast show loss
+  seqcast show loss -v --json
+  seqcast show peers
+  seqcast show counters | grep discard";
+
+/// Below `seqcast show loss --help`.
+pub const SHOW_LOSS: &str = "\
+Columns, one row for each publisher (its name up to the first dot, and a number in the order of first contact):
+  user      who published
+  repeat    multicast messages received more than once, and when last
+  not sub   multicast messages received that nobody here subscribes to, and when last
+  msg loss  multicast messages lost, and when last; 5..9 where the number is not known exactly
+  ibx loss  messages to this peer alone that were lost, and when last
+With -v also:
+  unverif   messages in missing datagrams that nothing has explained yet
+  kernel    missing datagrams that the kernel of this host dropped
+  and the datagrams of the publisher by state: delivered, held, pending, lost, unverified; with the range they sum to.
+Times are UTC.";
+
+/// Below `seqcast config --help`.
+pub const CONFIG: &str = "\
+Examples:
+  seqcast config check config/param.yaml            all errors at once, each with its place; exit code 3
+  seqcast config show config/param.yaml
+  seqcast config show                               the built-in defaults, or what SEQCAST_CONFIG names";
+
+/// Below `seqcast console --help`.
+pub const CONSOLE: &str = "\
+Examples:
+  seqcast console
+  echo 'sho los' | seqcast console                  unique beginnings of commands will do
+
+The prompt shows the peer's name, its epoch, the host, and the number of the line. The history is kept in
+$XDG_STATE_HOME/seqcast/history, or ~/.local/state/seqcast/history.";
+
+/// Below the list of commands that `help` prints in the console.
+pub const CONSOLE_LINE: &str = "\
+Any unique beginning of a command will do: sho los. 'COMMAND --help' or 'help COMMAND' explains a command.";
+
+/// Below `seqcast demo --help`.
+pub const DEMO: &str = "\
+Examples:
+  seqcast demo loss
+  seqcast demo loss --drop 20% --seed 7
+  seqcast demo loss --count 100000 --rate 50000/s --json
+
+Three peers run in this one process on loopback multicast: one publishes, two subscribe and lose that share of the
+datagrams that arrive at their sockets. At the end every message must be accounted for: sent = delivered + lost +
+unverified, with lost exact for each subject. The exit code is 0 if that holds and 1 if it does not.";
+
+/// Below `seqcast completion --help`.
+pub const COMPLETION: &str = "\
+Examples:
+  seqcast completion bash > /etc/bash_completion.d/seqcast
+  seqcast completion zsh > /usr/local/share/zsh/site-functions/_seqcast
+  seqcast completion fish > ~/.config/fish/completions/seqcast.fish";

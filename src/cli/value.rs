@@ -1,0 +1,128 @@
+//! Values in arguments: times, rates, shares, header fields, settings.
+
+use std::time::Duration;
+
+use crate::message::Headers;
+
+/// Messages a second; above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate(pub f64);
+
+/// A header field as typed: key and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderField {
+    /// What stands before the first colon.
+    pub key: String,
+    /// What stands after it, without the space that may follow.
+    pub value: String,
+}
+
+/// A key of the configuration with its value, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// What stands before the first equals sign.
+    pub key: String,
+    /// What stands after it.
+    pub value: String,
+}
+
+/// Reads a time: `2s`, `500 ms`, `1m 30s`, or a number of seconds.
+///
+/// # Errors
+/// Says what a time looks like.
+pub fn wait(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; a time looks like 2s or 500ms"))
+}
+
+/// Reads a rate: `20000/s` or `20000`.
+///
+/// # Errors
+/// Says what a rate looks like.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    match text.strip_suffix("/s").unwrap_or(text).trim().parse::<f64>() {
+        Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(Rate(rate)),
+        _ => Err("a rate is a number of messages a second above 0, such as 20000/s".to_owned()),
+    }
+}
+
+/// Reads a share of datagrams: `5%` or `5`, from 0 % to below 100 %.
+///
+/// # Errors
+/// Says what a share looks like.
+pub fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
+        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("a share is a number from 0 to below 100, such as 5%".to_owned()),
+    }
+}
+
+/// Reads a header field: `key: value`.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn header(text: &str) -> Result<HeaderField, String> {
+    let Some((key, value)) = text.split_once(':') else {
+        return Err("a header field is KEY:VALUE".to_owned());
+    };
+    let value = value.strip_prefix(' ').unwrap_or(value);
+    Headers::from_pairs([(key, value)]).map_err(|error| error.to_string())?;
+    Ok(HeaderField { key: key.to_owned(), value: value.to_owned() })
+}
+
+/// Reads a setting: `key=value`.
+///
+/// # Errors
+/// Says what a setting looks like.
+pub fn setting(text: &str) -> Result<Setting, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok(Setting { key: key.trim().to_owned(), value: value.trim().to_owned() })
+        }
+        _ => Err("a setting is KEY=VALUE, such as heartbeat=500ms".to_owned()),
+    }
+}
+
+/// The headers of a message from checked fields.
+pub fn headers(fields: &[HeaderField]) -> Headers {
+    let pairs = fields.iter().map(|field| (field.key.as_str(), field.value.as_str()));
+    Headers::from_pairs(pairs).expect("each field was checked when the arguments were read")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_or_refused() {
+        assert_eq!(wait("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(wait("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(wait("1m 30s"), Ok(Duration::from_secs(90)));
+        assert!(wait("-1").is_err() && wait("soon").is_err() && wait("nan").is_err() && wait("").is_err());
+        assert_eq!(rate("20000/s"), Ok(Rate(20_000.0)));
+        assert_eq!(rate("0.5"), Ok(Rate(0.5)));
+        assert!(rate("0").is_err() && rate("-3/s").is_err() && rate("inf").is_err() && rate("fast").is_err());
+        assert_eq!(percent("5%"), Ok(0.05));
+        assert_eq!(percent("0"), Ok(0.0));
+        assert!(percent("100%").is_err() && percent("-1").is_err() && percent("x").is_err());
+    }
+
+    #[test]
+    fn header_fields_are_checked_at_once() {
+        let field = header("Content-Type: text/plain: yes").unwrap();
+        assert_eq!((field.key.as_str(), field.value.as_str()), ("Content-Type", "text/plain: yes"));
+        assert_eq!(headers(&[field]).block().as_ref(), b"Content-Type: text/plain: yes\r\n");
+        assert_eq!(header("k:").unwrap().value, "");
+        assert_eq!(header("none"), Err("a header field is KEY:VALUE".to_owned()));
+        assert!(header("a b: c").unwrap_err().contains("\"a b\""));
+        assert!(header("a: b\nc").unwrap_err().contains("line break"));
+    }
+
+    #[test]
+    fn settings_are_split_at_the_first_equals_sign() {
+        assert_eq!(setting("a = b=c"), Ok(Setting { key: "a".into(), value: "b=c".into() }));
+        assert!(setting("=b").is_err() && setting("a").is_err());
+    }
+}
