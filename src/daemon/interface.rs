@@ -1,0 +1,624 @@
+//! Which network interface the peer uses: chosen by name, address, network or `auto`, with reasons a person can read.
+//!
+//! Listing asks the system; choosing is a pure function of the list, so that every answer and every error is tested
+//! without the machine having such interfaces.
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::SockaddrStorage;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::str::FromStr;
+
+/// What was asked for: the value of `interface` in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spec {
+    /// Find the one that leads to the LAN.
+    Auto,
+    /// The interface of this name, such as `eth0`.
+    Name(String),
+    /// The interface that has this address.
+    Address(IpAddr),
+    /// The interface that has an address in this network.
+    Network(Network),
+}
+
+/// Addresses that share their first `prefix` bits, such as `192.168.1.0/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of the network.
+    pub address: IpAddr,
+    /// Bits that all addresses share; at most 32 or 128.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether `address` belongs to the network.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                (own.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                (own.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why a text names no interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// Nothing at all.
+    Empty,
+    /// Before the `/` stands no address.
+    NetworkAddress(String),
+    /// After the `/` stands no number of bits that the address can have.
+    NetworkPrefix(String),
+    /// Longer than the kernel's 15 bytes, or with a space or a slash.
+    Name(String),
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::Empty => write!(f, "no interface given; say its name, its address, a network or auto"),
+            SpecError::NetworkAddress(text) => write!(f, "'{text}' is no network: no address before the slash"),
+            SpecError::NetworkPrefix(text) => {
+                write!(f, "'{text}' is no network: after the slash stand 0 to 32 bits, or 128 for IPv6")
+            }
+            SpecError::Name(text) => {
+                write!(f, "'{text}' is no interface name: at most 15 bytes, neither space nor slash")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        if text.is_empty() {
+            return Err(SpecError::Empty);
+        }
+        if text == "auto" {
+            return Ok(Spec::Auto);
+        }
+        if let Some((address, prefix)) = text.split_once('/') {
+            let address: IpAddr = address.parse().map_err(|_| SpecError::NetworkAddress(text.to_owned()))?;
+            let prefix_max = if address.is_ipv4() { 32 } else { 128 };
+            return match prefix.parse() {
+                Ok(prefix) if prefix <= prefix_max => Ok(Spec::Network(Network { address, prefix })),
+                _ => Err(SpecError::NetworkPrefix(text.to_owned())),
+            };
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Spec::Address(address));
+        }
+        if NAME_BYTES_MAX < text.len() || text.contains(char::is_whitespace) {
+            return Err(SpecError::Name(text.to_owned()));
+        }
+        Ok(Spec::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spec::Auto => write!(f, "auto"),
+            Spec::Name(name) => write!(f, "{name}"),
+            Spec::Address(address) => write!(f, "{address}"),
+            Spec::Network(network) => write!(f, "{}/{}", network.address, network.prefix),
+        }
+    }
+}
+
+/// IPv4 or IPv6; the group's address decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// Bytes of the IP and UDP headers before the payload of a datagram.
+    fn header_bytes(self) -> usize {
+        match self {
+            Family::V4 => 20 + 8,
+            Family::V6 => 40 + 8,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Family::V4 { "IPv4" } else { "IPv6" })
+    }
+}
+
+/// One address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// False for IPv6 addresses that go away by themselves or cannot be used yet: temporary, tentative, deprecated.
+    pub lasting: bool,
+}
+
+/// One interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The kernel's number for it.
+    pub index: u32,
+    /// The largest IP packet in bytes.
+    pub mtu: usize,
+    /// Switched on by the administrator.
+    pub up: bool,
+    /// Has a carrier.
+    pub running: bool,
+    /// Says that it can multicast. `lo` does not say so but can.
+    pub multicast: bool,
+    /// The host talking to itself.
+    pub loopback: bool,
+    /// A tunnel with one other end.
+    pub point_to_point: bool,
+    /// Its addresses in the kernel's order.
+    pub addresses: Vec<Address>,
+}
+
+impl Interface {
+    /// The address to use for a family: lasting before passing, wide before link-local, then the kernel's order.
+    fn address(&self, family: Family) -> Option<IpAddr> {
+        let of_family = self.addresses.iter().filter(|address| Family::of(address.ip) == family);
+        of_family.min_by_key(|address| (!address.lasting, is_link_local(address.ip))).map(|address| address.ip)
+    }
+
+    /// Made by a container, a virtual machine monitor or a VPN: rarely the LAN that is meant.
+    fn is_virtual(&self) -> bool {
+        self.point_to_point || VIRTUAL_PREFIXES.iter().any(|prefix| self.name.starts_with(prefix))
+    }
+}
+
+/// Why an interface was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It was named.
+    Named,
+    /// It has the address that was asked for.
+    HasAddress,
+    /// It has an address in the network that was asked for.
+    InNetwork,
+    /// `auto`: no other one can multicast to a LAN.
+    Only,
+    /// `auto`: of several, the default route leaves by it.
+    DefaultRoute,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Named => "named",
+            Why::HasAddress => "has the address asked for",
+            Why::InNetwork => "has an address in the network asked for",
+            Why::Only => "auto: the only one that can multicast to a LAN",
+            Why::DefaultRoute => "auto: the default route leaves by it",
+        })
+    }
+}
+
+/// The interface that the peer uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its name.
+    pub name: String,
+    /// The kernel's number for it; the scope of link-local IPv6 addresses.
+    pub index: u32,
+    /// The address of the inbox, thus the source of every datagram.
+    pub address: IpAddr,
+    /// The largest IP packet in bytes.
+    pub mtu: usize,
+    /// Whether it leads nowhere but to this host.
+    pub loopback: bool,
+    /// The reason.
+    pub why: Why,
+    /// `auto`: the names of those that would have done as well, or were passed over as virtual.
+    pub others: Vec<String>,
+}
+
+impl Chosen {
+    /// The most bytes of UDP payload that travel in one IP packet, without fragments.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.mtu.saturating_sub(Family::of(self.address).header_bytes()).min(UDP_PAYLOAD_BYTES_MAX)
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({}", self.name, self.address, self.why)?;
+        if !self.others.is_empty() {
+            write!(f, "; not {}", self.others.join(", "))?;
+        }
+        write!(f, ")")
+    }
+}
+
+/// Why no interface was chosen. The text says what there is and what to do.
+#[derive(Debug)]
+pub enum ChooseError {
+    /// The system would not list its interfaces.
+    List(io::Error),
+    /// None has this name.
+    NoSuchName {
+        /// The name asked for.
+        name: String,
+        /// All there are.
+        there: Vec<Interface>,
+    },
+    /// None has this address, or one in this network.
+    NoSuchAddress {
+        /// What was asked for.
+        spec: Spec,
+        /// All there are.
+        there: Vec<Interface>,
+    },
+    /// The address or network asked for and the group are of two families.
+    OtherFamily {
+        /// What was asked for.
+        spec: Spec,
+        /// The family of the group.
+        family: Family,
+    },
+    /// It is switched off.
+    Down(String),
+    /// It cannot multicast.
+    NoMulticast(String),
+    /// It has no address of the group's family.
+    NoAddress {
+        /// The interface.
+        name: String,
+        /// The family of the group.
+        family: Family,
+    },
+    /// `auto`: none can multicast to a LAN.
+    NoneFit {
+        /// The family of the group.
+        family: Family,
+        /// All there are.
+        there: Vec<Interface>,
+    },
+    /// Several fit and nothing tells which is meant.
+    Ambiguous {
+        /// What was asked for.
+        spec: Spec,
+        /// Those that fit.
+        fitting: Vec<Interface>,
+    },
+}
+
+impl fmt::Display for ChooseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChooseError::List(error) => write!(f, "cannot list the network interfaces: {error}"),
+            ChooseError::NoSuchName { name, there } => {
+                write!(f, "no interface '{name}'; there are: {}", List(there))
+            }
+            ChooseError::NoSuchAddress { spec: spec @ Spec::Network(_), there } => {
+                write!(f, "no interface has an address in {spec}; there are: {}", List(there))
+            }
+            ChooseError::NoSuchAddress { spec, there } => {
+                write!(f, "no interface has the address {spec}; there are: {}", List(there))
+            }
+            ChooseError::OtherFamily { spec, family } => {
+                write!(f, "{spec} is not {family}, but the group is; use a group and an interface of one kind")
+            }
+            ChooseError::Down(name) => {
+                write!(f, "interface '{name}' is down; switch it on: ip link set {name} up")
+            }
+            ChooseError::NoMulticast(name) => {
+                write!(f, "interface '{name}' cannot multicast; allow it: ip link set {name} multicast on")
+            }
+            ChooseError::NoAddress { name, family } => write!(
+                f,
+                "interface '{name}' has no {family} address; give it one (ip addr add ADDRESS/BITS dev {name}) or use a group of the other kind"
+            ),
+            ChooseError::NoneFit { family, there } => write!(
+                f,
+                "no interface is up, can multicast and has an {family} address beside loopback; there are: {}; \
+                 for this host alone use lo",
+                List(there)
+            ),
+            ChooseError::Ambiguous { spec, fitting } => {
+                write!(f, "'{spec}' fits several interfaces: {}; name one of them", List(fitting))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChooseError {}
+
+/// Interfaces with their addresses as a phrase: `lo 127.0.0.1, eth0 192.0.2.2 (down)`.
+struct List<'a>(&'a [Interface]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (index, interface) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
+            f.write_str(&interface.name)?;
+            for address in &interface.addresses {
+                write!(f, " {}", address.ip)?;
+            }
+            f.write_str(if interface.up { "" } else { " (down)" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Chooses among the interfaces of this host.
+pub fn choose(spec: &Spec, family: Family) -> Result<Chosen, ChooseError> {
+    let there = list().map_err(ChooseError::List)?;
+    choose_from(&there, default_route(family).as_deref(), spec, family)
+}
+
+/// Every interface of this host.
+pub fn list() -> io::Result<Vec<Interface>> {
+    let mut there: Vec<Interface> = Vec::new();
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))?;
+    let passing = passing_addresses();
+    for entry in getifaddrs()? {
+        let position = match there.iter().position(|interface| interface.name == entry.interface_name) {
+            Some(position) => position,
+            None => {
+                let index = if_nametoindex(entry.interface_name.as_str());
+                let mtu = mtu_of(&socket, &entry.interface_name);
+                // An interface that went away since the listing began is not there.
+                let (Ok(index), Ok(mtu)) = (index, mtu) else { continue };
+                there.push(described(entry.interface_name, index, mtu, entry.flags));
+                there.len() - 1
+            }
+        };
+        if let Some(ip) = entry.address.as_ref().and_then(ip_of) {
+            there[position].addresses.push(Address { ip, lasting: !passing.contains(&ip) });
+        }
+    }
+    Ok(there)
+}
+
+/// The choice itself. `default_route` is the interface by which the default route of the family leaves.
+fn choose_from(
+    there: &[Interface],
+    default_route: Option<&str>,
+    spec: &Spec,
+    family: Family,
+) -> Result<Chosen, ChooseError> {
+    match spec {
+        Spec::Auto => choose_auto(there, default_route, family),
+        Spec::Name(name) => match there.iter().find(|interface| interface.name == *name) {
+            None => Err(ChooseError::NoSuchName { name: name.clone(), there: there.to_vec() }),
+            Some(interface) => match interface.address(family) {
+                None => Err(ChooseError::NoAddress { name: name.clone(), family }),
+                Some(address) => usable(interface, address, Why::Named),
+            },
+        },
+        Spec::Address(address) => {
+            let network = Network { address: *address, prefix: if address.is_ipv4() { 32 } else { 128 } };
+            choose_in(there, network, spec, family, Why::HasAddress)
+        }
+        Spec::Network(network) => choose_in(there, *network, spec, family, Why::InNetwork),
+    }
+}
+
+/// The one interface with an address in `network`.
+fn choose_in(
+    there: &[Interface],
+    network: Network,
+    spec: &Spec,
+    family: Family,
+    why: Why,
+) -> Result<Chosen, ChooseError> {
+    if Family::of(network.address) != family {
+        return Err(ChooseError::OtherFamily { spec: spec.clone(), family });
+    }
+    let inside = |interface: &Interface| interface.addresses.iter().map(|a| a.ip).find(|ip| network.contains(*ip));
+    let fitting: Vec<Interface> = there.iter().filter(|interface| inside(interface).is_some()).cloned().collect();
+    match &fitting[..] {
+        [] => Err(ChooseError::NoSuchAddress { spec: spec.clone(), there: there.to_vec() }),
+        [one] => usable(one, inside(one).expect("it was chosen for having one"), why),
+        _ => Err(ChooseError::Ambiguous { spec: spec.clone(), fitting }),
+    }
+}
+
+/// The interface that leads to the LAN: real ones before virtual ones, then the one of the default route.
+fn choose_auto(there: &[Interface], default_route: Option<&str>, family: Family) -> Result<Chosen, ChooseError> {
+    let able = |interface: &&Interface| {
+        interface.up
+            && interface.running
+            && interface.multicast
+            && !interface.loopback
+            && interface.address(family).is_some()
+    };
+    let (virtuals, reals): (Vec<&Interface>, Vec<&Interface>) =
+        there.iter().filter(able).partition(|interface| interface.is_virtual());
+    let fitting = if reals.is_empty() { &virtuals } else { &reals };
+    let routed = fitting.iter().find(|interface| Some(interface.name.as_str()) == default_route);
+    let (one, why) = match (&fitting[..], routed) {
+        ([], _) => return Err(ChooseError::NoneFit { family, there: there.to_vec() }),
+        ([one], _) => (*one, Why::Only),
+        (_, Some(one)) => (*one, Why::DefaultRoute),
+        (several, None) => {
+            let fitting = several.iter().copied().cloned().collect();
+            return Err(ChooseError::Ambiguous { spec: Spec::Auto, fitting });
+        }
+    };
+    let address = one.address(family).expect("able interfaces have one");
+    let mut chosen = usable(one, address, why)?;
+    let passed_over = reals.iter().chain(&virtuals).filter(|interface| interface.name != one.name);
+    chosen.others = passed_over.map(|interface| interface.name.clone()).collect();
+    Ok(chosen)
+}
+
+/// The choice made, if the interface can be used at all.
+fn usable(interface: &Interface, address: IpAddr, why: Why) -> Result<Chosen, ChooseError> {
+    let name = interface.name.clone();
+    if !interface.up {
+        return Err(ChooseError::Down(name));
+    }
+    if !interface.multicast && !interface.loopback {
+        return Err(ChooseError::NoMulticast(name));
+    }
+    let Interface { index, mtu, loopback, .. } = *interface;
+    Ok(Chosen { name, index, address, mtu, loopback, why, others: Vec::new() })
+}
+
+/// An interface without its addresses.
+fn described(name: String, index: u32, mtu: usize, flags: InterfaceFlags) -> Interface {
+    Interface {
+        name,
+        index,
+        mtu,
+        up: flags.contains(InterfaceFlags::IFF_UP),
+        running: flags.contains(InterfaceFlags::IFF_RUNNING),
+        multicast: flags.contains(InterfaceFlags::IFF_MULTICAST),
+        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+        point_to_point: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+        addresses: Vec::new(),
+    }
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// The MTU as the kernel of this network namespace tells it; files below `/sys` may show another namespace.
+fn mtu_of(socket: &UdpSocket, name: &str) -> io::Result<usize> {
+    let mut name_chars = [0; libc::IFNAMSIZ];
+    for (to, from) in name_chars.iter_mut().zip(name.bytes().take(NAME_BYTES_MAX)) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    let mut request = libc::ifreq { ifr_name: name_chars, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 } };
+    // SAFETY: SIOCGIFMTU reads the terminated name and writes `ifru_mtu` of the `ifreq` it is given, which outlives the call.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the ioctl succeeded, so `ifru_mtu` is the field of the union that was written last.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// The interface of the default route with the best metric, from the kernel's tables. Without a readable table there
+/// is none: `auto` then asks the user instead of guessing.
+fn default_route(family: Family) -> Option<String> {
+    match family {
+        Family::V4 => default_route_v4(&fs::read_to_string("/proc/self/net/route").ok()?),
+        Family::V6 => default_route_v6(&fs::read_to_string("/proc/self/net/ipv6_route").ok()?),
+    }
+}
+
+/// Columns: interface, destination, gateway, flags, references, uses, metric, mask, …
+fn default_route_v4(table: &str) -> Option<String> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        match columns[..] {
+            [name, "00000000", _, _, _, _, metric, "00000000", ..] => Some((metric.parse::<u32>().ok()?, name)),
+            _ => None,
+        }
+    });
+    routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
+}
+
+/// Columns: destination, its bits, source, its bits, next hop, metric, references, uses, flags, interface; all but the
+/// last hexadecimal. The kernel's own "unreachable" entry stands on `lo`.
+fn default_route_v6(table: &str) -> Option<String> {
+    let routes = table.lines().filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        match columns[..] {
+            [destination, "00", _, _, _, metric, _, _, _, name]
+                if destination.bytes().all(|digit| digit == b'0') && name != "lo" =>
+            {
+                Some((u32::from_str_radix(metric, 16).ok()?, name))
+            }
+            _ => None,
+        }
+    });
+    routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
+}
+
+/// IPv6 addresses that go away by themselves or cannot be used yet; none where the kernel has no IPv6.
+fn passing_addresses() -> Vec<IpAddr> {
+    passing_addresses_in(&fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default())
+}
+
+/// Columns: address, interface index, prefix, scope, flags (all hexadecimal), name.
+fn passing_addresses_in(table: &str) -> Vec<IpAddr> {
+    let passing = table.lines().filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [address, _, _, _, flags, ..] = columns[..] else { return None };
+        let flags = u32::from_str_radix(flags, 16).ok()?;
+        let bits = u128::from_str_radix(address, 16).ok()?;
+        (flags & ADDRESS_FLAGS_PASSING != 0).then(|| IpAddr::V6(Ipv6Addr::from_bits(bits)))
+    });
+    passing.collect()
+}
+
+/// The kernel's `IFNAMSIZ` less the terminating zero.
+const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// The 16-bit length of an IPv4 packet less its IP and UDP headers.
+const UDP_PAYLOAD_BYTES_MAX: usize = 65_535 - 20 - 8;
+
+/// `IFA_F_TEMPORARY`, `IFA_F_DADFAILED`, `IFA_F_DEPRECATED` and `IFA_F_TENTATIVE` of linux/if_addr.h.
+const ADDRESS_FLAGS_PASSING: u32 = 0x01 | 0x08 | 0x20 | 0x40;
+
+/// Beginnings of the names that Docker, Podman, Kubernetes networks, libvirt, VMware, VirtualBox, LXC, WireGuard,
+/// Tailscale, ZeroTier and OpenVPN give to theirs. A bridge named `br0` is usually the LAN; Docker's are `br-<hash>`.
+const VIRTUAL_PREFIXES: [&str; 18] = [
+    "docker",
+    "br-",
+    "veth",
+    "virbr",
+    "vnet",
+    "vmnet",
+    "vboxnet",
+    "lxc",
+    "lxd",
+    "podman",
+    "cni",
+    "cali",
+    "flannel",
+    "tun",
+    "tap",
+    "wg",
+    "tailscale",
+    "zt",
+];
+
+#[cfg(test)]
+mod tests;

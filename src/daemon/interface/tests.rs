@@ -1,0 +1,193 @@
+//! Tests of the choice of an interface, on made-up hosts.
+
+use super::*;
+
+#[test]
+fn a_spec_is_auto_a_network_an_address_or_a_name() {
+    let network = Network { address: "10.1.0.0".parse().unwrap(), prefix: 16 };
+    let table = [
+        ("auto", Ok(Spec::Auto)),
+        ("eth0", Ok(Spec::Name("eth0".into()))),
+        ("192.0.2.2", Ok(Spec::Address("192.0.2.2".parse().unwrap()))),
+        ("fe80::1", Ok(Spec::Address("fe80::1".parse().unwrap()))),
+        ("10.1.0.0/16", Ok(Spec::Network(network))),
+        ("", Err(SpecError::Empty)),
+        ("10.1.0.0/33", Err(SpecError::NetworkPrefix("10.1.0.0/33".into()))),
+        ("10.1.0.0/", Err(SpecError::NetworkPrefix("10.1.0.0/".into()))),
+        ("eth0/24", Err(SpecError::NetworkAddress("eth0/24".into()))),
+        ("a name of spaces", Err(SpecError::Name("a name of spaces".into()))),
+        ("sixteen-letters-", Err(SpecError::Name("sixteen-letters-".into()))),
+    ];
+    for (text, expected) in table {
+        let spec: Result<Spec, SpecError> = text.parse();
+        assert_eq!(spec, expected, "{text}");
+        if let Ok(spec) = spec {
+            assert_eq!(spec.to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn networks_contain_what_shares_their_prefix() {
+    let contains = |network: &str, address: &str| match network.parse() {
+        Ok(Spec::Network(network)) => network.contains(address.parse().unwrap()),
+        other => panic!("{other:?}"),
+    };
+    assert!(contains("0.0.0.0/0", "203.0.113.9"));
+    assert!(contains("10.1.2.3/32", "10.1.2.3"));
+    assert!(!contains("10.1.2.3/32", "10.1.2.2"));
+    assert!(contains("10.1.0.0/16", "10.1.255.255"));
+    assert!(!contains("10.1.0.0/16", "10.2.0.0"));
+    assert!(contains("::/0", "fe80::1"));
+    assert!(contains("fd00::/64", "fd00::7"));
+    assert!(!contains("fd00::/64", "fd00:0:0:1::7"));
+    assert!(!contains("::/0", "10.0.0.1"));
+}
+
+#[test]
+fn every_way_to_name_an_interface_finds_it() {
+    let laptop = "lo:l 127.0.0.1 ::1; eth0 192.0.2.2 fd00::2 fe80::2; docker0 172.17.0.1";
+    check(laptop, None, "eth0", Family::V4, "eth0 192.0.2.2 (named)");
+    check(laptop, None, "eth0", Family::V6, "eth0 fd00::2 (named)");
+    check(laptop, None, "lo", Family::V4, "lo 127.0.0.1 (named)");
+    check(laptop, None, "lo", Family::V6, "lo ::1 (named)");
+    check(laptop, None, "172.17.0.1", Family::V4, "docker0 172.17.0.1 (has the address asked for)");
+    check(laptop, None, "192.0.2.0/24", Family::V4, "eth0 192.0.2.2 (has an address in the network asked for)");
+    check(laptop, None, "fe80::/10", Family::V6, "eth0 fe80::2 (has an address in the network asked for)");
+}
+
+#[test]
+fn auto_takes_the_lan_or_asks() {
+    let auto = |there, route, expected| check(there, route, "auto", Family::V4, expected);
+    auto(
+        "lo:l 127.0.0.1; eth0 192.0.2.2; docker0 172.17.0.1; tun0:p 10.8.0.1",
+        Some("tun0"),
+        "eth0 192.0.2.2 (auto: the only one that can multicast to a LAN; not docker0, tun0)",
+    );
+    auto("lo:l 127.0.0.1; veth1 10.9.0.1", None, "veth1 10.9.0.1 (auto: the only one that can multicast to a LAN)");
+    auto(
+        "eth0 192.0.2.2; wlan0 198.51.100.2",
+        Some("wlan0"),
+        "wlan0 198.51.100.2 (auto: the default route leaves by it; not eth0)",
+    );
+    auto(
+        "eth0 192.0.2.2; wlan0 198.51.100.2",
+        None,
+        "'auto' fits several interfaces: eth0 192.0.2.2, wlan0 198.51.100.2; name one of them",
+    );
+    auto(
+        "lo:l 127.0.0.1; eth0:d 192.0.2.2; eth1:u 192.0.2.3; eth2:n 192.0.2.4; eth3 fd00::1",
+        None,
+        "no interface is up, can multicast and has an IPv4 address beside loopback; there are: lo 127.0.0.1, \
+         eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4, eth3 fd00::1; for this host alone use lo",
+    );
+}
+
+#[test]
+fn errors_say_what_there_is_and_what_to_do() {
+    let host = "lo:l 127.0.0.1; eth0:d 192.0.2.2; eth1:n 192.0.2.3; eth2 192.0.2.4";
+    let refused = |spec: &str, expected: &str| check(host, None, spec, Family::V4, expected);
+    let there = "lo 127.0.0.1, eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4";
+    refused("eth9", &format!("no interface 'eth9'; there are: {there}"));
+    refused("10.0.0.1", &format!("no interface has the address 10.0.0.1; there are: {there}"));
+    refused("10.0.0.0/8", &format!("no interface has an address in 10.0.0.0/8; there are: {there}"));
+    refused("eth0", "interface 'eth0' is down; switch it on: ip link set eth0 up");
+    refused("eth1", "interface 'eth1' cannot multicast; allow it: ip link set eth1 multicast on");
+    refused("fd00::1", "fd00::1 is not IPv4, but the group is; use a group and an interface of one kind");
+    refused(
+        "192.0.2.0/24",
+        "'192.0.2.0/24' fits several interfaces: eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4; name one of them",
+    );
+    check(
+        host,
+        None,
+        "eth2",
+        Family::V6,
+        "interface 'eth2' has no IPv6 address; give it one (ip addr add ADDRESS/BITS dev eth2) or use a group of the other kind",
+    );
+    check("", None, "eth2", Family::V4, "no interface 'eth2'; there are: none");
+}
+
+#[test]
+fn passing_addresses_are_the_last_choice() {
+    let passing = passing_addresses_in(
+        "00000000000000000000000000000001 01 80 10 80       lo\n\
+         fd000000000000000000000000000099 02 40 00 01     eth0\n\
+         fd000000000000000000000000000002 02 40 00 80     eth0\n",
+    );
+    assert_eq!(passing, ["fd00::99".parse::<IpAddr>().unwrap()]);
+    let mut there = host("eth0 fd00::99 fe80::2");
+    there[0].addresses[0].lasting = false;
+    assert_eq!(there[0].address(Family::V6), Some("fe80::2".parse().unwrap()));
+    there[0].addresses.remove(1);
+    assert_eq!(there[0].address(Family::V6), Some("fd00::99".parse().unwrap()));
+}
+
+#[test]
+fn the_default_route_with_the_least_metric_counts() {
+    let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+              wlan0\t00000000\t010200C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+              eth0\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+              eth1\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+    assert_eq!(default_route_v4(v4).as_deref(), Some("eth0"));
+    let zero = "00000000000000000000000000000000";
+    let v6 = format!(
+        "{zero} 00 {zero} 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003 eth0\n\
+         {zero} 00 {zero} 00 {zero} ffffffff 00000001 00000000 00200200 lo\n"
+    );
+    assert_eq!(default_route_v6(&v6).as_deref(), Some("eth0"));
+    assert_eq!(default_route_v4("garbage\nmore garbage\n"), None);
+}
+
+#[test]
+fn this_host_lists_its_loopback() {
+    let there = list().expect("interfaces can be listed");
+    let lo = there.iter().find(|interface| interface.loopback).expect("every host has a loopback interface");
+    assert!(0 < lo.index);
+    assert!(1280 <= lo.mtu, "{lo:?}");
+}
+
+#[test]
+fn the_payload_leaves_room_for_the_headers() {
+    let there = host("eth0 192.0.2.2 fd00::2; lo:l 127.0.0.1");
+    let payload = |there: &[Interface], name: &str, family| {
+        choose_from(there, None, &name.parse().unwrap(), family).unwrap().payload_bytes_max()
+    };
+    assert_eq!(payload(&there, "eth0", Family::V4), 1472);
+    assert_eq!(payload(&there, "eth0", Family::V6), 1452);
+    assert_eq!(payload(&there, "lo", Family::V4), 65_507);
+}
+
+/// Chooses on a made-up host and compares the choice, or the error, as text.
+fn check(there: &str, route: Option<&str>, spec: &str, family: Family, expected: &str) {
+    let spec: Spec = spec.parse().unwrap();
+    let answer = match choose_from(&host(there), route, &spec, family) {
+        Ok(chosen) => chosen.to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(answer, expected, "{spec} of {there}");
+}
+
+/// Interfaces from `name:flags address …; …`; flags: l loopback, d down, u unplugged, n no multicast, p point to point.
+fn host(text: &str) -> Vec<Interface> {
+    let described = text.split(';').filter(|part| !part.trim().is_empty()).enumerate();
+    described
+        .map(|(position, part)| {
+            let mut words = part.split_whitespace();
+            let first = words.next().unwrap();
+            let (name, flags) = first.split_once(':').unwrap_or((first, ""));
+            let loopback = flags.contains('l');
+            Interface {
+                name: name.into(),
+                index: u32::try_from(position).unwrap() + 1,
+                mtu: if loopback { 65_536 } else { 1500 },
+                up: !flags.contains('d'),
+                running: !flags.contains(['d', 'u']),
+                multicast: !flags.contains(['l', 'n']),
+                loopback,
+                point_to_point: flags.contains('p'),
+                addresses: words.map(|ip| Address { ip: ip.parse().unwrap(), lasting: true }).collect(),
+            }
+        })
+        .collect()
+}
