@@ -1,6 +1,7 @@
 //! seqcast: a brokerless message bus for a LAN whose subscribers know exactly what they missed.
 
 pub mod cli;
+pub mod config;
 pub mod daemon;
 pub mod message;
 pub mod proto;

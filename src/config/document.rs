@@ -1,0 +1,262 @@
+//! YAML text to a tree of entries with their places. The only file that knows the YAML crate.
+//!
+//! Values stay text as it was written, so `1.0` is a fine peer name and a size may have its unit.
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_yaml::{DuplicateKeyPolicy, Location, MergeKeyPolicy, NonFiniteFloatPolicy, Spanned};
+use std::fmt;
+
+/// The largest file that is read, in bytes: a full configuration with comments has a few thousand.
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The most nodes (keys, values, lists, maps) of a document, aliases expanded: ten times what all keys together need.
+const NODES_MAX: usize = 1000;
+
+/// Where something stands; line and column count from 1, columns and width in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub line: usize,
+    pub column: usize,
+    pub width: usize,
+}
+
+/// A key with its value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub key: String,
+    pub key_place: Place,
+    pub value: Node,
+    pub value_place: Place,
+}
+
+/// A value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// A scalar, without quotes.
+    Text(String),
+    /// Nothing after the colon, or `~`, or `null`.
+    Nothing,
+    /// A list; what it holds does not matter.
+    List,
+    /// A mapping.
+    Map(Vec<Entry>),
+}
+
+/// Why a text is no document.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// In the words of the YAML crate, or ours.
+    pub reason: String,
+    /// Where, if it can be said.
+    pub place: Option<Place>,
+}
+
+/// Reads the one document that `text` holds.
+///
+/// # Errors
+/// The first place where it is no YAML, has a key that is no text, or expands to more than `NODES_MAX` nodes.
+pub(super) fn parse(text: &str) -> Result<Node, Broken> {
+    let options = serde_yaml::options! {
+        budget: serde_yaml::budget! {
+            max_documents: 1,
+            max_nodes: NODES_MAX,
+            max_events: 4 * NODES_MAX,
+            max_aliases: NODES_MAX,
+            max_anchors: NODES_MAX,
+            max_depth: 16,
+        },
+        alias_limits: serde_yaml::alias_limits! { max_total_replayed_events: NODES_MAX, max_replay_stack_depth: 8 },
+        // "Last wins" hands every pair to the visitor; duplicates are found where the keys are known.
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        with_snippet: false,
+    };
+    let root: Spanned<Raw> = serde_yaml::from_str_with_options(text, options).map_err(|error| broken(&error))?;
+    resolve(root.value, place(root.defined), text)
+}
+
+fn broken(error: &serde_yaml::Error) -> Broken {
+    let location = error.location();
+    let reason = match error.without_snippet() {
+        serde_yaml::Error::Budget { .. }
+        | serde_yaml::Error::AliasReplayLimitExceeded { .. }
+        | serde_yaml::Error::AliasReplayStackDepthExceeded { .. }
+        | serde_yaml::Error::AliasExpansionLimitExceeded { .. } => {
+            format!("the document holds, or its aliases expand to, more than {NODES_MAX} keys and values")
+        }
+        serde_yaml::Error::MultipleDocuments { .. } => "a second document begins; there must be one".to_owned(),
+        other => {
+            let text = other.to_string();
+            let suffix = location.map(|l| format!(" at line {}, column {}", l.line(), l.column())).unwrap_or_default();
+            format!("not YAML: {}", text.strip_suffix(&suffix).unwrap_or(&text))
+        }
+    };
+    Broken { reason, place: location.filter(|l| l.line() != 0).map(place) }
+}
+
+fn place(location: Location) -> Place {
+    let small = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    Place { line: small(location.line()), column: small(location.column()), width: small(location.span().len()).max(1) }
+}
+
+/// A node as the crate sees it: what looks like a number or a truth value has lost its spelling.
+enum Raw {
+    Text(String),
+    Plain,
+    Nothing,
+    List,
+    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
+}
+
+/// Gives plain scalars their spelling back and keys their text.
+fn resolve(raw: Raw, at: Place, source: &str) -> Result<Node, Broken> {
+    Ok(match raw {
+        Raw::Text(text) => Node::Text(text),
+        Raw::Nothing => Node::Nothing,
+        Raw::List => Node::List,
+        Raw::Plain => Node::Text(spelling(at, source)),
+        Raw::Map(pairs) => {
+            let mut entries = Vec::with_capacity(pairs.len());
+            for (key, value) in pairs {
+                let (key_at, key_place) = (place(key.defined), place(key.referenced));
+                let Node::Text(key) = resolve(key.value, key_at, source)? else {
+                    return Err(Broken { reason: "a key must be a word".into(), place: Some(key_place) });
+                };
+                let (value_at, value_place) = (place(value.defined), place(value.referenced));
+                entries.push(Entry { key, key_place, value: resolve(value.value, value_at, source)?, value_place });
+            }
+            Node::Map(entries)
+        }
+    })
+}
+
+/// The characters of a place; a plain number or truth value stands on one line.
+fn spelling(at: Place, source: &str) -> String {
+    let line = source.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+    let text: String = line.chars().skip(at.column.saturating_sub(1)).take(at.width).collect();
+    text.trim().to_owned()
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_i128<E>(self, _: i128) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_u128<E>(self, _: u128) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Raw, E> {
+                Ok(Raw::Plain)
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+                Ok(Raw::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Nothing)
+            }
+
+            fn visit_none<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Nothing)
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+                Raw::deserialize(deserializer)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Raw::List)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Raw::Map(pairs))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str) -> Vec<(String, String, (usize, usize, usize))> {
+        let Node::Map(entries) = parse(text).unwrap() else { panic!("no map") };
+        let value = |node: &Node| match node {
+            Node::Text(text) => text.clone(),
+            other => format!("{other:?}"),
+        };
+        let at = |place: Place| (place.line, place.column, place.width);
+        entries.iter().map(|entry| (entry.key.clone(), value(&entry.value), at(entry.value_place))).collect()
+    }
+
+    #[test]
+    fn scalars_keep_their_spelling_and_place() {
+        let text = "a: 10 mb\nb: 1.0 # note\nc: \"7 \"\nd:   0x1F\ne: yes\nf: 1e3\ng:\nh: ~\ni: [1, {x: 2}]\nj: .inf\nk: 007\n\
+                    l: 99999999999999999999999\nm: |\n  two\n  lines\n";
+        let check = [
+            ("a", "10 mb", (1, 4, 5)),
+            ("b", "1.0", (2, 4, 3)),
+            ("c", "7 ", (3, 4, 4)),
+            ("d", "0x1F", (4, 6, 4)),
+            ("e", "yes", (5, 4, 3)),
+            ("f", "1e3", (6, 4, 3)),
+            ("g", "Nothing", (7, 2, 1)),
+            ("h", "Nothing", (8, 4, 1)),
+            ("i", "List", (9, 4, 1)),
+            ("j", ".inf", (10, 4, 4)),
+            ("k", "007", (11, 4, 3)),
+            ("l", "99999999999999999999999", (12, 4, 23)),
+        ];
+        let got = entries(text);
+        for (entry, (key, value, place)) in got.iter().zip(check) {
+            assert_eq!((entry.0.as_str(), entry.1.as_str(), entry.2), (key, value, place));
+        }
+        assert_eq!(got[12].1, "two\nlines\n");
+    }
+
+    #[test]
+    fn all_pairs_of_a_repeated_key_are_there() {
+        let got = entries("a: 1\nb: 2\na: 3\na: 4\n");
+        let got: Vec<_> = got.iter().map(|(key, value, _)| format!("{key}{value}")).collect();
+        assert_eq!(got, ["a1", "b2", "a3", "a4"]);
+    }
+
+    #[test]
+    fn aliases_are_read_where_they_are_used() {
+        let got = entries("a: &x 10 mb\nb: *x\nc: &y 7500\nd: *y\n");
+        assert_eq!((got[1].1.as_str(), got[1].2.0), ("10 mb", 2));
+        assert_eq!((got[3].1.as_str(), got[3].2.0), ("7500", 4));
+    }
+}

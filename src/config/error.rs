@@ -1,0 +1,250 @@
+//! What is wrong with a configuration, where, and what to do about it.
+
+use super::value::ValueError;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody said anything.
+    Default,
+    /// The configuration file; line and column count from 1, in characters; 0 if it is about the file as a whole.
+    File {
+        /// The file as it was named.
+        name: Arc<str>,
+        /// The line.
+        line: usize,
+        /// The column.
+        column: usize,
+    },
+    /// A command-line flag, as it was typed.
+    Flag(String),
+    /// An environment variable, by name.
+    Environment(String),
+}
+
+impl fmt::Display for Source {
+    /// `default`, `param.yaml:3`, `--set port=1`, `$SEQCAST_SOCKET`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File { name, line: 0, .. } => f.write_str(name),
+            Source::File { name, line, .. } => write!(f, "{name}:{line}"),
+            Source::Flag(flag) => f.write_str(flag),
+            Source::Environment(name) => write!(f, "${name}"),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where.
+    pub source: Source,
+    /// The key in question, as it should be written; empty if it is about the whole.
+    pub key: String,
+    /// What.
+    pub reason: Reason,
+    /// What to do instead, if that can be said.
+    pub suggestion: Option<String>,
+    /// The line in question.
+    pub excerpt: Option<Excerpt>,
+}
+
+/// A line of the file and what is meant in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The line, with control characters made harmless and cut to a readable length.
+    pub text: String,
+    /// Characters before the place.
+    pub indent: usize,
+    /// Characters of the place, at least 1.
+    pub width: usize,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The file cannot be read: the system's own words.
+    Unreadable(String),
+    /// The file is a directory, a device or the like.
+    NotAFile(&'static str),
+    /// The file is too large.
+    TooLarge {
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// The file is not text: the place of the first byte that is no UTF-8, or 0.
+    Binary {
+        /// Bytes before it.
+        offset: usize,
+    },
+    /// The file has no content but white space and comments.
+    Empty,
+    /// The file is not YAML, in the words of its parser.
+    Broken(String),
+    /// The whole, or `parameters:`, is not a list of keys and values.
+    NotAMap,
+    /// A key that does not exist.
+    UnknownKey,
+    /// A key beside `parameters:` that belongs below it.
+    Misplaced,
+    /// A key for the second time.
+    Duplicate {
+        /// The line of the first time.
+        first: usize,
+    },
+    /// A list where a value should be.
+    List,
+    /// Keys and values where a value should be.
+    Map,
+    /// A value that its key does not take.
+    Value {
+        /// As written.
+        text: String,
+        /// Why.
+        error: ValueError,
+    },
+    /// A value that is less than the value of another key, which it must not be.
+    Conflict {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The other key.
+        other: &'static str,
+        /// Its value.
+        least: String,
+        /// Why they must relate.
+        why: &'static str,
+    },
+    /// An override that is not `key=value`.
+    NotAnAssignment(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Reason::NotAFile(what) => write!(f, "is {what}, not a file"),
+            Reason::TooLarge { max } => write!(f, "is larger than {max} bytes"),
+            Reason::Binary { offset } => {
+                write!(f, "is not text: byte {offset} is not UTF-8, or is a control character")
+            }
+            Reason::Empty => write!(f, "holds no configuration"),
+            Reason::Broken(why) => f.write_str(why),
+            Reason::NotAMap => write!(f, "must hold lines of the form 'key: value'"),
+            Reason::UnknownKey => write!(f, "unknown key"),
+            Reason::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
+            Reason::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            Reason::List => write!(f, "takes one value, not a list"),
+            Reason::Map => write!(f, "takes one value, not further keys"),
+            Reason::Value { text, error: ValueError::Empty } if text.is_empty() => ValueError::Empty.fmt(f),
+            Reason::Value { text, error } => write!(f, "{:?}: {error}", shortened(text)),
+            Reason::Conflict { key, value, other, least, why } => {
+                write!(f, "{key} ({value}) is less than {other} ({least}): {why}")
+            }
+            Reason::NotAnAssignment(text) => write!(f, "{:?} is not of the form key=value", shortened(text)),
+        }
+    }
+}
+
+/// Long values are not repeated whole.
+fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 60;
+    if text.chars().count() <= CHARS_MAX {
+        return text.to_owned();
+    }
+    text.chars().take(CHARS_MAX).chain(['…']).collect()
+}
+
+impl Excerpt {
+    /// The part of `line` around a place that starts after `before` characters and is `width` wide.
+    pub(super) fn new(line: &str, before: usize, width: usize) -> Excerpt {
+        const CHARS_MAX: usize = 100;
+        const AHEAD: usize = 40;
+        let cut = if CHARS_MAX < before + width.min(CHARS_MAX - AHEAD) { before - AHEAD } else { 0 };
+        let shown = |c: char| if c.is_control() { ' ' } else { c };
+        let text: String = line.chars().skip(cut).take(CHARS_MAX).map(shown).collect();
+        let indent = (before - cut).min(text.chars().count());
+        let width = width.clamp(1, (text.chars().count() - indent).max(1));
+        Excerpt { text: text.trim_end().to_owned(), indent, width }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    /// `file:line:column: key: reason`, the line with a caret below, and the suggestion.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Source::File { name, line, column } if *line != 0 => write!(f, "{name}:{line}:{column}: ")?,
+            source => write!(f, "{source}: ")?,
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}", self.reason)?;
+        if let (Some(excerpt), Source::File { line, .. }) = (&self.excerpt, &self.source) {
+            write!(f, "\n{line:>5} | {}\n      | ", excerpt.text)?;
+            write!(f, "{}{}", " ".repeat(excerpt.indent), "^".repeat(excerpt.width))?;
+        }
+        if let Some(suggestion) = &self.suggestion {
+            write!(f, "\n      = {suggestion}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for ConfigError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("ConfigError", 6)?;
+        match &self.source {
+            Source::File { name, line, column } => {
+                row.serialize_field("source", name.as_ref())?;
+                row.serialize_field("line", line)?;
+                row.serialize_field("column", column)?;
+            }
+            source => row.serialize_field("source", &source.to_string())?,
+        }
+        row.serialize_field("key", &self.key)?;
+        row.serialize_field("reason", &self.reason.to_string())?;
+        row.serialize_field("suggestion", &self.suggestion)?;
+        row.end()
+    }
+}
+
+/// Everything that is wrong, in the order of the file, then of the flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index != 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excerpts_of_long_lines_keep_the_place_in_sight() {
+        let line = format!("{}here{}", "a".repeat(500), "b".repeat(500));
+        let excerpt = Excerpt::new(&line, 500, 4);
+        assert_eq!(&excerpt.text[excerpt.indent..excerpt.indent + excerpt.width], "here");
+        assert!(excerpt.text.len() <= 100);
+        let excerpt = Excerpt::new("a: \u{1b}[31m\tx", 3, 1000);
+        assert_eq!(excerpt, Excerpt { text: "a:  [31m x".into(), indent: 3, width: 7 });
+        assert_eq!(Excerpt::new("", 0, 1), Excerpt { text: String::new(), indent: 0, width: 1 });
+        assert_eq!(Excerpt::new("ab", 9, 1), Excerpt { text: "ab".into(), indent: 2, width: 1 });
+    }
+}

@@ -1,0 +1,150 @@
+//! Every key: its name, type, default, bounds and meaning, each in this one place.
+
+use super::value::*;
+use crate::daemon::interface::Spec;
+use crate::message::{MESSAGE_BYTES_MAX, PeerName};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const KB: usize = 1024;
+const MB: usize = 1024 * KB;
+const GB: usize = 1024 * MB;
+const DAY: Duration = Duration::from_secs(86_400);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// R11: the publisher may only forget a subject after everybody had the time to notice that something is missing.
+const PUB_WINDOW_TIME_WHY: &str =
+    "a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)";
+
+/// What there is to know about a key.
+pub struct Key {
+    /// As it stands in the file, with hyphens.
+    pub name: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+    /// The default, as it would be written.
+    pub default: &'static str,
+    /// What is allowed.
+    pub range: fn() -> String,
+    /// A value other than the default.
+    pub example: &'static str,
+    pub(super) put: fn(&mut Config, &str, &Surroundings) -> Result<(), ValueError>,
+    pub(super) value: fn(&Config) -> String,
+}
+
+macro_rules! keys {
+    ($($(#[doc = $doc:literal])+ $name:literal $field:ident: $ty:ty = $default:literal, $kind:expr, $example:literal;)+) => {
+        /// Every key, in the order of the documentation.
+        pub const KEYS: &[Key] = &[$(Key {
+            name: $name,
+            meaning: concat!($($doc),+).trim_ascii(),
+            default: $default,
+            range: || $kind.range(),
+            example: $example,
+            put: |config, text, here| {
+                config.$field = $kind.parse(text, here)?;
+                Ok(())
+            },
+            value: |config| $kind.show(&config.$field),
+        }),+];
+
+        /// The checked configuration of a peer. Every field is a key of the same name; [`KEYS`] has their bounds.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config {
+            $($(#[doc = $doc])+ pub $field: $ty,)+
+            /// Where each value comes from, in the order of [`KEYS`].
+            pub(super) sources: Vec<super::Source>,
+        }
+
+        impl Config {
+            /// Nothing said: every key at its default.
+            pub fn defaults(here: &Surroundings) -> Config {
+                Config {
+                    $($field: $kind.parse($default, here).expect("the default of a key is a value of it"),)+
+                    sources: vec![super::Source::Default; KEYS.len()],
+                }
+            }
+        }
+    };
+}
+
+keys! {
+    /// The name of the peer, for people.
+    "name" name: PeerName = "auto", Name, "A.test";
+    /// Who may take part. Only `open` is there: anyone on the network, with a check against damage, none against forgery.
+    "mode" mode: Mode = "open", MODE, "open";
+    /// The multicast address of the group, IPv4 or IPv6.
+    "group" group: IpAddr = "239.255.83.67", Group, "239.1.2.3";
+    /// The UDP port of the group; also the number of the group in every datagram.
+    "port" port: u16 = "7500", Number { min: 1, max: 65_535 }, "7501";
+    /// The interface on which the group is joined. `lo` stays on this host.
+    "interface" interface: Spec = "lo", Link, "auto";
+    /// The UDP port on which other peers reach this one directly; 0 takes any free one.
+    "inbox-port" inbox_port: u16 = "0", Number { min: 0, max: 65_535 }, "7601";
+    /// How many routers a multicast datagram may pass, plus one; 1 stays on the LAN, 0 on the host.
+    "ttl" ttl: u8 = "1", Number { min: 0, max: 255 }, "4";
+    /// The Unix socket through which local programs reach the peer.
+    "socket" socket: PathBuf = "auto", Socket, "/run/seqcast/seqcast.sock";
+    /// The longest interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.
+    "heartbeat" heartbeat: Duration = "1 sec", Span { min: ms(100), max: ms(60_000), why: "" }, "500 ms";
+    /// How long a missing datagram is waited for, in case it comes late, before its loss is told. Nothing is asked for
+    /// again in this version.
+    "reliability" reliability: Duration = "5 ms", Span { min: ms(1), max: ms(60_000), why: "" }, "20 ms";
+    /// How long a peer that fell silent is remembered before it is given up.
+    "forget" forget: Duration = "60 sec", Span { min: ms(1_000), max: DAY, why: "" }, "5 min";
+    /// The size beyond which the window of published subjects rotates, once its time has passed too.
+    "pub-window-size" pub_window_size: usize = "4 mb", Size { min: KB, max: 16 * GB }, "10 mb";
+    /// The least time that an idle published subject stays in the window.
+    "pub-window-time" pub_window_time: Duration =
+        "10 sec", Span { min: ms(10_000), max: DAY, why: PUB_WINDOW_TIME_WHY }, "60 sec";
+    /// The hard limit of the window of published subjects; beyond it new subjects are not numbered one by one.
+    "pub-window-max" pub_window_max: usize = "64 mb", Size { min: KB, max: 16 * GB }, "128 mb";
+    /// The size beyond which the window of subscribed subjects rotates, once its time has passed too.
+    "sub-window-size" sub_window_size: usize = "4 mb", Size { min: KB, max: 16 * GB }, "10 mb";
+    /// The least time that an idle subscribed subject stays in the window.
+    "sub-window-time" sub_window_time: Duration = "10 sec", Span { min: ms(1_000), max: DAY, why: "" }, "60 sec";
+    /// The hard limit of the window of subscribed subjects; beyond it new subjects are not followed one by one.
+    "sub-window-max" sub_window_max: usize = "64 mb", Size { min: KB, max: 16 * GB }, "128 mb";
+    /// The largest message that can be published: payload, headers and reply subject together.
+    "message-size" message_size: usize = "8 mb", Size { min: 1, max: MESSAGE_BYTES_MAX }, "1 mb";
+    /// The largest datagram that is sent; `auto` is what the MTU of the interface carries, at most 8972 bytes.
+    "datagram-size" datagram_size: DatagramSize =
+        "auto", Datagram { size: Size { min: 576, max: 65_507 } }, "1400 bytes";
+    /// The wanted receive buffer of each socket; the system may grant less, and then a warning names the remedy.
+    "receive-buffer" receive_buffer: usize = "4 mb", Size { min: 4 * KB, max: GB }, "16 mb";
+    /// The wanted send buffer of each socket.
+    "send-buffer" send_buffer: usize = "1 mb", Size { min: 4 * KB, max: GB }, "4 mb";
+    /// Bytes of messages that wait for an earlier datagram, over all publishers; beyond it the oldest gap is settled.
+    "hold-size" hold_size: usize = "64 mb", Size { min: 64 * KB, max: 16 * GB }, "128 mb";
+    /// Bytes of large messages that are still incomplete, for each publisher.
+    "reassembly-size" reassembly_size: usize = "64 mb", Size { min: 64 * KB, max: 16 * GB }, "128 mb";
+    /// Ranges of missing datagrams that are followed, for each publisher; beyond it the oldest is settled.
+    "gaps-max" gaps_max: usize = "8192", Number { min: 16, max: 1_048_576 }, "1024";
+    /// Other peers that are followed.
+    "peers-max" peers_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
+    /// Local programs attached at one time.
+    "client-max" client_max: usize = "256", Number { min: 1, max: 65_536 }, "16";
+    /// Bytes that wait for a local program that does not read; beyond it that program loses messages, and is told.
+    "client-queue-size" client_queue_size: usize = "16 mb", Size { min: 64 * KB, max: 16 * GB }, "64 mb";
+    /// Messages that wait for a local program that does not read.
+    "client-queue-count" client_queue_count: usize = "100000", Number { min: 1, max: 100_000_000 }, "1000";
+    /// Subscriptions of all local programs together.
+    "subscriptions-max" subscriptions_max: usize = "1000000", Number { min: 1, max: 100_000_000 }, "200000";
+    /// Subscriptions of one local program.
+    "client-subscriptions-max" client_subscriptions_max: usize =
+        "100000", Number { min: 1, max: 100_000_000 }, "1000";
+    /// Subjects whose matching subscriptions are remembered.
+    "match-cache" match_cache: usize = "65536", Number { min: 1, max: 100_000_000 }, "1000";
+    /// Subjects named in one advisory of loss; the others are counted.
+    "advisory-subjects" advisory_subjects: usize = "64", Number { min: 1, max: 1024 }, "16";
+    /// The least severe events that are logged.
+    "log-level" log_level: LogLevel = "info", LOG_LEVEL, "debug";
+    /// Text for people, or one JSON object a line.
+    "log-format" log_format: LogFormat = "text", LOG_FORMAT, "json";
+    /// The file that log lines are appended to.
+    "log-file" log_file: Option<PathBuf> = "none", File, "seqcast.log";
+}

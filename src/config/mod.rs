@@ -1,0 +1,477 @@
+//! Configuration: YAML text, environment and flags to one checked [`Config`].
+//!
+//! This is the only place that knows key names and defaults. Everything that is wrong is told at once, each with its
+//! place, the reason and a remedy. Reading never writes: no file or directory is made or changed here.
+
+mod document;
+mod error;
+mod keys;
+mod value;
+
+pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
+pub use keys::{Config, KEYS, Key};
+pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, Surroundings, ValueError};
+
+use crate::proto::mutant::Mutants;
+use crate::proto::{Settings, WindowSettings};
+use crate::seqno::COUNT_MAX;
+use document::{Entry, Node, Place};
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The one section of the file.
+const SECTION: &str = "parameters";
+
+/// Environment variables of keys start with this: `SEQCAST_PUB_WINDOW_SIZE`.
+const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
+
+/// The largest datagram that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 less IPv4 and UDP headers. The
+/// loopback interface could carry 65 kB, but then one lost datagram would take hundreds of messages along.
+const DATAGRAM_BYTES_AUTO_MAX: usize = 8972;
+
+/// The smallest datagram that any setting allows: what every IPv4 host must take.
+const DATAGRAM_BYTES_MIN: usize = 576;
+
+/// Incomplete large messages of a publisher; their bytes are bounded by `reassembly-size`.
+const REASSEMBLY_SETS_MAX: usize = 1024;
+
+/// Seed 002: "only one is published per second after the first one is published".
+const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A value that stands above the file: from a flag or the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The key, with hyphens or underscores.
+    pub key: String,
+    /// The value as text.
+    pub value: String,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl Override {
+    /// A value that a flag of its own gave, such as `--port 7501`.
+    pub fn flag(flag: &str, key: &str, value: &str) -> Override {
+        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("{flag} {value}")) }
+    }
+
+    /// What `--set key=value` gave; `flag` is `--set`.
+    ///
+    /// # Errors
+    /// `assignment` has no `=`.
+    pub fn assignment(flag: &str, assignment: &str) -> Result<Override, ConfigErrors> {
+        let source = Source::Flag(format!("{flag} {assignment}"));
+        match assignment.split_once('=') {
+            Some((key, value)) => Ok(Override { key: key.trim().to_owned(), value: value.trim().to_owned(), source }),
+            None => Err(ConfigErrors(vec![ConfigError {
+                source,
+                key: String::new(),
+                reason: Reason::NotAnAssignment(assignment.to_owned()),
+                suggestion: Some(format!("write {flag} pub-window-time=60s")),
+                excerpt: None,
+            }])),
+        }
+    }
+
+    /// The keys that the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Variables
+    /// that are no UTF-8, and others that start with `SEQCAST_`, are not looked at.
+    pub fn environment() -> Vec<Override> {
+        let of_key = |key: &Key| {
+            let name = format!("{ENVIRONMENT_PREFIX}{}", key.name.replace('-', "_").to_ascii_uppercase());
+            let value = std::env::var(&name).ok()?;
+            Some(Override { key: key.name.to_owned(), value, source: Source::Environment(name) })
+        };
+        KEYS.iter().filter_map(of_key).collect()
+    }
+}
+
+/// One row of `config show`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    /// The key.
+    pub key: &'static str,
+    /// The value in force, as it would be written.
+    pub value: String,
+    /// Where it comes from.
+    #[serde(serialize_with = "as_text")]
+    pub source: Source,
+    /// The default, as it would be written.
+    pub default: &'static str,
+    /// What is allowed.
+    pub range: String,
+    /// What it is for.
+    pub meaning: &'static str,
+}
+
+fn as_text<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(source)
+}
+
+impl Default for Config {
+    /// Every key at its default on this host.
+    fn default() -> Config {
+        Config::defaults(&Surroundings::here())
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+        Config::resolve(Some(path), &[])
+    }
+
+    /// Reads the text of a file; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn from_text(name: &str, text: &str) -> Result<Config, ConfigErrors> {
+        let mut draft = Draft::new(Surroundings::here());
+        draft.read_text(name, text);
+        draft.finish()
+    }
+
+    /// Defaults, then the file if there is one, then the overrides in their order; later ones win.
+    ///
+    /// # Errors
+    /// Everything that is wrong with any of them.
+    pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Config, ConfigErrors> {
+        let mut draft = Draft::new(Surroundings::here());
+        if let Some(path) = file {
+            let name = path.display().to_string();
+            match read_file(path) {
+                Ok(bytes) => draft.read_bytes(&name, bytes),
+                Err(reason) => draft.fail_file(&name, reason, None),
+            }
+        }
+        for over in overrides {
+            draft.read_override(over);
+        }
+        draft.finish()
+    }
+
+    /// The settings of the core, for an interface where so many bytes of UDP payload travel without IP fragments
+    /// ([`Chosen::payload_bytes_max`](crate::daemon::interface::Chosen::payload_bytes_max)).
+    pub fn settings(&self, payload_bytes: usize) -> Settings {
+        Settings {
+            name: self.name.clone(),
+            group: self.port,
+            datagram_bytes_max: self.datagram_bytes(payload_bytes),
+            message_bytes_max: self.message_size,
+            heartbeat: self.heartbeat,
+            reliability: self.reliability,
+            forget: self.forget,
+            pub_window: WindowSettings {
+                bytes: self.pub_window_size,
+                time: self.pub_window_time,
+                bytes_max: self.pub_window_max,
+            },
+            sub_window: WindowSettings {
+                bytes: self.sub_window_size,
+                time: self.sub_window_time,
+                bytes_max: self.sub_window_max,
+            },
+            frame_messages_max: COUNT_MAX,
+            hold_bytes_max: self.hold_size,
+            reassembly_bytes_max: self.reassembly_size,
+            reassembly_sets_max: REASSEMBLY_SETS_MAX,
+            gaps_max: self.gaps_max,
+            peers_max: self.peers_max,
+            client_subscriptions_max: self.client_subscriptions_max,
+            subscriptions_max: self.subscriptions_max,
+            match_cache_max: self.match_cache,
+            advisory_interval: ADVISORY_INTERVAL,
+            advisory_subjects_max: self.advisory_subjects,
+            mutants: Mutants::default(),
+        }
+    }
+
+    /// Bytes of UDP payload of the largest datagram, where `payload_bytes` travel without IP fragments.
+    pub fn datagram_bytes(&self, payload_bytes: usize) -> usize {
+        match self.datagram_size {
+            DatagramSize::Bytes(bytes) => bytes,
+            DatagramSize::Auto => payload_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_AUTO_MAX),
+        }
+    }
+
+    /// Every key with its value in force and where that comes from.
+    pub fn show(&self) -> Vec<Shown> {
+        let row = |(key, source): (&Key, &Source)| Shown {
+            key: key.name,
+            value: (key.value)(self),
+            source: source.clone(),
+            default: key.default,
+            range: (key.range)(),
+            meaning: key.meaning,
+        };
+        KEYS.iter().zip(&self.sources).map(row).collect()
+    }
+}
+
+/// The bytes of a file, or why it cannot be one. Never waits, as opening a named pipe would.
+fn read_file(path: &Path) -> Result<Vec<u8>, Reason> {
+    let unreadable = |error: io::Error| Reason::Unreadable(plain(&error));
+    let kind = fs::metadata(path).map_err(unreadable)?.file_type();
+    if kind.is_dir() {
+        return Err(Reason::NotAFile("a directory"));
+    }
+    if kind.is_socket() || kind.is_block_device() {
+        return Err(Reason::NotAFile("a socket or a device"));
+    }
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(document::FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+/// The words of an error without the number at its end.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// A configuration in the making.
+struct Draft {
+    here: Surroundings,
+    config: Config,
+    /// Where each value of the file stands, in the order of `KEYS`.
+    excerpts: Vec<Option<Excerpt>>,
+    /// Keys with a value that was refused: nothing further is said about them.
+    refused: Vec<bool>,
+    errors: Vec<ConfigError>,
+}
+
+impl Draft {
+    fn new(here: Surroundings) -> Draft {
+        let config = Config::defaults(&here);
+        Draft { here, config, excerpts: vec![None; KEYS.len()], refused: vec![false; KEYS.len()], errors: Vec::new() }
+    }
+
+    fn read_bytes(&mut self, name: &str, bytes: Vec<u8>) {
+        if document::FILE_BYTES_MAX < bytes.len() as u64 {
+            return self.fail_file(name, Reason::TooLarge { max: document::FILE_BYTES_MAX }, None);
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => self.read_text(name, &text),
+            Err(error) => {
+                let offset = error.utf8_error().valid_up_to();
+                self.fail_file(name, Reason::Binary { offset }, Some("is this the right file?".into()));
+            }
+        }
+    }
+
+    fn read_text(&mut self, name: &str, text: &str) {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        if let Some(offset) = text.find(control) {
+            return self.fail_file(name, Reason::Binary { offset }, Some("is this the right file?".into()));
+        }
+        let file = File { name: name.into(), text };
+        match document::parse(text) {
+            Ok(Node::Nothing) => {
+                let suggestion = format!("write '{SECTION}:' and keys below it; leave out the file for the defaults");
+                self.fail_file(name, Reason::Empty, Some(suggestion));
+            }
+            Ok(Node::Map(entries)) => self.read_sections(&file, entries),
+            Ok(_) => self.fail_file(name, Reason::NotAMap, Some(format!("begin with '{SECTION}:'"))),
+            Err(broken) => match broken.place {
+                Some(place) => self.errors.push(file.error(place, "", Reason::Broken(broken.reason), None)),
+                None => self.fail_file(name, Reason::Broken(broken.reason), None),
+            },
+        }
+    }
+
+    fn read_sections(&mut self, file: &File<'_>, entries: Vec<Entry>) {
+        let mut first = None;
+        for entry in entries {
+            let place = entry.key_place;
+            if entry.key != SECTION {
+                let key = find(&entry.key);
+                let (name, reason, suggestion) = match key {
+                    Some(index) => {
+                        let below = format!("write it below '{SECTION}:', two spaces further in");
+                        (KEYS[index].name, Reason::Misplaced, Some(below))
+                    }
+                    None => {
+                        let near = value::nearest(&entry.key, [SECTION].into_iter());
+                        (
+                            entry.key.as_str(),
+                            Reason::UnknownKey,
+                            Some(near.map_or(format!("the only section is '{SECTION}:'"), |near| {
+                                format!("did you mean {near}?")
+                            })),
+                        )
+                    }
+                };
+                self.errors.push(file.error(place, name, reason, suggestion));
+                continue;
+            }
+            if let Some(first) = first {
+                self.errors.push(file.error(place, SECTION, Reason::Duplicate { first }, Some("merge the two".into())));
+            }
+            first = first.or(Some(place.line));
+            match entry.value {
+                Node::Map(entries) => self.read_keys(file, entries),
+                Node::Nothing => {}
+                _ => self.errors.push(file.error(entry.value_place, SECTION, Reason::NotAMap, None)),
+            }
+        }
+    }
+
+    fn read_keys(&mut self, file: &File<'_>, entries: Vec<Entry>) {
+        for entry in entries {
+            let Some(index) = find(&entry.key) else {
+                let suggestion = suggest(&entry.key);
+                self.errors.push(file.error(entry.key_place, &entry.key, Reason::UnknownKey, suggestion));
+                continue;
+            };
+            let key = &KEYS[index];
+            if let Source::File { line: first, .. } = self.config.sources[index] {
+                let suggestion = Some("remove one of the two".to_owned());
+                self.errors.push(file.error(entry.key_place, key.name, Reason::Duplicate { first }, suggestion));
+                continue;
+            }
+            let at = entry.value_place;
+            self.config.sources[index] = file.source(entry.key_place.line, at.column);
+            self.excerpts[index] = Some(file.excerpt(at));
+            let refused = match entry.value {
+                Node::Text(text) => match self.put(index, &text) {
+                    Ok(()) => continue,
+                    Err(error) => value_error(&text, error),
+                },
+                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, missing(key)),
+                Node::List => (Reason::List, missing(key)),
+                Node::Map(_) => (Reason::Map, missing(key)),
+            };
+            self.refused[index] = true;
+            self.errors.push(file.error(at, key.name, refused.0, refused.1));
+        }
+    }
+
+    fn read_override(&mut self, over: &Override) {
+        let error = |key: &str, reason, suggestion| ConfigError {
+            source: over.source.clone(),
+            key: key.to_owned(),
+            reason,
+            suggestion,
+            excerpt: None,
+        };
+        let Some(index) = find(&over.key) else {
+            return self.errors.push(error(&over.key, Reason::UnknownKey, suggest(&over.key)));
+        };
+        self.config.sources[index] = over.source.clone();
+        self.excerpts[index] = None;
+        self.refused[index] = false;
+        if let Err(refused) = self.put(index, &over.value) {
+            let (reason, suggestion) = value_error(&over.value, refused);
+            self.refused[index] = true;
+            self.errors.push(error(KEYS[index].name, reason, suggestion));
+        }
+    }
+
+    fn put(&mut self, index: usize, text: &str) -> Result<(), ValueError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(ValueError::Empty);
+        }
+        (KEYS[index].put)(&mut self.config, text, &self.here)
+    }
+
+    fn fail_file(&mut self, name: &str, reason: Reason, suggestion: Option<String>) {
+        let source = Source::File { name: name.into(), line: 0, column: 0 };
+        self.errors.push(ConfigError { source, key: String::new(), reason, suggestion, excerpt: None });
+    }
+
+    /// Values that must not be less than that of another key.
+    fn check_pairs(&mut self) {
+        const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
+        const FITS: &str = "the largest message must fit";
+        const PART: &str = "the limit for one cannot be above the limit for all";
+        let config = &self.config;
+        let pairs = [
+            ("pub-window-max", config.pub_window_max, "pub-window-size", config.pub_window_size, WINDOW),
+            ("sub-window-max", config.sub_window_max, "sub-window-size", config.sub_window_size, WINDOW),
+            ("hold-size", config.hold_size, "message-size", config.message_size, FITS),
+            ("reassembly-size", config.reassembly_size, "message-size", config.message_size, FITS),
+            ("client-queue-size", config.client_queue_size, "message-size", config.message_size, FITS),
+            (
+                "subscriptions-max",
+                config.subscriptions_max,
+                "client-subscriptions-max",
+                config.client_subscriptions_max,
+                PART,
+            ),
+        ];
+        for (key, value, other, least, why) in pairs {
+            let (upper, lower) = (find(key).expect("a key"), find(other).expect("a key"));
+            if least <= value || self.refused[upper] || self.refused[lower] {
+                continue;
+            }
+            // Said where somebody can change it: at the key that is not at its default.
+            let at = if self.config.sources[upper] == Source::Default { lower } else { upper };
+            let shown = |index: usize| (KEYS[index].value)(&self.config);
+            self.errors.push(ConfigError {
+                source: self.config.sources[at].clone(),
+                key: KEYS[at].name.to_owned(),
+                reason: Reason::Conflict { key, value: shown(upper), other, least: shown(lower), why },
+                suggestion: Some(format!("raise {key} to {}, or lower {other}", shown(lower))),
+                excerpt: self.excerpts[at].clone(),
+            });
+        }
+    }
+
+    fn finish(mut self) -> Result<Config, ConfigErrors> {
+        self.check_pairs();
+        if self.errors.is_empty() { Ok(self.config) } else { Err(ConfigErrors(self.errors)) }
+    }
+}
+
+fn value_error(text: &str, error: ValueError) -> (Reason, Option<String>) {
+    let suggestion = error.suggestion(text.trim());
+    (Reason::Value { text: text.to_owned(), error }, suggestion)
+}
+
+fn missing(key: &Key) -> Option<String> {
+    Some(format!("write {}: {}", key.name, key.example))
+}
+
+/// The place of a key in `KEYS`; underscores are as good as hyphens.
+fn find(name: &str) -> Option<usize> {
+    let name = name.replace('_', "-");
+    KEYS.iter().position(|key| key.name == name)
+}
+
+fn suggest(name: &str) -> Option<String> {
+    let name = name.replace('_', "-").to_ascii_lowercase();
+    let near = value::nearest(&name, KEYS.iter().map(|key| key.name));
+    near.map(|near| format!("did you mean {near}?"))
+}
+
+/// The text that entries stand in.
+struct File<'a> {
+    name: Arc<str>,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn source(&self, line: usize, column: usize) -> Source {
+        Source::File { name: self.name.clone(), line, column }
+    }
+
+    fn excerpt(&self, at: Place) -> Excerpt {
+        let line = self.text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+        Excerpt::new(line, at.column.saturating_sub(1), at.width)
+    }
+
+    fn error(&self, at: Place, key: &str, reason: Reason, suggestion: Option<String>) -> ConfigError {
+        let excerpt = Some(self.excerpt(at));
+        ConfigError { source: self.source(at.line, at.column), key: key.to_owned(), reason, suggestion, excerpt }
+    }
+}

@@ -1,0 +1,623 @@
+//! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
+
+use crate::daemon::interface::{Spec, SpecError};
+use crate::message::{NameError, PeerName};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the defaults `auto` stand for on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The host's name, as the kernel tells it.
+    pub host: String,
+    /// `$XDG_RUNTIME_DIR`, if it is set to an absolute path.
+    pub runtime_dir: Option<PathBuf>,
+    /// The user's number.
+    pub uid: u32,
+}
+
+impl Surroundings {
+    /// Asks the system.
+    pub fn here() -> Surroundings {
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        Surroundings { host, runtime_dir, uid: nix::unistd::getuid().as_raw() }
+    }
+
+    /// The host's name as a peer name: what a peer name cannot hold becomes `-`.
+    fn peer_name(&self) -> PeerName {
+        let allowed = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
+        let name: String = self.host.chars().map(allowed).take(PeerName::BYTES_MAX).collect();
+        name.parse().unwrap_or_else(|_| "peer".parse().expect("'peer' is a peer name"))
+    }
+
+    /// `$XDG_RUNTIME_DIR/seqcast.sock`, or `/tmp/seqcast-UID/seqcast.sock`: a directory of the user's own either way.
+    fn socket(&self) -> PathBuf {
+        match &self.runtime_dir {
+            Some(dir) => dir.join("seqcast.sock"),
+            None => PathBuf::from(format!("/tmp/seqcast-{}/seqcast.sock", self.uid)),
+        }
+    }
+}
+
+/// One way of reading, showing and bounding values.
+pub(super) trait Kind {
+    /// What it yields.
+    type Value;
+    /// Reads a value; `text` has no white space around it.
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Self::Value, ValueError>;
+    /// The value as `parse` reads it back.
+    fn show(&self, value: &Self::Value) -> String;
+    /// What is allowed, for the documentation and `config show`.
+    fn range(&self) -> String;
+}
+
+/// Why a text is no value of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// Nothing there.
+    Empty,
+    /// Not a size: the text before the unit is no number.
+    SizeNumber,
+    /// Not a size: the unit is unknown.
+    SizeUnit(String),
+    /// A duration without a unit.
+    DurationUnit(String),
+    /// Not a duration, as humantime sees it.
+    Duration(String),
+    /// Not a whole number.
+    Number,
+    /// A number beyond what the machine can count.
+    Overflow,
+    /// Below the least value; all three as text, the reason may be empty.
+    BelowMin {
+        /// The least value.
+        min: String,
+        /// Why it is the least, if that is not plain.
+        why: &'static str,
+    },
+    /// Above the greatest value.
+    AboveMax {
+        /// The greatest value.
+        max: String,
+        /// Why it is the greatest, if that is not plain.
+        why: &'static str,
+    },
+    /// None of the words that are allowed.
+    NotOneOf(&'static [&'static str]),
+    /// Planned, not there.
+    NotSupported,
+    /// Not a peer name.
+    Name(NameError),
+    /// Not an IP address.
+    Address,
+    /// An IP address outside 224.0.0.0/4 and ff00::/8.
+    NotMulticast(IpAddr),
+    /// Not the name of an interface, an address or a network.
+    Interface(SpecError),
+    /// A path too long for a Unix socket.
+    SocketPath {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A character that no path can hold.
+    PathNul,
+}
+
+/// The longest path of a Unix socket: `sun_path` has 108 bytes, the last one is 0.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ValueError::Empty => write!(f, "the value is missing"),
+            ValueError::SizeNumber => write!(f, "a size starts with a number"),
+            ValueError::SizeUnit(unit) => write!(f, "{unit:?} is no unit of size"),
+            ValueError::DurationUnit(_) => write!(f, "a time needs a unit"),
+            ValueError::Duration(why) => write!(f, "not a time: {why}"),
+            ValueError::Number => write!(f, "not a whole number"),
+            ValueError::Overflow => write!(f, "the number is too large"),
+            ValueError::BelowMin { min, why } => write!(f, "less than {min}, the least allowed{}", because(why)),
+            ValueError::AboveMax { max, why } => write!(f, "more than {max}, the most allowed{}", because(why)),
+            ValueError::NotOneOf(words) => write!(f, "must be one of {}", words.join(", ")),
+            ValueError::NotSupported => write!(f, "not supported by this build"),
+            ValueError::Name(error) => error.fmt(f),
+            ValueError::Address => write!(f, "not an IP address"),
+            ValueError::NotMulticast(address) => write!(f, "{address} is not a multicast address"),
+            ValueError::Interface(error) => error.fmt(f),
+            ValueError::SocketPath { bytes } => {
+                write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
+            }
+            ValueError::PathNul => write!(f, "a path cannot hold the character 0"),
+        }
+    }
+}
+
+fn because(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {why}") }
+}
+
+impl ValueError {
+    /// What to write instead, if that can be said.
+    pub fn suggestion(&self, text: &str) -> Option<String> {
+        match self {
+            ValueError::SizeNumber | ValueError::SizeUnit(_) => {
+                Some("write a number of bytes, or a number with kb, mb or gb, such as 10 mb".into())
+            }
+            ValueError::DurationUnit(number) => Some(format!("write {number} sec or {number} ms")),
+            ValueError::Duration(_) => Some("write a number with a unit, such as 250 ms, 60 sec or 5 min".into()),
+            ValueError::NotOneOf(words) => {
+                nearest(text, words.iter().copied()).map(|word| format!("did you mean {word}?"))
+            }
+            ValueError::NotSupported => Some("only mode: open is there; keyed modes are to come".into()),
+            ValueError::NotMulticast(IpAddr::V4(_)) => Some("use 224.0.0.0 to 239.255.255.255".into()),
+            ValueError::Address => Some("write an address such as 239.255.83.67 or ff15::5343".into()),
+            ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),
+            ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
+            _ => None,
+        }
+    }
+}
+
+/// A size in bytes; `mb` is 1,048,576 bytes.
+pub(super) struct Size {
+    pub min: usize,
+    pub max: usize,
+}
+
+const UNITS: [(&str, u64); 14] = [
+    ("", 1),
+    ("b", 1),
+    ("byte", 1),
+    ("bytes", 1),
+    ("k", 1 << 10),
+    ("kb", 1 << 10),
+    ("kib", 1 << 10),
+    ("m", 1 << 20),
+    ("mb", 1 << 20),
+    ("mib", 1 << 20),
+    ("megabytes", 1 << 20),
+    ("g", 1 << 30),
+    ("gb", 1 << 30),
+    ("gib", 1 << 30),
+];
+
+/// Reads `4096`, `10 mb`, `10mb`, `1.5 kb`; the fraction of a byte is cut off.
+pub(super) fn parse_size(text: &str) -> Result<usize, ValueError> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim().to_ascii_lowercase());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let decimal = |part: &str| -> Result<u64, ValueError> {
+        match part.parse() {
+            Ok(value) => Ok(value),
+            Err(_) if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() => Err(ValueError::Overflow),
+            Err(_) => Err(ValueError::SizeNumber),
+        }
+    };
+    let (whole, thousandths) = (decimal(whole)?, decimal(fraction)?);
+    let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or(ValueError::SizeUnit(unit))?.1;
+    let tenths = 10u128.checked_pow(u32::try_from(fraction.len()).unwrap_or(u32::MAX)).ok_or(ValueError::Overflow)?;
+    let bytes = u128::from(whole) * u128::from(scale) + u128::from(thousandths) * u128::from(scale) / tenths;
+    usize::try_from(bytes).map_err(|_| ValueError::Overflow)
+}
+
+/// `10 mb`, `64 kb`, `1000 bytes`: the largest unit that divides it.
+pub(super) fn show_size(bytes: usize) -> String {
+    let units = [("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)];
+    match units.iter().find(|(_, scale)| bytes != 0 && bytes.is_multiple_of(*scale)) {
+        Some((unit, scale)) => format!("{} {unit}", bytes / scale),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+impl Kind for Size {
+    type Value = usize;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<usize, ValueError> {
+        in_range(parse_size(text)?, self.min, self.max, show_size, "")
+    }
+
+    fn show(&self, value: &usize) -> String {
+        show_size(*value)
+    }
+
+    fn range(&self) -> String {
+        format!("{} to {}", show_size(self.min), show_size(self.max))
+    }
+}
+
+/// A span of time, with its unit.
+pub(super) struct Span {
+    pub min: Duration,
+    pub max: Duration,
+    /// Why `min` is the least, if that is not plain.
+    pub why: &'static str,
+}
+
+fn show_span(span: Duration) -> String {
+    match (span.as_secs(), span.subsec_nanos()) {
+        (0, 0) => "0 sec".into(),
+        (secs, 0) if secs.is_multiple_of(86_400) => format!("{} days", secs / 86_400),
+        (secs, 0) => format!("{secs} sec"),
+        (_, nanos) if nanos % 1_000_000 == 0 => format!("{} ms", span.as_millis()),
+        _ => humantime::format_duration(span).to_string(),
+    }
+}
+
+impl Kind for Span {
+    type Value = Duration;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Duration, ValueError> {
+        if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit()) {
+            return Err(ValueError::DurationUnit(text.to_owned()));
+        }
+        let span = humantime::parse_duration(text).map_err(|error| ValueError::Duration(error.to_string()))?;
+        in_range(span, self.min, self.max, show_span, self.why)
+    }
+
+    fn show(&self, value: &Duration) -> String {
+        show_span(*value)
+    }
+
+    fn range(&self) -> String {
+        format!("{} to {}", show_span(self.min), show_span(self.max))
+    }
+}
+
+/// A whole number.
+pub(super) struct Number<T> {
+    pub min: T,
+    pub max: T,
+}
+
+impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Kind for Number<T> {
+    type Value = T;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<T, ValueError> {
+        let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+        if digits.is_empty() || digits.bytes().any(|b| !b.is_ascii_digit()) {
+            return Err(ValueError::Number);
+        }
+        let above = || ValueError::AboveMax { max: self.max.to_string(), why: "" };
+        let number = digits.parse::<u64>().ok().and_then(|n| T::try_from(n).ok()).ok_or_else(above)?;
+        in_range(number, self.min, self.max, |n| n.to_string(), "")
+    }
+
+    fn show(&self, value: &T) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        format!("{} to {}", self.min, self.max)
+    }
+}
+
+fn in_range<T: Copy + PartialOrd>(
+    value: T,
+    min: T,
+    max: T,
+    show: impl Fn(T) -> String,
+    why: &'static str,
+) -> Result<T, ValueError> {
+    if value < min {
+        return Err(ValueError::BelowMin { min: show(min), why });
+    }
+    if max < value {
+        return Err(ValueError::AboveMax { max: show(max), why: "" });
+    }
+    Ok(value)
+}
+
+/// A peer name; `auto` is the host's.
+pub(super) struct Name;
+
+impl Kind for Name {
+    type Value = PeerName;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<PeerName, ValueError> {
+        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::Name) }
+    }
+
+    fn show(&self, value: &PeerName) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        format!("1 to {} of A-Z a-z 0-9 . _ -; auto is the name of the host", PeerName::BYTES_MAX)
+    }
+}
+
+/// A multicast address.
+pub(super) struct Group;
+
+impl Kind for Group {
+    type Value = IpAddr;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<IpAddr, ValueError> {
+        let address: IpAddr = text.parse().map_err(|_| ValueError::Address)?;
+        if address.is_multicast() { Ok(address) } else { Err(ValueError::NotMulticast(address)) }
+    }
+
+    fn show(&self, value: &IpAddr) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        "224.0.0.0 to 239.255.255.255, or an IPv6 address in ff00::/8".into()
+    }
+}
+
+/// Where the group is joined; the shell finds it among the host's interfaces.
+pub(super) struct Link;
+
+impl Kind for Link {
+    type Value = Spec;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Spec, ValueError> {
+        let text = if text == "loopback" { "lo" } else { text };
+        text.parse().map_err(ValueError::Interface)
+    }
+
+    fn show(&self, value: &Spec) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        "a name (eth0; lo or loopback), an address, a network (192.0.2.0/24), or auto".into()
+    }
+}
+
+/// How large datagrams are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramSize {
+    /// What the interface's MTU carries without IP fragments.
+    Auto,
+    /// So many bytes of UDP payload.
+    Bytes(usize),
+}
+
+/// A [`DatagramSize`].
+pub(super) struct Datagram {
+    pub size: Size,
+}
+
+impl Kind for Datagram {
+    type Value = DatagramSize;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<DatagramSize, ValueError> {
+        if text == "auto" { Ok(DatagramSize::Auto) } else { self.size.parse(text, here).map(DatagramSize::Bytes) }
+    }
+
+    fn show(&self, value: &DatagramSize) -> String {
+        match value {
+            DatagramSize::Auto => "auto".into(),
+            DatagramSize::Bytes(bytes) => show_size(*bytes),
+        }
+    }
+
+    fn range(&self) -> String {
+        format!("{}, or auto", self.size.range())
+    }
+}
+
+/// The path of the Unix socket; `auto` depends on the user.
+pub(super) struct Socket;
+
+impl Kind for Socket {
+    type Value = PathBuf;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<PathBuf, ValueError> {
+        let path = if text == "auto" { here.socket() } else { PathBuf::from(text) };
+        let bytes = path.as_os_str().len();
+        if SOCKET_PATH_BYTES_MAX < bytes {
+            return Err(ValueError::SocketPath { bytes });
+        }
+        if text.contains('\0') { Err(ValueError::PathNul) } else { Ok(path) }
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        value.display().to_string()
+    }
+
+    fn range(&self) -> String {
+        "a path of at most 107 bytes; auto is $XDG_RUNTIME_DIR/seqcast.sock, else /tmp/seqcast-UID/seqcast.sock".into()
+    }
+}
+
+/// The path of a file, or `none`.
+pub(super) struct File;
+
+impl Kind for File {
+    type Value = Option<PathBuf>;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Option<PathBuf>, ValueError> {
+        match text {
+            "none" => Ok(None),
+            _ if text.contains('\0') => Err(ValueError::PathNul),
+            _ => Ok(Some(PathBuf::from(text))),
+        }
+    }
+
+    fn show(&self, value: &Option<PathBuf>) -> String {
+        value.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string())
+    }
+
+    fn range(&self) -> String {
+        "a path, or none for standard error".into()
+    }
+}
+
+/// One of a few words.
+pub(super) struct Choice<T: 'static> {
+    pub words: &'static [&'static str],
+    pub values: &'static [T],
+    /// Words that mean something that is not built yet.
+    pub planned: &'static [&'static str],
+}
+
+impl<T: Copy + PartialEq> Kind for Choice<T> {
+    type Value = T;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<T, ValueError> {
+        if self.planned.contains(&text) {
+            return Err(ValueError::NotSupported);
+        }
+        let place = self.words.iter().position(|word| *word == text).ok_or(ValueError::NotOneOf(self.words))?;
+        Ok(self.values[place])
+    }
+
+    fn show(&self, value: &T) -> String {
+        let place = self.values.iter().position(|v| v == value).expect("every value has its word");
+        self.words[place].to_owned()
+    }
+
+    fn range(&self) -> String {
+        self.words.join(", ")
+    }
+}
+
+/// Who may take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Anyone on the network; datagrams carry a check against damage, not against forgery.
+    Open,
+}
+
+pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What stops something from working.
+    Error,
+    /// What someone should look at.
+    Warn,
+    /// What happens to the peer as a whole.
+    Info,
+    /// What happens to each peer and client.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+pub(super) const LOG_LEVEL: Choice<LogLevel> = Choice {
+    words: &["error", "warn", "info", "debug", "trace"],
+    values: &[LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace],
+    planned: &[],
+};
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&LOG_LEVEL.show(self))
+    }
+}
+
+/// What log lines look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+pub(super) const LOG_FORMAT: Choice<LogFormat> =
+    Choice { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
+
+/// The candidate that is closest to `word`, if it is close: at most a third of the letters differ.
+pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if 64 < word.len() {
+        return None;
+    }
+    let best = candidates.map(|candidate| (edit_distance(word, candidate), candidate)).min()?;
+    (best.0 <= 1.max(word.chars().count().max(best.1.len()) / 3)).then_some(best.1)
+}
+
+/// How many letters must be inserted, removed or replaced to make `b` of `a`; swapped neighbours count once.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let swapped = 1 < i && 1 < j && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                let swapped = if swapped { rows[i - 2][j - 2] + 1 } else { usize::MAX };
+                replaced.min(swapped).min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1)
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(host: &str) -> Surroundings {
+        Surroundings { host: host.into(), runtime_dir: None, uid: 7 }
+    }
+
+    #[test]
+    fn sizes_are_binary_and_need_no_space() {
+        let check =
+            |text: &str, expected: Result<usize, ValueError>| assert_eq!(parse_size(text), expected, "{text:?}");
+        check("10 mb", Ok(10_485_760));
+        check("10mb", Ok(10_485_760));
+        check("10 MiB", Ok(10_485_760));
+        check("4 megabytes", Ok(4 << 20));
+        check("1.5 kb", Ok(1536));
+        check("0.001 kb", Ok(1));
+        check("512", Ok(512));
+        check("512 bytes", Ok(512));
+        check("0", Ok(0));
+        check("2 GB", Ok(2 << 30));
+        check("", Err(ValueError::SizeNumber));
+        check("mb", Err(ValueError::SizeNumber));
+        check("-1 mb", Err(ValueError::SizeNumber));
+        check("1. mb", Err(ValueError::SizeNumber));
+        check("1.2.3 mb", Err(ValueError::SizeNumber));
+        check("10 mbit", Err(ValueError::SizeUnit("mbit".into())));
+        check("99999999999999999999", Err(ValueError::Overflow));
+        check("18446744073709551615 gb", Err(ValueError::Overflow));
+        check(&format!("0.{}1", "0".repeat(45)), Err(ValueError::Overflow));
+    }
+
+    #[test]
+    fn shown_sizes_and_times_are_read_back() {
+        for bytes in [0, 1, 1000, 1024, 1536, 65_507, 10 << 20, 3 << 30] {
+            assert_eq!(parse_size(&show_size(bytes)), Ok(bytes));
+        }
+        let kind = Span { min: Duration::ZERO, max: Duration::MAX, why: "" };
+        for millis in [0u64, 1, 5, 250, 1000, 1500, 60_000, 86_400_000, 90_000_000] {
+            let span = Duration::from_millis(millis);
+            assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+        }
+        let span = Duration::from_nanos(1_234_567);
+        assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));
+    }
+
+    #[test]
+    fn the_host_name_becomes_a_peer_name() {
+        assert_eq!(here("box.example.org").peer_name().as_str(), "box.example.org");
+        assert_eq!(here("Bürö 7").peer_name().as_str(), "B-r--7");
+        assert_eq!(here("").peer_name().as_str(), "peer");
+        assert_eq!(here(&"x".repeat(200)).peer_name().as_str().len(), PeerName::BYTES_MAX);
+    }
+
+    #[test]
+    fn the_nearest_word_is_near() {
+        let words = ["pub-window-size", "pub-window-time", "sub-window-size", "port", "ttl"];
+        assert_eq!(nearest("pub-windw-size", words.into_iter()), Some("pub-window-size"));
+        assert_eq!(nearest("prot", words.into_iter()), Some("port"));
+        assert_eq!(nearest("tll", words.into_iter()), Some("ttl"));
+        assert_eq!(nearest("colour", words.into_iter()), None);
+        assert_eq!(nearest(&"p".repeat(1000), words.into_iter()), None);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("abcd", "acbd"), 1);
+    }
+}
