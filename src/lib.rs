@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod door;
 pub mod message;
 pub mod proto;
 pub mod rng;

@@ -1,0 +1,481 @@
+//! The frames of the local protocol, both directions, both codecs. Version 1; `docs/local-protocol.md` is the text for
+//! people.
+//!
+//! ```text
+//!  0               4       5
+//! +---------------+-------+----------------------------+
+//! |  length u32   | kind  |  body, `length` - 1 bytes  |   numbers are big-endian
+//! +---------------+-------+----------------------------+
+//! ```
+
+use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::door::value::{
+    FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, put_content, put_loss,
+};
+use crate::message::{Delivery, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, SubId};
+use crate::subject::{Pattern, SUBJECT_BYTES_MAX};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::fmt;
+
+/// The version of the local protocol that this build speaks. Peer and client must have the same.
+pub const VERSION: u16 = 1;
+
+/// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
+pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
+
+/// The most subscriptions named in one MESSAGE, LOSS or DROPPED frame; more go into further frames.
+pub const FRAME_SUBS_MAX: usize = 4096;
+
+const _: () = assert!(
+    FRAME_SUBS_MAX * 12 + 2 * SUBJECT_BYTES_MAX + PeerName::BYTES_MAX + 256 < FRAME_BYTES_MAX - MESSAGE_BYTES_MAX,
+    "a full list of subscriptions must fit beside the largest message"
+);
+
+/// Bytes of the length field.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+const HELLO: u8 = 0x01;
+const PUBLISH: u8 = 0x02;
+const SUBSCRIBE: u8 = 0x03;
+const UNSUBSCRIBE: u8 = 0x04;
+const SHOW: u8 = 0x05;
+const FLUSH: u8 = 0x06;
+const WELCOME: u8 = 0x81;
+const MESSAGE: u8 = 0x82;
+const LOSS: u8 = 0x83;
+const DROPPED: u8 = 0x84;
+const REFUSED: u8 = 0x85;
+const SHOWN: u8 = 0x86;
+const FLUSHED: u8 = 0x87;
+const BYE: u8 = 0x88;
+const SUBSCRIBED: u8 = 0x89;
+
+/// The first frame of a client must begin with these bytes, so that a stranger is told apart from an old version.
+const MAGIC: u32 = 0x5343_4c50; // "SCLP"
+
+/// What a client says to its peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToPeer {
+    /// The first frame: who I am and which version I speak.
+    Hello {
+        /// The client's protocol version.
+        version: u16,
+        /// Its name, for logs and `show clients`; at most 255 bytes, may be empty.
+        name: String,
+    },
+    /// Publish this message. There is no answer unless it is refused.
+    Publish(Message),
+    /// Subscribe; answered by [`ToClient::Subscribed`] or [`ToClient::Refused`].
+    Subscribe {
+        /// The client's number for it.
+        sub: SubId,
+        /// What to match.
+        pattern: Pattern,
+    },
+    /// End a subscription. There is no answer; messages on their way still arrive.
+    Unsubscribe {
+        /// Which.
+        sub: SubId,
+    },
+    /// Ask for a report; answered by [`ToClient::Shown`].
+    Show {
+        /// The client's number for the question.
+        id: u32,
+        /// The question, in JSON: `{"show": "loss"}`.
+        query: Bytes,
+    },
+    /// Ask to be told when all that was published before has left the peer's socket.
+    Flush {
+        /// Comes back in [`ToClient::Flushed`].
+        token: u64,
+    },
+}
+
+/// What a peer says to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToClient {
+    /// The answer to HELLO.
+    Welcome(Welcome),
+    /// The subscription is active: every message that this peer gets from now on counts.
+    Subscribed {
+        /// Which.
+        sub: SubId,
+    },
+    /// A message for these subscriptions of the client.
+    Message {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The message.
+        delivery: Delivery,
+    },
+    /// A loss that concerns these subscriptions of the client.
+    Loss {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The loss.
+        loss: Loss,
+    },
+    /// At this place the peer dropped messages or loss reports, because the client did not read fast enough.
+    Dropped {
+        /// (subscription, how many), at most [`FRAME_SUBS_MAX`].
+        counts: Vec<(SubId, u64)>,
+    },
+    /// A request was refused; the connection goes on.
+    Refused(Refused),
+    /// The answer to SHOW.
+    Shown {
+        /// The number of the question.
+        id: u32,
+        /// The answer, in JSON.
+        answer: Bytes,
+    },
+    /// All that was published before FLUSH has left the peer's socket.
+    Flushed {
+        /// As in the request.
+        token: u64,
+    },
+    /// The peer ends the connection.
+    Bye {
+        /// Why, for programs.
+        reason: ByeReason,
+        /// Why, for people; at most 255 bytes.
+        text: String,
+    },
+}
+
+/// The peer's side of the greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The peer's protocol version: [`VERSION`].
+    pub version: u16,
+    /// The peer's name.
+    pub peer: PeerName,
+    /// The peer's epoch when the connection began.
+    pub epoch: Epoch,
+    /// The group's number in every datagram.
+    pub group: u16,
+    /// The UDP port of the group.
+    pub port: u16,
+    /// The number that the peer gave this client.
+    pub client: u32,
+    /// The largest message that can be published, in bytes of payload, headers and reply subject.
+    pub message_bytes_max: u32,
+    /// The version of the peer's program.
+    pub software: String,
+}
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The subscription in question; `None` for a PUBLISH.
+    pub sub: Option<SubId>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The message is too large.
+    MessageTooLarge {
+        /// Its size in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        bytes_max: u64,
+    },
+    /// The client, or all clients together, have too many subscriptions.
+    TooManySubscriptions {
+        /// The limit.
+        max: u64,
+    },
+    /// Clients cannot publish on this subject; holds the reason for people.
+    Subject(String),
+    /// The peer is stopping.
+    Stopping,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::MessageTooLarge { bytes, bytes_max } => {
+                write!(f, "the message has {bytes} bytes; the peer's limit is {bytes_max} (message-size-max)")
+            }
+            Why::TooManySubscriptions { max } => {
+                write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")
+            }
+            Why::Subject(reason) => reason.fmt(f),
+            Why::Stopping => write!(f, "the peer is stopping"),
+        }
+    }
+}
+
+/// Why the peer ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByeReason {
+    /// The peer stops.
+    Stopping,
+    /// The client sent bytes that mean nothing.
+    Malformed,
+    /// The client sent a frame that is not allowed at this point.
+    Misbehaved,
+    /// Another protocol version.
+    Incompatible,
+    /// The peer has too many clients.
+    TooManyClients,
+}
+
+const BYE_REASONS: [(u8, ByeReason); 5] = [
+    (0, ByeReason::Stopping),
+    (1, ByeReason::Malformed),
+    (2, ByeReason::Misbehaved),
+    (3, ByeReason::Incompatible),
+    (4, ByeReason::TooManyClients),
+];
+
+impl ToPeer {
+    /// Appends the frame, with its length, to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        framed(out, |out| match self {
+            ToPeer::Hello { version, name } => {
+                out.put_u8(HELLO);
+                out.put_u32(MAGIC);
+                out.put_u16(*version);
+                put_bytes8(out, cut255(name).as_bytes());
+            }
+            ToPeer::Publish(message) => {
+                out.put_u8(PUBLISH);
+                out.put_u8(if message.event { FLAG_EVENT } else { 0 });
+                put_content(out, message);
+            }
+            ToPeer::Subscribe { sub, pattern } => {
+                out.put_u8(SUBSCRIBE);
+                out.put_u32(sub.0);
+                put_bytes8(out, pattern.as_str().as_bytes());
+            }
+            ToPeer::Unsubscribe { sub } => {
+                out.put_u8(UNSUBSCRIBE);
+                out.put_u32(sub.0);
+            }
+            ToPeer::Show { id, query } => {
+                out.put_u8(SHOW);
+                out.put_u32(*id);
+                out.put_slice(query);
+            }
+            ToPeer::Flush { token } => {
+                out.put_u8(FLUSH);
+                out.put_u64(*token);
+            }
+        });
+    }
+
+    /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
+    ///
+    /// # Errors
+    /// Says which rule the bytes break. A HELLO of another version is read as far as its version only.
+    pub fn decode(frame: Bytes) -> Result<ToPeer, Malformed> {
+        let mut reader = Reader::new(frame);
+        let read = match reader.u8()? {
+            HELLO => {
+                if reader.u32()? != MAGIC {
+                    return Err(Malformed::Value("magic"));
+                }
+                let version = reader.u16()?;
+                if version != VERSION {
+                    return Ok(ToPeer::Hello { version, name: String::new() });
+                }
+                ToPeer::Hello { version, name: reader.text8("name")? }
+            }
+            PUBLISH => {
+                let flags = reader.u8()?;
+                if flags & !FLAG_EVENT != 0 {
+                    return Err(Malformed::Value("flags"));
+                }
+                ToPeer::Publish(content(&mut reader, flags & FLAG_EVENT != 0)?)
+            }
+            SUBSCRIBE => ToPeer::Subscribe { sub: SubId(reader.u32()?), pattern: pattern(&mut reader)? },
+            UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
+            SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
+            FLUSH => ToPeer::Flush { token: reader.u64()? },
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+impl ToClient {
+    /// Appends the frame, with its length, to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match self {
+            ToClient::Message { subs, delivery } => {
+                let body = delivery_body(delivery);
+                put_message_head(out, subs, body.len());
+                out.put_slice(&body);
+            }
+            ToClient::Loss { subs, loss } => framed(out, |out| {
+                out.put_u8(LOSS);
+                put_subs(out, subs);
+                put_loss(out, loss);
+            }),
+            ToClient::Welcome(welcome) => framed(out, |out| put_welcome(out, welcome)),
+            ToClient::Refused(refused) => framed(out, |out| put_refused(out, refused)),
+            ToClient::Dropped { counts } => framed(out, |out| {
+                out.put_u8(DROPPED);
+                out.put_u32(u32::try_from(counts.len()).expect("at most FRAME_SUBS_MAX"));
+                for (sub, count) in counts {
+                    out.put_u32(sub.0);
+                    out.put_u64(*count);
+                }
+            }),
+            ToClient::Subscribed { sub } => framed(out, |out| {
+                out.put_u8(SUBSCRIBED);
+                out.put_u32(sub.0);
+            }),
+            ToClient::Shown { id, answer } => framed(out, |out| {
+                out.put_u8(SHOWN);
+                out.put_u32(*id);
+                out.put_slice(answer);
+            }),
+            ToClient::Flushed { token } => framed(out, |out| {
+                out.put_u8(FLUSHED);
+                out.put_u64(*token);
+            }),
+            ToClient::Bye { reason, text } => framed(out, |out| {
+                out.put_u8(BYE);
+                out.put_u8(code(&BYE_REASONS, reason));
+                put_bytes8(out, cut255(text).as_bytes());
+            }),
+        }
+    }
+
+    /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
+    ///
+    /// # Errors
+    /// Says which rule the bytes break.
+    pub fn decode(frame: Bytes) -> Result<ToClient, Malformed> {
+        let mut reader = Reader::new(frame);
+        let read = match reader.u8()? {
+            WELCOME => ToClient::Welcome(welcome(&mut reader)?),
+            MESSAGE => ToClient::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
+            LOSS => ToClient::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
+            DROPPED => {
+                let count = reader.count32(12)?;
+                let mut counts = Vec::with_capacity(count);
+                for _ in 0..count {
+                    counts.push((SubId(reader.u32()?), reader.u64()?));
+                }
+                ToClient::Dropped { counts }
+            }
+            REFUSED => ToClient::Refused(refused(&mut reader)?),
+            SHOWN => ToClient::Shown { id: reader.u32()?, answer: reader.rest() },
+            FLUSHED => ToClient::Flushed { token: reader.u64()? },
+            BYE => {
+                ToClient::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
+            }
+            SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+/// Appends a length and whatever `write` appends after it.
+fn framed(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_u32(0);
+    write(out);
+    let bytes = u32::try_from(out.len() - start - LENGTH_BYTES).expect("frames are far below 4 GiB");
+    out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
+}
+
+/// Appends all of a MESSAGE frame that differs between clients; the delivery's body of `body_bytes` must follow.
+pub(crate) fn put_message_head(out: &mut BytesMut, subs: &[SubId], body_bytes: usize) {
+    let bytes = 1 + 4 + 4 * subs.len() + body_bytes;
+    out.put_u32(u32::try_from(bytes).expect("messages are limited to 8 MiB"));
+    out.put_u8(MESSAGE);
+    put_subs(out, subs);
+}
+
+fn put_subs(out: &mut BytesMut, subs: &[SubId]) {
+    out.put_u32(u32::try_from(subs.len()).expect("at most FRAME_SUBS_MAX"));
+    for sub in subs {
+        out.put_u32(sub.0);
+    }
+}
+
+fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
+    out.put_u8(WELCOME);
+    out.put_u16(welcome.version);
+    put_bytes8(out, welcome.peer.as_str().as_bytes());
+    out.put_u64(welcome.epoch.bits());
+    out.put_u16(welcome.group);
+    out.put_u16(welcome.port);
+    out.put_u32(welcome.client);
+    out.put_u32(welcome.message_bytes_max);
+    put_bytes8(out, cut255(&welcome.software).as_bytes());
+}
+
+fn put_refused(out: &mut BytesMut, refused: &Refused) {
+    out.put_u8(REFUSED);
+    out.put_u8(u8::from(refused.sub.is_some()));
+    out.put_u32(refused.sub.map_or(0, |sub| sub.0));
+    match &refused.why {
+        Why::MessageTooLarge { bytes, bytes_max } => {
+            out.put_u8(0);
+            out.put_u64(*bytes);
+            out.put_u64(*bytes_max);
+        }
+        Why::TooManySubscriptions { max } => {
+            out.put_u8(1);
+            out.put_u64(*max);
+        }
+        Why::Subject(reason) => {
+            out.put_u8(2);
+            put_bytes8(out, cut255(reason).as_bytes());
+        }
+        Why::Stopping => out.put_u8(3),
+    }
+}
+
+fn pattern(reader: &mut Reader) -> Result<Pattern, Malformed> {
+    Ok(reader.text8("pattern")?.parse()?)
+}
+
+fn subs(reader: &mut Reader) -> Result<Vec<SubId>, Malformed> {
+    let count = reader.count32(4)?;
+    if count == 0 {
+        return Err(Malformed::Value("subscriptions"));
+    }
+    (0..count).map(|_| Ok(SubId(reader.u32()?))).collect()
+}
+
+fn welcome(reader: &mut Reader) -> Result<Welcome, Malformed> {
+    Ok(Welcome {
+        version: reader.u16()?,
+        peer: reader.text8("peer")?.parse()?,
+        epoch: epoch(reader)?,
+        group: reader.u16()?,
+        port: reader.u16()?,
+        client: reader.u32()?,
+        message_bytes_max: reader.u32()?,
+        software: reader.text8("software")?,
+    })
+}
+
+fn refused(reader: &mut Reader) -> Result<Refused, Malformed> {
+    let named = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed::Value("flags")),
+    };
+    let sub = SubId(reader.u32()?);
+    let why = match reader.u8()? {
+        0 => Why::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
+        1 => Why::TooManySubscriptions { max: reader.u64()? },
+        2 => Why::Subject(reader.text8("reason")?),
+        3 => Why::Stopping,
+        _ => return Err(Malformed::Value("why")),
+    };
+    Ok(Refused { sub: named.then_some(sub), why })
+}

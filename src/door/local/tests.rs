@@ -1,0 +1,323 @@
+//! Every transcript runs whole, byte by byte and in random cuts and must give the same frames; every frame decodes to
+//! what was encoded; no bytes whatsoever panic.
+
+use super::*;
+use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
+use crate::message::{
+    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, Message, Missing, Publisher, Reason, SubId, Verdict,
+};
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::subject::{Subject, SubjectError};
+use crate::time::Wall;
+
+fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    encode(&mut out);
+    out.to_vec()
+}
+
+fn hello() -> ToPeer {
+    ToPeer::Hello { version: VERSION, name: "test".into() }
+}
+
+fn payload(rng: &mut Rng) -> Bytes {
+    let bytes = if rng.chance(0.1) { rng.below(100_000) } else { rng.below(40) };
+    (0..bytes).map(|i| i as u8).collect::<Vec<_>>().into()
+}
+
+fn message(rng: &mut Rng) -> Message {
+    let headers = if rng.chance(0.5) { Headers::from_pairs([("k", "v"), ("l", "")]).unwrap() } else { Headers::new() };
+    Message {
+        subject: format!("a.{}", rng.below(50)).parse().unwrap(),
+        reply: rng.chance(0.5).then(|| "_INBOX.00000000000000aa.1".parse().unwrap()),
+        headers,
+        payload: payload(rng),
+        event: rng.chance(0.2),
+    }
+}
+
+fn to_peer(rng: &mut Rng) -> ToPeer {
+    match rng.below(5) {
+        0 => ToPeer::Publish(message(rng)),
+        1 => ToPeer::Subscribe { sub: SubId(rng.next_u32()), pattern: "a.*.>".parse().unwrap() },
+        2 => ToPeer::Unsubscribe { sub: SubId(rng.next_u32()) },
+        3 => ToPeer::Show { id: rng.next_u32(), query: payload(rng) },
+        _ => ToPeer::Flush { token: rng.next_u64() },
+    }
+}
+
+fn subs(rng: &mut Rng) -> Vec<SubId> {
+    (0..rng.between(1, 5)).map(|_| SubId(rng.next_u32())).collect()
+}
+
+fn publisher(rng: &mut Rng) -> Publisher {
+    Publisher {
+        name: rng.chance(0.5).then(|| "B.test".parse().unwrap()),
+        epoch: Epoch::new(rng.next_u64() | 1).unwrap(),
+        uid: rng.next_u32(),
+    }
+}
+
+fn count(rng: &mut Rng) -> Count {
+    let min = rng.below(1000);
+    Count::from_bounds(min, min + rng.below(3))
+}
+
+fn delivery(rng: &mut Rng) -> Delivery {
+    let verdict = match rng.below(6) {
+        0 => Verdict::Start(Wall::from_nanos(rng.next_u64())),
+        1 => Verdict::First,
+        2 => Verdict::Next,
+        3 => Verdict::Skip(count(rng)),
+        4 => Verdict::Unnumbered,
+        _ => Verdict::Direct,
+    };
+    let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
+    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict }
+}
+
+fn loss(rng: &mut Rng) -> Loss {
+    let what = match rng.below(4) {
+        0 => Missing::Messages {
+            subject: "x.y".parse().unwrap(),
+            first: Seq::new(rng.next_u64() | 1).unwrap(),
+            last: Seq::new(rng.next_u64() | 1).unwrap(),
+            count: count(rng),
+        },
+        1 => Missing::Datagrams { first: Dseq(rng.next_u64()), last: Dseq(rng.next_u64()), messages: count(rng) },
+        2 => Missing::Tail { after: Dseq(rng.next_u64()) },
+        _ => Missing::Inbox { messages: rng.next_u64() },
+    };
+    let reasons = [
+        Reason::Disabled,
+        Reason::Deadline,
+        Reason::Expired,
+        Reason::Overflow,
+        Reason::PublisherGone,
+        Reason::Silent,
+        Reason::Crashed,
+    ];
+    let cause = if rng.chance(0.5) { Cause::Network } else { Cause::LocalOverrun { datagrams: rng.next_u64() } };
+    Loss {
+        publisher: publisher(rng),
+        what,
+        reason: reasons[usize::try_from(rng.below(7)).unwrap()],
+        cause,
+        at: Wall::from_nanos(rng.next_u64()),
+    }
+}
+
+fn welcome() -> ToClient {
+    ToClient::Welcome(Welcome {
+        version: VERSION,
+        peer: "A.test".parse().unwrap(),
+        epoch: Epoch::new(7).unwrap(),
+        group: 7500,
+        port: 7500,
+        client: 3,
+        message_bytes_max: 8 << 20,
+        software: "0.1.0".into(),
+    })
+}
+
+fn to_client(rng: &mut Rng) -> ToClient {
+    match rng.below(7) {
+        0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
+        1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
+        2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
+        3 => ToClient::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
+        4 => {
+            let why = match rng.below(4) {
+                0 => Why::MessageTooLarge { bytes: 9, bytes_max: 8 },
+                1 => Why::TooManySubscriptions { max: 5 },
+                2 => Why::Subject("reserved".into()),
+                _ => Why::Stopping,
+            };
+            ToClient::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
+        }
+        5 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
+        _ => ToClient::Flushed { token: rng.next_u64() },
+    }
+}
+
+/// Feeds `bytes` in pieces as long as `cut` says and gathers all frames and the fault, if one comes.
+fn run<T>(
+    mut bytes: &[u8],
+    mut cut: impl FnMut() -> usize,
+    mut step: impl FnMut(&[u8], &mut Vec<T>) -> Result<(), Fault>,
+) -> (Vec<T>, Option<Fault>) {
+    let mut frames = Vec::new();
+    let mut fault = None;
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(cut().clamp(1, bytes.len()));
+        bytes = rest;
+        if let Err(found) = step(piece, &mut frames) {
+            assert_eq!(fault.replace(found), None, "a conversation ends once");
+        }
+    }
+    (frames, fault)
+}
+
+fn run_door(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToPeer>, Option<Fault>) {
+    let mut door = Door::new();
+    run(bytes, cut, |piece, frames| {
+        door.push(piece);
+        while let Some(frame) = door.poll_frame()? {
+            frames.push(frame);
+        }
+        Ok(())
+    })
+}
+
+fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToClient>, Option<Fault>) {
+    let mut caller = Caller::new();
+    run(bytes, cut, |piece, frames| {
+        caller.push(piece);
+        while let Some(frame) = caller.poll_frame()? {
+            frames.push(frame);
+        }
+        Ok(())
+    })
+}
+
+/// Runs a client's bytes whole, byte by byte and in random cuts; the same must come out.
+fn check_door(bytes: &[u8]) -> (Vec<ToPeer>, Option<Fault>) {
+    let whole = run_door(bytes, || usize::MAX);
+    assert_eq!(run_door(bytes, || 1), whole);
+    let mut rng = Rng::new(bytes.len() as u64);
+    assert_eq!(run_door(bytes, || rng.below(50) as usize), whole);
+    whole
+}
+
+fn check_caller(bytes: &[u8]) -> (Vec<ToClient>, Option<Fault>) {
+    let whole = run_caller(bytes, || usize::MAX);
+    assert_eq!(run_caller(bytes, || 1), whole);
+    let mut rng = Rng::new(bytes.len() as u64);
+    assert_eq!(run_caller(bytes, || rng.below(50) as usize), whole);
+    whole
+}
+
+#[test]
+fn what_is_encoded_is_decoded_however_it_is_cut() {
+    let mut rng = Rng::new(2);
+    for _ in 0..10 {
+        let mut sent = vec![hello()];
+        sent.extend((0..40).map(|_| to_peer(&mut rng)));
+        let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+        assert_eq!(check_door(&bytes), (sent, None));
+
+        let mut sent = vec![welcome()];
+        sent.extend((0..40).map(|_| to_client(&mut rng)));
+        sent.push(ToClient::Bye { reason: ByeReason::Stopping, text: "stopping".into() });
+        let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+        assert_eq!(check_caller(&bytes), (sent, None));
+    }
+}
+
+#[test]
+fn a_conversation_has_its_order() {
+    let flush = ToPeer::Flush { token: 1 };
+    let script = |frames: &[&ToPeer]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    let misbehaved = |what| Some(Fault::Misbehaved(what));
+    assert_eq!(check_door(&script(&[&flush])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+    assert_eq!(
+        check_door(&script(&[&hello(), &flush, &hello(), &flush])),
+        (vec![hello(), flush.clone()], misbehaved(Misbehaved::SecondGreeting))
+    );
+    let other = ToPeer::Hello { version: 2, name: "new".into() };
+    assert_eq!(check_door(&script(&[&other, &flush])), (vec![], Some(Fault::Incompatible { theirs: 2 })));
+    let text = Fault::Incompatible { theirs: 2 }.to_string();
+    assert!(text.contains("version 2") && text.contains("install the same version"), "{text}");
+
+    let bye = ToClient::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
+    let flushed = ToClient::Flushed { token: 1 };
+    let script = |frames: &[&ToClient]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    assert_eq!(check_caller(&script(&[&bye, &flushed])), (vec![bye], None));
+    assert_eq!(check_caller(&script(&[&flushed])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+}
+
+#[test]
+fn malformed_frames_are_named_and_end_the_conversation() {
+    let framed = |body: &[u8]| {
+        let mut bytes = encoded(|out| hello().encode(out));
+        bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+        bytes.extend(body);
+        bytes.extend(encoded(|out| ToPeer::Flush { token: 1 }.encode(out)));
+        bytes
+    };
+    for (body, expected) in [
+        (&b"\x7f"[..], Malformed::Kind(0x7f)),
+        (b"\x81", Malformed::Kind(0x81)),
+        (b"", Malformed::Short),
+        (b"\x06\0\0", Malformed::Short),
+        (b"\x06\0\0\0\0\0\0\0\0\0", Malformed::Trailing(1)),
+        (b"\x02\x80\x01a\0\0\0\0\0", Malformed::Value("flags")),
+        (b"\x02\0\x01a\0\xff\xff\xff\xff", Malformed::Short),
+        (b"\x02\0\x01*\0\0\0\0\0", Malformed::Subject(SubjectError::Wildcard)),
+        (b"\x02\0\0\0\0\0\0\0", Malformed::Subject(SubjectError::Empty)),
+        (b"\x03\0\0\0\x01\x01\xff", Malformed::Value("pattern")),
+        (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
+    ] {
+        assert_eq!(check_door(&framed(body)), (vec![hello()], Some(Fault::Malformed(expected))), "{body:?}");
+    }
+    let stranger = b"\0\0\0\x08\x01HTTP/1.";
+    assert_eq!(check_door(stranger), (vec![], Some(Fault::Malformed(Malformed::Value("magic")))));
+    // A length beyond the limit ends it at once, before any of the frame has come; "GET " is such a length.
+    let long = Malformed::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
+    assert_eq!(check_door(b"GET / HTTP/1.1\r\n"), (vec![], Some(Fault::Malformed(long))));
+
+    let framed = |body: &[u8]| {
+        let mut bytes = encoded(|out| welcome().encode(out));
+        bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+        bytes.extend(body);
+        bytes
+    };
+    for (body, expected) in [
+        (&b"\x01"[..], Malformed::Kind(1)),
+        (b"\x82\0\0\0\0", Malformed::Value("subscriptions")),
+        (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
+        (b"\x84\x10\0\0\0", Malformed::Short),
+        (b"\x88\x09\0", Malformed::Value("reason")),
+    ] {
+        assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(Fault::Malformed(expected))), "{body:?}");
+    }
+}
+
+#[test]
+fn damaged_frames_never_panic() {
+    let mut rng = Rng::new(3);
+    for _ in 0..3000 {
+        let mut bytes = encoded(|out| {
+            hello().encode(out);
+            (0..4).for_each(|_| to_peer(&mut rng).encode(out));
+        });
+        let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+        bytes[at] ^= 1 << rng.below(8);
+        run_door(&bytes, || usize::MAX);
+        let mut bytes = encoded(|out| {
+            welcome().encode(out);
+            (0..4).for_each(|_| to_client(&mut rng).encode(out));
+        });
+        let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+        bytes[at] ^= 1 << rng.below(8);
+        run_caller(&bytes, || usize::MAX);
+    }
+}
+
+#[test]
+fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
+    let long: Subject = "s".repeat(255).parse().unwrap();
+    let body = crate::message::MESSAGE_BYTES_MAX - 255;
+    let mut rng = Rng::new(1);
+    let delivery = Delivery {
+        message: Message { reply: Some(long.clone()), ..Message::new(long, vec![7u8; body]) },
+        publisher: publisher(&mut rng),
+        seq: Seq::new(1),
+        verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
+    };
+    let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
+    let sent = vec![welcome(), ToClient::Message { subs, delivery }];
+    let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+    assert_eq!(run_caller(&bytes, || 65_536), (sent, None));
+}

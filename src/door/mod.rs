@@ -1,0 +1,9 @@
+//! Doors: client protocols without I/O. Bytes come in; frames and bytes to send go out.
+//!
+//! A door knows nothing of sockets, of time or of the core; the shell carries its requests to the core and the core's
+//! deliveries back. `docs/local-protocol.md` describes every byte of the local protocol.
+
+pub mod codec;
+pub mod frame;
+pub mod local;
+pub(crate) mod value;

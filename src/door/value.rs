@@ -1,0 +1,193 @@
+//! The bus's own values in the frames of the local protocol: messages, publishers, losses; writing and reading.
+
+use crate::door::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::message::{
+    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, Message, Missing, Publisher, Reason, Verdict,
+};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Wall;
+use bytes::{BufMut, BytesMut};
+
+/// PUBLISH and MESSAGE: the message is a journalled event.
+pub(crate) const FLAG_EVENT: u8 = 0x01;
+/// MESSAGE: a seq follows.
+const FLAG_SEQ: u8 = 0x02;
+
+/// (Value on the wire, reason); both directions use it.
+const REASONS: [(u8, Reason); 7] = [
+    (0, Reason::Disabled),
+    (1, Reason::Deadline),
+    (2, Reason::Expired),
+    (3, Reason::Overflow),
+    (4, Reason::PublisherGone),
+    (5, Reason::Silent),
+    (6, Reason::Crashed),
+];
+
+/// The part of a MESSAGE frame that is the same for all clients.
+pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
+    let message = &delivery.message;
+    let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
+    let mut flags = if message.event { FLAG_EVENT } else { 0 };
+    flags |= if delivery.seq.is_some() { FLAG_SEQ } else { 0 };
+    out.put_u8(flags);
+    put_publisher(&mut out, &delivery.publisher);
+    if let Some(seq) = delivery.seq {
+        out.put_u64(seq.raw());
+    }
+    match delivery.verdict {
+        Verdict::Start(wall) => {
+            out.put_u8(0);
+            out.put_u64(wall.as_nanos());
+        }
+        Verdict::First => out.put_u8(1),
+        Verdict::Next => out.put_u8(2),
+        Verdict::Skip(count) => {
+            out.put_u8(3);
+            put_count(&mut out, count);
+        }
+        Verdict::Unnumbered => out.put_u8(4),
+        Verdict::Direct => out.put_u8(5),
+    }
+    put_content(&mut out, message);
+    out
+}
+
+/// Subject, reply, headers, and the payload to the end of the frame.
+pub(crate) fn put_content(out: &mut BytesMut, message: &Message) {
+    put_bytes8(out, message.subject.as_bytes());
+    put_bytes8(out, message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()));
+    put_bytes32(out, message.headers.block());
+    out.put_slice(&message.payload);
+}
+
+fn put_publisher(out: &mut BytesMut, publisher: &Publisher) {
+    out.put_u64(publisher.epoch.bits());
+    out.put_u32(publisher.uid);
+    put_bytes8(out, publisher.name.as_ref().map_or("", |name| name.as_str()).as_bytes());
+}
+
+fn put_count(out: &mut BytesMut, count: Count) {
+    out.put_u64(count.min());
+    out.put_u64(count.max());
+}
+
+pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
+    put_publisher(out, &loss.publisher);
+    out.put_u8(code(&REASONS, &loss.reason));
+    match loss.cause {
+        Cause::Network => out.put_u8(0),
+        Cause::LocalOverrun { datagrams } => {
+            out.put_u8(1);
+            out.put_u64(datagrams);
+        }
+    }
+    out.put_u64(loss.at.as_nanos());
+    match &loss.what {
+        Missing::Messages { subject, first, last, count } => {
+            out.put_u8(0);
+            put_bytes8(out, subject.as_bytes());
+            out.put_u64(first.raw());
+            out.put_u64(last.raw());
+            put_count(out, *count);
+        }
+        Missing::Datagrams { first, last, messages } => {
+            out.put_u8(1);
+            out.put_u64(first.0);
+            out.put_u64(last.0);
+            put_count(out, *messages);
+        }
+        Missing::Tail { after } => {
+            out.put_u8(2);
+            out.put_u64(after.0);
+        }
+        Missing::Inbox { messages } => {
+            out.put_u8(3);
+            out.put_u64(*messages);
+        }
+    }
+}
+
+pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
+    let flags = reader.u8()?;
+    if flags & !(FLAG_EVENT | FLAG_SEQ) != 0 {
+        return Err(Malformed::Value("flags"));
+    }
+    let publisher = publisher(reader)?;
+    let seq = if flags & FLAG_SEQ != 0 { Some(seq(reader)?) } else { None };
+    let verdict = match reader.u8()? {
+        0 => Verdict::Start(Wall::from_nanos(reader.u64()?)),
+        1 => Verdict::First,
+        2 => Verdict::Next,
+        3 => Verdict::Skip(counted(reader)?),
+        4 => Verdict::Unnumbered,
+        5 => Verdict::Direct,
+        _ => return Err(Malformed::Value("verdict")),
+    };
+    let message = content(reader, flags & FLAG_EVENT != 0)?;
+    Ok(Delivery { message, publisher, seq, verdict })
+}
+
+pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {
+    let subject = Subject::from_bytes(reader.bytes8()?)?;
+    let reply = reader.bytes8()?;
+    let reply = if reply.is_empty() { None } else { Some(Subject::from_bytes(reply)?) };
+    let headers = Headers::from_block(reader.bytes32()?);
+    Ok(Message { subject, reply, headers, payload: reader.rest(), event })
+}
+
+fn publisher(reader: &mut Reader) -> Result<Publisher, Malformed> {
+    let (epoch, uid) = (epoch(reader)?, reader.u32()?);
+    let name = reader.text8("name")?;
+    let name = if name.is_empty() { None } else { Some(name.parse()?) };
+    Ok(Publisher { name, epoch, uid })
+}
+
+fn counted(reader: &mut Reader) -> Result<Count, Malformed> {
+    let (min, max) = (reader.u64()?, reader.u64()?);
+    if max < min { Err(Malformed::Value("count")) } else { Ok(Count::from_bounds(min, max)) }
+}
+
+fn seq(reader: &mut Reader) -> Result<Seq, Malformed> {
+    Seq::new(reader.u64()?).ok_or(Malformed::Value("seq"))
+}
+
+pub(crate) fn epoch(reader: &mut Reader) -> Result<Epoch, Malformed> {
+    Epoch::new(reader.u64()?).ok_or(Malformed::Value("epoch"))
+}
+
+pub(crate) fn loss(reader: &mut Reader) -> Result<Loss, Malformed> {
+    let publisher = publisher(reader)?;
+    let reason = decoded(&REASONS, reader.u8()?, "reason")?;
+    let cause = match reader.u8()? {
+        0 => Cause::Network,
+        1 => Cause::LocalOverrun { datagrams: reader.u64()? },
+        _ => return Err(Malformed::Value("cause")),
+    };
+    let at = Wall::from_nanos(reader.u64()?);
+    let what = match reader.u8()? {
+        0 => Missing::Messages {
+            subject: Subject::from_bytes(reader.bytes8()?)?,
+            first: seq(reader)?,
+            last: seq(reader)?,
+            count: counted(reader)?,
+        },
+        1 => {
+            let (first, last) = (Dseq(reader.u64()?), Dseq(reader.u64()?));
+            Missing::Datagrams { first, last, messages: counted(reader)? }
+        }
+        2 => Missing::Tail { after: Dseq(reader.u64()?) },
+        3 => Missing::Inbox { messages: reader.u64()? },
+        _ => return Err(Malformed::Value("missing")),
+    };
+    Ok(Loss { publisher, what, reason, cause, at })
+}
+
+pub(crate) fn code<T: PartialEq>(table: &[(u8, T)], value: &T) -> u8 {
+    table.iter().find(|(_, v)| v == value).map(|(code, _)| *code).expect("the table has every variant")
+}
+
+pub(crate) fn decoded<T: Copy>(table: &[(u8, T)], code: u8, field: &'static str) -> Result<T, Malformed> {
+    table.iter().find(|(c, _)| *c == code).map(|(_, value)| *value).ok_or(Malformed::Value(field))
+}
