@@ -82,7 +82,7 @@ pub enum Record {
     Hello(Hello),
     /// Sent at the end of an epoch; its numbers are final.
     Bye(Announce),
-    /// A data record of a type (0x03 to 0x3f) that this version does not know: what it held is unverified.
+    /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: what they held is unverified.
     UnknownData(u8),
 }
 
@@ -143,6 +143,8 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
     // Fragments of a message are one per datagram in consecutive datagrams, so a later part comes first and an
     // unfinished one last.
     let (mut is_first, mut is_open) = (true, false);
+    // A bit for each type of data record, all of which are below 0x40.
+    let mut unknown_seen = 0u64;
     while !reader.is_done() {
         let record_type = reader.u8()?;
         let flags = reader.u8()?;
@@ -163,7 +165,11 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             HELLO => Record::Hello(Hello::decode(&mut body)?),
             BYE => Record::Bye(Announce::decode(&mut body)?),
             unknown => {
-                records.push(Record::UnknownData(unknown));
+                // Once for each type, so that empty records cannot make the list larger than the datagram.
+                if unknown_seen & 1 << unknown == 0 {
+                    unknown_seen |= 1 << unknown;
+                    records.push(Record::UnknownData(unknown));
+                }
                 continue;
             }
         };

@@ -1,4 +1,4 @@
-//! Tests of the wire: golden bytes, which `docs/wire.md` shows too, and properties drawn from a seed.
+//! Tests of the wire: the examples of `docs/wire.md`, and properties drawn from a seed.
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers, Message, PeerName, Stamp};
@@ -23,6 +23,25 @@ struct Example {
 enum Content {
     Messages(Vec<Sent>),
     Records(Vec<Record>),
+}
+
+#[test]
+fn the_encoder_and_the_specification_agree_to_the_byte() {
+    let blocks = blocks(include_str!("../../docs/wire.md"));
+    let encoded: Vec<_> =
+        examples().into_iter().map(|example| (example.name.to_owned(), hex(&example.sealed))).collect();
+    assert_eq!(encoded, blocks);
+}
+
+/// The blocks "```hex NAME" of the specification: name and digits.
+fn blocks(text: &str) -> Vec<(String, String)> {
+    let block = |part: &str| {
+        let (name, rest) = part.split_once('\n').unwrap();
+        let (body, _) = rest.split_once("```").unwrap();
+        let digits = body.lines().map(|line| line.split('#').next().unwrap().replace(' ', "")).collect();
+        (name.to_owned(), digits)
+    };
+    text.split("```hex ").skip(1).map(block).collect()
 }
 
 #[test]
@@ -239,8 +258,13 @@ fn what_later_versions_may_add_is_skipped() {
     repair(&mut bytes);
     let datagram = decode(bytes.into()).unwrap();
     assert!(matches!(&datagram.records[..], [Record::Heartbeat(a)] if a.name.as_str() == "A"));
-    let mut bytes =
-        unhex(&(data.to_owned() + &record("3f", "ff", "0102") + &record("ff", "ff", "") + &record("00", "ff", "07")));
+    let mut bytes = unhex(
+        &(data.to_owned()
+            + &record("3f", "ff", "0102")
+            + &record("3f", "00", "")
+            + &record("ff", "ff", "")
+            + &record("00", "ff", "07")),
+    );
     repair(&mut bytes);
     assert_eq!(decode(bytes.into()).unwrap().records, [Record::UnknownData(0x3f)]);
 }
@@ -466,6 +490,10 @@ fn repair(bytes: &mut Vec<u8>) {
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One datagram for each record and for what it can carry.
