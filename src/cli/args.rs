@@ -120,7 +120,7 @@ pub struct PeerOptions {
     pub group: Option<String>,
     /// The UDP port of the group.
     #[arg(long)]
-    pub port: Option<u16>,
+    pub port: Option<String>,
     /// The Unix socket at which programs reach the peer (or SEQCAST_SOCKET).
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -390,6 +390,12 @@ pub fn parse_line(words: &[String]) -> Result<ConsoleVerb, clap::Error> {
     let command = ConsoleLine::command().mut_subcommands(|command| command.infer_subcommands(true));
     let matches = command.try_get_matches_from(words)?;
     ConsoleLine::from_arg_matches(&matches).map(|line| line.verb)
+}
+
+/// The commands of the console, each with the commands that may follow it; for completion.
+pub fn console_words() -> Vec<(String, Vec<String>)> {
+    let names = |command: &clap::Command| command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    ConsoleLine::command().get_subcommands().map(|verb| (verb.get_name().to_owned(), names(verb))).collect()
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@
 //! everything else to standard error.
 
 pub mod args;
+pub mod config;
+pub mod console;
 pub mod console_line;
 pub mod event;
 pub mod exit;
 pub mod help;
 pub mod output;
+pub mod pace;
 pub mod show;
 pub mod table;
 pub mod value;

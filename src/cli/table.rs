@@ -52,14 +52,17 @@ impl Table {
 
 impl fmt::Display for Table {
     /// Header line, separator, rows; each line ends with a line feed. The odd space of a centred header stands on its
-    /// left and the last column keeps its blanks, both as in the seed.
+    /// left, and the last column keeps its blanks unless it is left-aligned: as in the seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths: Vec<usize> = self.columns.iter().enumerate().map(|(at, column)| self.width(at, column)).collect();
         for (at, (column, width)) in self.columns.iter().zip(&widths).enumerate() {
             let spare = width - column.header.chars().count();
-            let before = if column.left { 0 } else { spare.div_ceil(2) };
+            let (before, after) = match column.left {
+                true => (0, if at + 1 == widths.len() { 0 } else { spare }),
+                false => (spare.div_ceil(2), spare / 2),
+            };
             let between = if at == 0 { "" } else { " | " };
-            write!(f, "{between}{:before$}{}{:after$}", "", column.header, "", after = spare - before)?;
+            write!(f, "{between}{:before$}{}{:after$}", "", column.header, "")?;
         }
         f.write_str("\n")?;
         for (at, width) in widths.iter().enumerate() {
@@ -71,6 +74,7 @@ impl fmt::Display for Table {
             for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 let between = if at == 0 { "" } else { " | " };
                 match self.columns[at].left {
+                    true if at + 1 == widths.len() => write!(f, "{between}{cell}")?,
                     true => write!(f, "{between}{cell:<width$}")?,
                     false => write!(f, "{between}{cell:>width$}")?,
                 }

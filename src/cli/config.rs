@@ -1,0 +1,118 @@
+//! The configuration that a command uses, and `config check|show`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::args::{ConfigFile, ConfigWhat, PeerOptions};
+use super::event::json;
+use super::exit::{Exit, Failure};
+use super::output::Output;
+use super::table::{Column, Table};
+use crate::config::{Config, ConfigError, ConfigErrors, Override, Shown};
+
+/// The environment variable that names the configuration file.
+pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
+
+/// The configuration in force: defaults, then the file that `--config` or SEQCAST_CONFIG names, then the environment,
+/// then the flags.
+///
+/// # Errors
+/// Everything that is wrong with any of them.
+pub fn resolve(options: &PeerOptions) -> Result<Config, Failure> {
+    let file = options.config.clone().or_else(named_file);
+    let mut overrides = Override::environment();
+    overrides.extend(flags(options));
+    Config::resolve(file.as_deref(), &overrides).map_err(failure)
+}
+
+/// What the flags set, in the order of the help; `--set` last.
+fn flags(options: &PeerOptions) -> Vec<Override> {
+    let socket = options.socket.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let texts = [
+        ("--name", "name", options.name.as_deref()),
+        ("--interface", "interface", options.interface.as_deref()),
+        ("--group", "group", options.group.as_deref()),
+        ("--port", "port", options.port.as_deref()),
+        ("--socket", "socket", socket.as_deref()),
+        ("--log-level", "log-level", options.log_level.as_deref()),
+        ("--log-format", "log-format", options.log_format.as_deref()),
+    ];
+    let named = texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)));
+    let settings = options.settings.iter().map(|setting| {
+        let source = crate::config::Source::Flag(format!("--set {}={}", setting.key, setting.value));
+        Override { key: setting.key.clone(), value: setting.value.clone(), source }
+    });
+    named.chain(settings).collect()
+}
+
+fn named_file() -> Option<PathBuf> {
+    std::env::var_os(CONFIG_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+fn failure(errors: ConfigErrors) -> Failure {
+    let noun = if errors.0.len() == 1 { "error" } else { "errors" };
+    Failure::new(Exit::Configuration, format!("{} {noun} in the configuration\n{errors}", errors.0.len()))
+}
+
+/// The answer of `config check --json`.
+#[derive(Serialize)]
+struct CheckJson<'a> {
+    file: String,
+    ok: bool,
+    errors: &'a [ConfigError],
+}
+
+/// The answer of `config show --json`.
+#[derive(Serialize)]
+struct ShowJson {
+    file: Option<String>,
+    keys: Vec<Shown>,
+}
+
+/// Runs `config check` or `config show`.
+///
+/// # Errors
+/// Everything that is wrong with the configuration.
+pub fn run(what: &ConfigWhat, out: &mut Output) -> Result<Exit, Failure> {
+    match what {
+        ConfigWhat::Check(options) => check(options, out),
+        ConfigWhat::Show(options) => show(options, out),
+    }
+}
+
+/// Reads the file alone: neither environment nor flags can hide what is wrong with it.
+fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
+    let Some(file) = options.file.clone().or_else(named_file) else {
+        return Err(Failure::new(Exit::Usage, "there is no configuration file to check")
+            .fix(format!("name one: seqcast config check config/param.yaml (or set {CONFIG_VARIABLE})")));
+    };
+    let checked = Config::load(&file);
+    if options.json {
+        let errors = checked.as_ref().err().map_or(&[][..], |errors| &errors.0);
+        out.line(json(&CheckJson { file: shown(&file), ok: checked.is_ok(), errors }))?;
+        return Ok(if checked.is_ok() { Exit::Done } else { Exit::Configuration });
+    }
+    checked.map_err(failure)?;
+    out.line(format_args!("{}: no errors", file.display()))?;
+    Ok(Exit::Done)
+}
+
+fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
+    let file = options.file.clone().or_else(named_file);
+    let keys = resolve(&PeerOptions { config: file.clone(), ..PeerOptions::default() })?.show();
+    if options.json {
+        out.line(json(&ShowJson { file: file.as_deref().map(shown), keys }))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&[Column::new("key").left(), Column::new("value").left(), Column::new("source").left()]);
+    for row in keys {
+        table.row(vec![row.key.to_owned(), row.value, row.source.to_string()]);
+    }
+    out.bytes(table.to_string().as_bytes())?;
+    Ok(Exit::Done)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,202 @@
+//! The console: a line editor with history and completion over the same commands, or lines from a pipe.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::Validator;
+use rustyline::{Context, Editor, Helper};
+
+use super::args::{self, Command, ConsoleVerb};
+use super::console_line::words;
+use super::exit::{Exit, Failure};
+
+/// Reads lines until the end of the input or `quit` and has each command executed. A failure is told on standard error
+/// and the console goes on; it ends with the exit code of the last command that failed.
+///
+/// # Errors
+/// Where standard input or standard output end the console.
+pub fn run(
+    mut prompt: impl FnMut(usize) -> String,
+    mut execute: impl FnMut(Command) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let mut session = Session { execute: &mut execute, exit: Exit::Done };
+    if !io::stdin().is_terminal() {
+        for line in io::stdin().lines() {
+            if !session.line(&line?)? {
+                break;
+            }
+        }
+        return Ok(session.exit);
+    }
+    let mut editor = Editor::<Words, FileHistory>::new().map_err(editor_failure)?;
+    editor.set_helper(Some(Words { verbs: args::console_words() }));
+    let history = history_file();
+    if let Some(path) = &history {
+        // The first console of a user has no history yet.
+        if path.exists()
+            && let Err(error) = editor.load_history(path)
+        {
+            eprintln!("seqcast: the history in {} cannot be read: {error}", path.display());
+        }
+    }
+    for number in 1.. {
+        match editor.readline(&prompt(number)) {
+            Ok(line) => {
+                if !line.trim().is_empty() {
+                    editor.add_history_entry(line.as_str()).map_err(editor_failure)?;
+                }
+                if !session.line(&line)? {
+                    break;
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(editor_failure(error)),
+        }
+    }
+    if let Some(path) = &history {
+        let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io);
+        if let Err(error) = saved.and_then(|()| editor.save_history(path)) {
+            eprintln!("seqcast: the history cannot be kept in {}: {error}", path.display());
+        }
+    }
+    Ok(session.exit)
+}
+
+/// What stands before a line, as in seed 002: `A.test[EPOCH]@host[N]> `.
+pub fn prompt(name: &str, epoch: &str, number: usize) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_else(|_| OsString::from("localhost"));
+    let host = host.to_string_lossy();
+    format!("{name}[{epoch}]@{}[{number}]> ", host.split('.').next().unwrap_or(&host))
+}
+
+/// Where the history is kept; `None` where there is neither XDG_STATE_HOME nor a home directory.
+fn history_file() -> Option<PathBuf> {
+    let directory = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = directory("XDG_STATE_HOME").or_else(|| Some(directory("HOME")?.join(".local/state")))?;
+    Some(state.join("seqcast/history"))
+}
+
+fn editor_failure(error: ReadlineError) -> Failure {
+    Failure::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
+}
+
+struct Session<'a> {
+    execute: &'a mut dyn FnMut(Command) -> Result<Exit, Failure>,
+    exit: Exit,
+}
+
+impl Session<'_> {
+    /// Executes a line; `false` ends the console.
+    fn line(&mut self, line: &str) -> Result<bool, Failure> {
+        let words = match words(line) {
+            Ok(words) => words,
+            Err(error) => {
+                eprintln!("seqcast: {error}");
+                self.exit = Exit::Usage;
+                return Ok(true);
+            }
+        };
+        if words.is_empty() {
+            return Ok(true);
+        }
+        match args::parse_line(&words) {
+            Ok(ConsoleVerb::Quit) => return Ok(false),
+            Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
+                Ok(Exit::Done) => {}
+                Ok(exit) => self.exit = exit,
+                // Standard output is closed: there is nobody to go on for.
+                Err(failure) if failure.exit == Exit::Done => return Err(failure),
+                Err(failure) => {
+                    eprintln!("seqcast: {failure}");
+                    self.exit = failure.exit;
+                }
+            },
+            Err(error) => {
+                if error.use_stderr() {
+                    self.exit = Exit::Usage;
+                }
+                error.print()?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Completes the names of commands.
+struct Words {
+    /// Each command with what may follow it.
+    verbs: Vec<(String, Vec<String>)>,
+}
+
+impl Completer for Words {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(candidates(&self.verbs, &line[..at]))
+    }
+}
+
+impl Hinter for Words {
+    type Hint = String;
+}
+
+impl Highlighter for Words {}
+impl Validator for Words {}
+impl Helper for Words {}
+
+/// What the last word of `line` may become, and where that word starts.
+fn candidates(verbs: &[(String, Vec<String>)], line: &str) -> (usize, Vec<String>) {
+    let start = line.rfind(' ').map_or(0, |space| space + 1);
+    let (before, begun) = line.split_at(start);
+    let fitting = |names: &mut dyn Iterator<Item = &String>| -> Vec<String> {
+        names.filter(|name| name.starts_with(begun)).map(|name| format!("{name} ")).collect()
+    };
+    let mut before = before.split_whitespace();
+    match (before.next(), before.next()) {
+        (None, _) => (start, fitting(&mut verbs.iter().map(|(verb, _)| verb))),
+        (Some(verb), None) => {
+            let mut meant = verbs.iter().filter(|(name, _)| name.starts_with(verb));
+            match (meant.next(), meant.next()) {
+                (Some((_, following)), None) => (start, fitting(&mut following.iter())),
+                _ => (start, Vec::new()),
+            }
+        }
+        _ => (start, Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prompt_is_that_of_the_seed() {
+        let prompt = prompt("A.test", "00000000deadbeef", 545);
+        assert!(prompt.starts_with("A.test[00000000deadbeef]@") && prompt.ends_with("[545]> "), "{prompt}");
+    }
+
+    #[test]
+    fn commands_complete() {
+        let verbs = args::console_words();
+        let check = |line: &str, start, expected: &[&str]| {
+            assert_eq!(
+                candidates(&verbs, line),
+                (start, expected.iter().map(|s| (*s).to_owned()).collect()),
+                "{line:?}"
+            );
+        };
+        check("sh", 0, &["show "]);
+        check("re", 0, &["req ", "reply "]);
+        check("show lo", 5, &["loss "]);
+        check("sho s", 4, &["subs ", "seqno "]);
+        check("r s", 2, &[]);
+        check("show loss x", 10, &[]);
+    }
+}

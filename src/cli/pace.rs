@@ -1,0 +1,132 @@
+//! The payload template of `pub` and `reply`, the pace of `--rate`, and the progress line of long work.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::value::Rate;
+use crate::time::Instant;
+
+/// A payload in which `{{count}}` (or `{{.Count}}`, as other tools write it) stands for the number of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// What stands before, between and after the places of the number; one piece if there is none.
+    pieces: Vec<Bytes>,
+}
+
+impl Template {
+    /// Reads a template.
+    pub fn new(text: &[u8]) -> Template {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((at, mark)) = first_mark(rest) {
+            pieces.push(Bytes::copy_from_slice(&rest[..at]));
+            rest = &rest[at + mark.len()..];
+        }
+        pieces.push(Bytes::copy_from_slice(rest));
+        Template { pieces }
+    }
+
+    /// The payload of message `count`.
+    pub fn payload(&self, count: u64) -> Bytes {
+        match self.pieces.as_slice() {
+            [whole] => whole.clone(),
+            pieces => pieces.join(count.to_string().as_bytes()).into(),
+        }
+    }
+}
+
+fn first_mark(text: &[u8]) -> Option<(usize, &'static str)> {
+    const MARKS: [&str; 2] = ["{{count}}", "{{.Count}}"];
+    let place = |mark: &'static str| Some((text.windows(mark.len()).position(|at| at == mark.as_bytes())?, mark));
+    MARKS.into_iter().filter_map(place).min()
+}
+
+/// When message 1, 2, 3 … is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    start: Instant,
+    rate: Option<Rate>,
+}
+
+impl Pace {
+    /// A pace that begins now; without a rate everything is due at once.
+    pub fn new(rate: Option<Rate>, now: Instant) -> Pace {
+        Pace { start: now, rate }
+    }
+
+    /// How long to wait until the message after `sent` others is due.
+    pub fn wait(&self, sent: u64, now: Instant) -> Duration {
+        let Some(Rate(rate)) = self.rate else { return Duration::ZERO };
+        let due = Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX);
+        due.saturating_sub(now.since(self.start))
+    }
+
+    /// Messages a second so far.
+    pub fn reached(&self, sent: u64, now: Instant) -> f64 {
+        sent as f64 / now.since(self.start).as_secs_f64().max(1e-9)
+    }
+}
+
+/// A line on a terminal's standard error that tells how far long work is; nothing elsewhere.
+#[derive(Debug)]
+pub struct Progress {
+    wanted: bool,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    /// Work that begins now. The first line comes after a second: short work needs none.
+    pub fn new(now: Instant) -> Progress {
+        Progress { wanted: io::stderr().is_terminal(), shown: Some(now) }
+    }
+
+    /// Shows `text` if a second has passed since the last time.
+    pub fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
+        let due = self.shown.is_none_or(|shown| Duration::from_secs(1) <= now.since(shown));
+        if self.wanted && due {
+            self.shown = Some(now);
+            let mut stderr = io::stderr().lock();
+            // Progress is a courtesy: a terminal that has gone away must not end the work.
+            drop(write!(stderr, "\r\x1b[K{}", text()).and_then(|()| stderr.flush()));
+        }
+    }
+
+    /// Takes the line away.
+    pub fn clear(&self) {
+        if self.wanted {
+            drop(write!(io::stderr().lock(), "\r\x1b[K"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_count() {
+        check("plain", 7, "plain");
+        check("{{count}}", 7, "7");
+        check("a {{.Count}} b {{count}}", 12, "a 12 b 12");
+        check("{{count}{{count}}}", 3, "{{count}3}");
+        check("", 1, "");
+    }
+
+    fn check(text: &str, count: u64, expected: &str) {
+        assert_eq!(Template::new(text.as_bytes()).payload(count), expected, "{text:?}");
+    }
+
+    #[test]
+    fn a_pace_spreads_messages_evenly() {
+        let start = Instant::from_nanos(5_000);
+        let pace = Pace::new(Some(Rate(1000.0)), start);
+        assert_eq!(pace.wait(0, start), Duration::ZERO);
+        assert_eq!(pace.wait(3, start), Duration::from_millis(3));
+        assert_eq!(pace.wait(3, start + Duration::from_millis(2)), Duration::from_millis(1));
+        assert_eq!(pace.wait(3, start + Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!(Pace::new(None, start).wait(1_000_000, start), Duration::ZERO);
+        assert_eq!(pace.reached(500, start + Duration::from_secs(1)), 500.0);
+    }
+}
