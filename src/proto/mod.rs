@@ -6,6 +6,7 @@
 pub mod advisory;
 pub mod effect;
 pub mod mutant;
+pub mod interest;
 pub mod stats;
 
 use crate::message::PeerName;

@@ -1,0 +1,315 @@
+//! Which local client wants what: the subscriptions, and which of them match a subject.
+//!
+//! What matches is looked up in a tree and remembered in a cache of the most recently used subjects, which every
+//! change of the subscriptions empties. All answers are in the order of (client, subscription).
+
+use crate::message::{ClientId, SubId};
+use crate::proto::Settings;
+use crate::proto::effect::{Refusal, Target, Targets};
+use crate::proto::stats::SubRow;
+use crate::subject::tree::Tree;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use foldhash::quality::FixedState;
+use lru::LruCache;
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// The subscriptions that match a subject; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// All of them, ascending.
+    pub targets: Targets,
+    /// When each of them began; as many as `targets`, in the same order.
+    pub since: Box<[Instant]>,
+    /// When the first of them began.
+    pub oldest: Instant,
+}
+
+/// All subscriptions of local clients.
+pub struct Interest {
+    clients: BTreeMap<ClientId, BTreeMap<SubId, Subscription>>,
+    /// Subscriptions of all clients.
+    len: usize,
+    tree: Tree<Target>,
+    cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
+    one_per_client: Option<Targets>,
+    client_subscriptions_max: usize,
+    subscriptions_max: usize,
+}
+
+struct Subscription {
+    pattern: Pattern,
+    since: Instant,
+    deliveries: u64,
+}
+
+impl Interest {
+    /// No subscriptions. Of `settings` count `client_subscriptions_max`, `subscriptions_max` and `match_cache_max`
+    /// (at least 1); `seed` makes the cache's hash unpredictable.
+    pub fn new(settings: &Settings, seed: u64) -> Interest {
+        let cache_max = NonZeroUsize::new(settings.match_cache_max).unwrap_or(NonZeroUsize::MIN);
+        Interest {
+            clients: BTreeMap::new(),
+            len: 0,
+            tree: Tree::new(),
+            cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
+            one_per_client: None,
+            client_subscriptions_max: settings.client_subscriptions_max,
+            subscriptions_max: settings.subscriptions_max,
+        }
+    }
+
+    /// Adds a subscription; one that the client already has under this id stays as it is.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManySubscriptions`] with the limit that was reached, the client's or that of all.
+    pub fn subscribe(&mut self, now: Instant, client: ClientId, sub: SubId, pattern: Pattern) -> Result<(), Refusal> {
+        let subscriptions = self.clients.get(&client);
+        if subscriptions.is_some_and(|subscriptions| subscriptions.contains_key(&sub)) {
+            return Ok(());
+        }
+        if self.client_subscriptions_max <= subscriptions.map_or(0, BTreeMap::len) {
+            return Err(Refusal::TooManySubscriptions { max: self.client_subscriptions_max });
+        }
+        if self.subscriptions_max <= self.len {
+            return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
+        }
+        self.forget_matches();
+        self.tree.insert(&pattern, Target { client, sub });
+        let subscription = Subscription { pattern, since: now, deliveries: 0 };
+        self.clients.entry(client).or_default().insert(sub, subscription);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Ends a subscription. False if there is none such.
+    pub fn unsubscribe(&mut self, client: ClientId, sub: SubId) -> bool {
+        let Some(subscriptions) = self.clients.get_mut(&client) else { return false };
+        let Some(subscription) = subscriptions.remove(&sub) else { return false };
+        if subscriptions.is_empty() {
+            self.clients.remove(&client);
+        }
+        self.forget_matches();
+        assert!(self.tree.remove(&subscription.pattern, Target { client, sub }), "every subscription is in the tree");
+        self.len -= 1;
+        true
+    }
+
+    /// Ends all subscriptions of a client.
+    pub fn detach(&mut self, client: ClientId) {
+        let Some(subscriptions) = self.clients.remove(&client) else { return };
+        self.forget_matches();
+        self.len -= subscriptions.len();
+        for (sub, subscription) in subscriptions {
+            assert!(
+                self.tree.remove(&subscription.pattern, Target { client, sub }),
+                "every subscription is in the tree"
+            );
+        }
+    }
+
+    /// The subscriptions that match `subject`, or `None` if nobody wants it.
+    pub fn matches(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+        if let Some(matched) = self.cache.get(subject) {
+            return matched.clone();
+        }
+        let targets = self.tree.matches(subject);
+        let since: Box<[Instant]> = targets.iter().map(|target| self.since(*target)).collect();
+        let matched =
+            since.iter().min().copied().map(|oldest| Arc::new(Matched { targets: targets.into(), since, oldest }));
+        // The subject is a part of a datagram, which must not stay for its sake.
+        self.cache.put(subject.detached(), matched.clone());
+        matched
+    }
+
+    /// Whether there are no subscriptions.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first subscription of each client: where news goes that is not about one subject.
+    pub fn one_per_client(&mut self) -> Targets {
+        let clients = &self.clients;
+        let first = self.one_per_client.get_or_insert_with(|| {
+            let first = |(client, subscriptions): (&ClientId, &BTreeMap<SubId, Subscription>)| {
+                let (sub, _) = subscriptions.first_key_value()?;
+                Some(Target { client: *client, sub: *sub })
+            };
+            clients.iter().filter_map(first).collect()
+        });
+        Arc::clone(first)
+    }
+
+    /// Notes that `messages` messages were delivered to each of `targets`; subscriptions that have ended are left out.
+    pub fn count(&mut self, targets: &Targets, messages: u64) {
+        for target in targets.iter() {
+            let subscriptions = self.clients.get_mut(&target.client);
+            if let Some(subscription) = subscriptions.and_then(|subscriptions| subscriptions.get_mut(&target.sub)) {
+                subscription.deliveries += messages;
+            }
+        }
+    }
+
+    /// All subscriptions, in order.
+    pub fn rows(&self) -> Vec<SubRow> {
+        let rows = self.clients.iter().flat_map(|(client, subscriptions)| {
+            subscriptions.iter().map(|(sub, subscription)| SubRow {
+                client: *client,
+                sub: *sub,
+                pattern: subscription.pattern.clone(),
+                deliveries: subscription.deliveries,
+            })
+        });
+        rows.collect()
+    }
+
+    fn since(&self, target: Target) -> Instant {
+        self.clients[&target.client][&target.sub].since
+    }
+
+    fn forget_matches(&mut self) {
+        self.cache.clear();
+        self.one_per_client = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::WindowSettings;
+    use crate::rng::Rng;
+    use std::time::Duration;
+
+    fn settings(client_subscriptions_max: usize, subscriptions_max: usize, match_cache_max: usize) -> Settings {
+        let window = WindowSettings { bytes: 1 << 16, time: Duration::from_secs(10), bytes_max: 1 << 20 };
+        Settings {
+            name: "A.test".parse().unwrap(),
+            group: 7500,
+            datagram_bytes_max: 1472,
+            message_bytes_max: 1 << 20,
+            heartbeat: Duration::from_secs(1),
+            reliability: Duration::from_millis(5),
+            forget: Duration::from_secs(60),
+            pub_window: window,
+            sub_window: window,
+            frame_messages_max: u64::MAX,
+            hold_bytes_max: 1 << 20,
+            reassembly_bytes_max: 1 << 20,
+            reassembly_sets_max: 16,
+            gaps_max: 64,
+            peers_max: 16,
+            client_subscriptions_max,
+            subscriptions_max,
+            match_cache_max,
+            advisory_interval: Duration::from_secs(1),
+            advisory_subjects_max: 16,
+        }
+    }
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn target(client: u32, sub: u32) -> Target {
+        Target { client: ClientId(client), sub: SubId(sub) }
+    }
+
+    #[test]
+    fn limits_are_named_and_a_second_subscription_of_the_same_id_is_ignored() {
+        let mut interest = Interest::new(&settings(2, 3, 8), 1);
+        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
+        let mut subscribe = |client: u32, sub: u32, text: &str| {
+            interest.subscribe(at(u64::from(sub)), ClientId(client), SubId(sub), pattern(text))
+        };
+        assert_eq!(subscribe(1, 1, "a"), Ok(()));
+        assert_eq!(subscribe(1, 2, "a.>"), Ok(()));
+        assert_eq!(subscribe(1, 3, "b"), Err(Refusal::TooManySubscriptions { max: 2 }));
+        assert_eq!(subscribe(1, 2, "z"), Ok(()), "the first pattern stays");
+        assert_eq!(subscribe(2, 7, "*"), Ok(()));
+        assert_eq!(subscribe(2, 8, "*"), Err(Refusal::TooManySubscriptions { max: 3 }));
+        assert_eq!(subscribe(3, 1, "*"), Err(Refusal::TooManySubscriptions { max: 3 }));
+
+        assert!(interest.matches(&"z.y".parse().unwrap()).is_none());
+        let matched = interest.matches(&"a".parse().unwrap()).unwrap();
+        assert_eq!(*matched.targets, [target(1, 1), target(2, 7)]);
+        assert_eq!((*matched.since).to_vec(), [at(1), at(7)]);
+        assert_eq!(matched.oldest, at(1));
+        assert_eq!(*interest.one_per_client(), [target(1, 1), target(2, 7)]);
+
+        interest.count(&matched.targets, 5);
+        assert!(interest.unsubscribe(ClientId(1), SubId(1)));
+        assert!(!interest.unsubscribe(ClientId(1), SubId(1)));
+        interest.count(&matched.targets, 1);
+        let rows: Vec<_> =
+            interest.rows().into_iter().map(|row| (row.client.0, row.sub.0, row.pattern, row.deliveries)).collect();
+        assert_eq!(rows, [(1, 2, pattern("a.>"), 0), (2, 7, pattern("*"), 6)]);
+        assert_eq!(*interest.one_per_client(), [target(1, 2), target(2, 7)]);
+        interest.detach(ClientId(1));
+        interest.detach(ClientId(1));
+        assert!(!interest.is_empty());
+        interest.detach(ClientId(2));
+        assert!(interest.is_empty() && interest.one_per_client().is_empty());
+        assert!(interest.matches(&"a".parse().unwrap()).is_none());
+    }
+
+    /// Random changes and look-ups, with a cache that is too small, against all patterns in turn.
+    #[test]
+    fn interest_is_its_twin() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
+            let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
+            let mut twin: BTreeMap<Target, (Pattern, Instant)> = BTreeMap::new();
+            for step in 0..1500 {
+                let context = format!("seed {seed} step {step}");
+                let mut draw = |tokens: &[&str]| {
+                    let depth = rng.between(1, 4);
+                    (0..depth).map(|_| tokens[rng.below(tokens.len() as u64) as usize]).collect::<Vec<_>>().join(".")
+                };
+                let subject: Subject = draw(&["a", "b", "c"]).parse().unwrap();
+                let pattern: Result<Pattern, _> = draw(&["a", "b", "*", ">"]).parse();
+                let target = target(rng.below(5) as u32, rng.below(30) as u32);
+                match (rng.below(20), pattern) {
+                    (0..6, Ok(pattern)) => {
+                        let others = twin.keys().filter(|other| other.client == target.client).count();
+                        let expected = match () {
+                            () if twin.contains_key(&target) => Ok(()),
+                            () if of_client <= others => Err(Refusal::TooManySubscriptions { max: of_client }),
+                            () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
+                            () => Ok(()),
+                        };
+                        let answer = interest.subscribe(at(step), target.client, target.sub, pattern.clone());
+                        assert_eq!(answer, expected, "{context}");
+                        if answer.is_ok() {
+                            twin.entry(target).or_insert((pattern, at(step)));
+                        }
+                    }
+                    (6..8, _) => {
+                        let removed = interest.unsubscribe(target.client, target.sub);
+                        assert_eq!(removed, twin.remove(&target).is_some(), "{context}");
+                    }
+                    (8, _) => {
+                        interest.detach(target.client);
+                        twin.retain(|other, _| other.client != target.client);
+                    }
+                    _ => {}
+                }
+                let expected: Vec<(Target, Instant)> = twin
+                    .iter()
+                    .filter(|(_, (pattern, _))| pattern.matches(&subject))
+                    .map(|(target, (_, since))| (*target, *since))
+                    .collect();
+                let found = interest.matches(&subject).map_or(Vec::new(), |matched| {
+                    assert_eq!(Some(&matched.oldest), matched.since.iter().min(), "{context}");
+                    matched.targets.iter().copied().zip(matched.since.iter().copied()).collect()
+                });
+                assert_eq!(found, expected, "{context} {subject}");
+                assert!(interest.cache.len() <= interest.cache.cap().get(), "{context}");
+                assert_eq!(interest.rows().len(), twin.len(), "{context}");
+                assert_eq!(interest.is_empty(), twin.is_empty(), "{context}");
+            }
+        }
+    }
+}
