@@ -8,6 +8,7 @@ pub mod effect;
 pub mod mutant;
 pub mod interest;
 pub mod stats;
+pub mod window;
 
 use crate::message::PeerName;
 use crate::proto::mutant::Mutants;

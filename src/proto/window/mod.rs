@@ -1,0 +1,325 @@
+//! The publication and the subscription window: the last number of each stream, bounded by size and time (seed 002).
+//!
+//! A window has two generations. When the current one is larger than `bytes` (or an entry was refused) and at least
+//! `time` old, a rotation makes it the previous one, and what was the previous one before leaves. Use of an entry moves it into the current
+//! generation, so only entries that were idle for at least `time` ever leave (reliability.md A8, R11). Those that have to
+//! leave do so a few at a time with each call of `rotate_if_due`, so that no rotation of a large window stops
+//! the peer; an entry that is used before its turn stays.
+//!
+//! `bytes_max` is a hard limit: beyond it no new entry is made, while those that exist go on. No loss is missed for it,
+//! because detection lives in the datagrams (R9).
+
+mod table;
+
+use crate::message::{Dseq, Stamp};
+use crate::proto::WindowSettings;
+use crate::proto::stats::WindowRow;
+use crate::rng::Rng;
+use crate::seqno::{COUNT_MAX, Frame, Seq};
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::mem::size_of;
+use table::{Entry, Place, Sweep, Table};
+
+/// The least number of entries that one call of `rotate_if_due` looks at while a rotation is under way.
+const SWEEP_STEPS: usize = 2048;
+/// The most calls of `rotate_if_due` that one rotation takes.
+const SWEEP_CALLS: usize = 64;
+
+/// What to write into a message that is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbering {
+    /// A number of its own.
+    Numbered {
+        /// The number.
+        seq: Seq,
+        /// With the first message of a frame: its date and the offset in the history.
+        stamp: Option<Stamp>,
+        /// The last number of the frame before, if the count ran over.
+        chain: Option<Seq>,
+    },
+    /// No memory is left for another subject: the message goes out without a number (R9).
+    Unnumbered,
+    /// No frame is left (after 2116, or after the clock was there): the peer must begin a new epoch (R10).
+    FramesExhausted,
+}
+
+/// The last number of each subject that this peer publishes, and the frames of new ones.
+pub struct PubWindow {
+    streams: Rotating<PubEntry>,
+    frame_messages_max: u64,
+    /// The highest frame of all entries that have left in this epoch.
+    floor: Option<Frame>,
+}
+
+impl PubWindow {
+    /// An empty window. A frame holds `frame_messages_max` messages, at least 1 and at most 2^35 - 1; `seed` makes
+    /// the hash unpredictable.
+    pub fn new(settings: WindowSettings, frame_messages_max: u64, seed: u64) -> PubWindow {
+        let frame_messages_max = frame_messages_max.clamp(1, COUNT_MAX);
+        PubWindow { streams: Rotating::new(settings, seed), frame_messages_max, floor: None }
+    }
+
+    /// Gives the next number of `subject`. A clock that is set back never lowers one: a new frame comes after every
+    /// frame that has left the window (R10).
+    pub fn number(&mut self, subject: &Subject, now: Now, rng: &mut Rng) -> Numbering {
+        let clock = Frame::at(now.wall);
+        let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
+        if let Some(entry) = self.streams.touch(OWN, subject) {
+            let last = entry.last;
+            if last.count() < self.frame_messages_max {
+                entry.last = last.forward(1).expect("the count is below its maximum");
+                return Numbering::Numbered { seq: entry.last, stamp: None, chain: None };
+            }
+            // Rule R10: the next frame says which number it continues.
+            let Some(next) = last.frame().next() else { return Numbering::FramesExhausted };
+            let frame = clock.max(next);
+            entry.last = frame.first();
+            // Offsets count modulo 2^32.
+            entry.offset = entry.offset.wrapping_add(last.count() as u32);
+            let stamp = Some(stamp(frame, entry.offset));
+            return Numbering::Numbered { seq: entry.last, stamp, chain: Some(last) };
+        }
+        // Rule R10: above the floor, so that nothing that is new looks repeated.
+        let frame = match self.floor.map(Frame::next) {
+            None => clock,
+            Some(Some(next)) => clock.max(next),
+            Some(None) => return Numbering::FramesExhausted,
+        };
+        let entry = PubEntry { last: frame.first(), offset: rng.next_u32(), generation: 0 };
+        if !self.streams.insert(subject, entry) {
+            return Numbering::Unnumbered;
+        }
+        Numbering::Numbered { seq: entry.last, stamp: Some(stamp(frame, entry.offset)), chain: None }
+    }
+
+    /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
+    /// per turn of the loop; costs nothing when there is nothing to do.
+    pub fn rotate_if_due(&mut self, now: Instant) {
+        let floor = &mut self.floor;
+        self.streams.rotate_if_due(now, |entry| *floor = (*floor).max(Some(entry.last.frame())));
+    }
+
+    /// Size and history of the window.
+    pub fn row(&self) -> WindowRow {
+        self.streams.row()
+    }
+
+    /// All subjects with the last number given, in no particular order, which yet is the same in each run.
+    pub fn iter(&self) -> impl Iterator<Item = (Subject, Seq)> {
+        self.streams.table.iter().map(|(text, entry)| (subject_of(text), entry.last))
+    }
+}
+
+/// What loss accounting keeps of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubEntry {
+    /// The last number received.
+    pub last: Seq,
+    /// The datagram it came in.
+    pub dseq: Dseq,
+    /// When.
+    pub at: Instant,
+}
+
+/// The last number received of each (publisher, subject).
+pub struct SubWindow {
+    streams: Rotating<SubSlot>,
+}
+
+impl SubWindow {
+    /// An empty window; `seed` makes the hash unpredictable.
+    pub fn new(settings: WindowSettings, seed: u64) -> SubWindow {
+        SubWindow { streams: Rotating::new(settings, seed) }
+    }
+
+    /// The entry of a stream, if there is one; it then stays for another `time` at least.
+    pub fn lookup(&mut self, publisher: u32, subject: &Subject) -> Option<&mut SubEntry> {
+        self.streams.touch(publisher, subject).map(|slot| &mut slot.entry)
+    }
+
+    /// Adds an entry, or replaces the one that is there. False, and nothing done, if the hard limit allows no new one.
+    pub fn insert(&mut self, publisher: u32, subject: &Subject, entry: SubEntry) -> bool {
+        if let Some(slot) = self.streams.touch(publisher, subject) {
+            slot.entry = entry;
+            return true;
+        }
+        self.streams.insert(subject, SubSlot { entry, publisher, generation: 0 })
+    }
+
+    /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
+    /// per turn of the loop; costs nothing when there is nothing to do.
+    ///
+    /// Gives the publishers whose entries left in this very call, ascending, each once.
+    pub fn rotate_if_due(&mut self, now: Instant) -> Vec<u32> {
+        let mut publishers = BTreeSet::new();
+        self.streams.rotate_if_due(now, |slot| {
+            publishers.insert(slot.publisher);
+        });
+        publishers.into_iter().collect()
+    }
+
+    /// Size and history of the window.
+    pub fn row(&self) -> WindowRow {
+        self.streams.row()
+    }
+
+    /// All streams, in no particular order, which yet is the same in each run.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Subject, SubEntry)> {
+        self.streams.table.iter().map(|(text, slot)| (slot.publisher, subject_of(text), slot.entry))
+    }
+}
+
+/// The publisher in the keys of the publication window.
+const OWN: u32 = 0;
+
+#[derive(Clone, Copy)]
+struct PubEntry {
+    last: Seq,
+    /// The offset of the first message of the current frame.
+    offset: u32,
+    generation: u8,
+}
+
+#[derive(Clone, Copy)]
+struct SubSlot {
+    entry: SubEntry,
+    publisher: u32,
+    generation: u8,
+}
+
+// The limits of 48 and 128 bytes beyond the subject's bytes rest on these.
+const _: () = assert!(size_of::<PubEntry>() == 16 && size_of::<SubSlot>() == 32);
+
+impl Entry for PubEntry {
+    fn publisher(&self) -> u32 {
+        OWN
+    }
+
+    fn generation(&self) -> u8 {
+        self.generation
+    }
+
+    fn enter(&mut self, generation: u8) {
+        self.generation = generation;
+    }
+}
+
+impl Entry for SubSlot {
+    fn publisher(&self) -> u32 {
+        self.publisher
+    }
+
+    fn generation(&self) -> u8 {
+        self.generation
+    }
+
+    fn enter(&mut self, generation: u8) {
+        self.generation = generation;
+    }
+}
+
+/// A table with two generations.
+struct Rotating<E> {
+    table: Table<E>,
+    settings: WindowSettings,
+    /// The current generation; the one before it is the previous one. Counts modulo 256.
+    generation: u8,
+    /// Bytes of the entries in the current generation.
+    current_bytes: usize,
+    /// Whether the hard limit has refused an entry since the last rotation: the previous generation may hold so much
+    /// that the current one can never reach its size.
+    refused: bool,
+    /// When the window last rotated, or when it was first asked to.
+    rotated: Option<Instant>,
+    /// The rotation under way, and how many entries each call looks at.
+    sweep: Option<(Sweep, usize)>,
+    rotations: u64,
+    evicted: u64,
+}
+
+impl<E: Entry> Rotating<E> {
+    fn new(settings: WindowSettings, seed: u64) -> Rotating<E> {
+        Rotating {
+            table: Table::new(settings.bytes_max, seed),
+            settings,
+            generation: 0,
+            current_bytes: 0,
+            refused: false,
+            rotated: None,
+            sweep: None,
+            rotations: 0,
+            evicted: 0,
+        }
+    }
+
+    /// The entry, moved into the current generation.
+    fn touch(&mut self, publisher: u32, subject: &Subject) -> Option<&mut E> {
+        let place: Place = self.table.find(publisher, subject.as_bytes())?;
+        let entry = self.table.entry_mut(place);
+        if entry.generation() != self.generation {
+            entry.enter(self.generation);
+            self.current_bytes += Table::<E>::entry_bytes(subject.as_bytes());
+        }
+        Some(entry)
+    }
+
+    fn insert(&mut self, subject: &Subject, mut entry: E) -> bool {
+        entry.enter(self.generation);
+        let inserted = self.table.insert(subject.as_bytes(), entry);
+        if inserted {
+            self.current_bytes += Table::<E>::entry_bytes(subject.as_bytes());
+        }
+        self.refused |= !inserted;
+        inserted
+    }
+
+    fn rotate_if_due(&mut self, now: Instant, mut left: impl FnMut(&E)) {
+        let rotated = *self.rotated.get_or_insert(now);
+        let large = self.settings.bytes < self.current_bytes || self.refused;
+        if large && self.settings.time <= now.since(rotated) && self.sweep.is_none() {
+            self.generation = self.generation.wrapping_add(1);
+            self.current_bytes = 0;
+            self.refused = false;
+            self.rotated = Some(now);
+            self.rotations += 1;
+            let steps = SWEEP_STEPS.max(self.table.len() / SWEEP_CALLS + 1);
+            self.sweep = Some((self.table.start_sweep(), steps));
+        }
+        let Some((sweep, steps)) = &mut self.sweep else { return };
+        let kept = [self.generation, self.generation.wrapping_sub(1)];
+        let evicted = &mut self.evicted;
+        let more = self.table.sweep(sweep, *steps, |entry| {
+            let leaves = !kept.contains(&entry.generation());
+            if leaves {
+                *evicted += 1;
+                left(entry);
+            }
+            leaves
+        });
+        if !more {
+            self.sweep = None;
+        }
+    }
+
+    fn row(&self) -> WindowRow {
+        WindowRow {
+            subjects: self.table.len() as u64,
+            bytes: self.table.bytes() as u64,
+            size: self.settings.bytes as u64,
+            bytes_max: self.settings.bytes_max as u64,
+            time: self.settings.time,
+            rotations: self.rotations,
+            evicted: self.evicted,
+        }
+    }
+}
+
+fn subject_of(text: &[u8]) -> Subject {
+    Subject::from_bytes(Bytes::copy_from_slice(text)).expect("only subjects are stored")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,403 @@
+//! The compact table under both windows: (publisher, subject) to a small entry.
+//!
+//! Entries of subjects of like length stand together in a *class*, densely, in small chunks: a removed entry is
+//! replaced by the last one of its class, so there are no holes, no free lists and nothing to compact. An index of four
+//! bytes an entry leads from the hash to the place. The index is cut into shards that grow one at a time: growing
+//! moves a sixty-fourth of the entries at once, and needs that much memory twice.
+//!
+//! Removing all entries that fulfil a condition goes in steps, see [`Table::sweep`].
+
+use foldhash::quality::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+use std::mem::size_of;
+
+/// Shards of the index: bounds the longest pause for growth to 1/64 of the entries.
+const SHARDS: usize = 64;
+/// Subject bytes are stored with their length in multiples of this many bytes; larger ones waste more on padding,
+/// smaller ones more on half-empty chunks.
+const GRAIN: usize = 8;
+/// Classes by subject length: 0..=7 bytes, 8..=15, …, 248..=255.
+const CLASSES: usize = 256 / GRAIN;
+/// Entries in a chunk: what the table grows by.
+const CHUNK: usize = 32;
+/// Bits of a [`Place`] that count within the class; the others name the class.
+const SLOT_BITS: u32 = 27;
+/// About what an entry needs in the index: five bytes at a load between 7/16 and 7/8.
+const INDEX_BYTES: usize = 9;
+
+const _: () = assert!(CLASSES <= 1 << (32 - SLOT_BITS));
+const _: () = assert!(crate::subject::SUBJECT_BYTES_MAX / GRAIN < CLASSES);
+
+/// What the windows keep of a subject.
+pub(super) trait Entry: Copy {
+    /// The publisher, which is part of the key.
+    fn publisher(&self) -> u32;
+    /// The generation of the window that the entry was last used in.
+    fn generation(&self) -> u8;
+    /// Notes the generation.
+    fn enter(&mut self, generation: u8);
+}
+
+/// Where an entry stands; valid until the next removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl Place {
+    fn new(class: usize, slot: usize) -> Place {
+        Place((class << SLOT_BITS | slot) as u32)
+    }
+
+    fn class(self) -> usize {
+        (self.0 >> SLOT_BITS) as usize
+    }
+
+    fn slot(self) -> usize {
+        (self.0 & ((1 << SLOT_BITS) - 1)) as usize
+    }
+}
+
+/// Entries in slots; the texts beside them, each with its length in front, padded to the stride of the class.
+struct Chunk<E> {
+    entries: Box<[E]>,
+    texts: Box<[u8]>,
+}
+
+struct Class<E> {
+    /// Entries in use; all in front.
+    len: usize,
+    chunks: Vec<Chunk<E>>,
+}
+
+/// How far a [`Table::sweep`] has come.
+pub(super) struct Sweep {
+    class: usize,
+    /// Slots of the class that are not yet looked at: those below this number.
+    left: usize,
+}
+
+/// See the head of this file.
+pub(super) struct Table<E> {
+    hasher: FixedState,
+    shards: Box<[HashTable<Place>]>,
+    classes: Box<[Class<E>]>,
+    len: usize,
+    /// Bytes allocated for entries, texts and index.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl<E: Entry> Table<E> {
+    /// An empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the places
+    /// in the index unpredictable for whoever chooses the subjects.
+    pub fn new(bytes_max: usize, seed: u64) -> Table<E> {
+        Table {
+            hasher: FixedState::with_seed(seed),
+            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
+            classes: (0..CLASSES).map(|_| Class { len: 0, chunks: Vec::new() }).collect(),
+            len: 0,
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Entries in the table.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes allocated for entries, texts and index: what grows with the entries. The empty table needs 4 KiB beside.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// About the bytes that one entry needs.
+    pub fn entry_bytes(text: &[u8]) -> usize {
+        size_of::<E>() + stride(class_of(text)) + INDEX_BYTES
+    }
+
+    /// Where the entry of (`publisher`, `text`) stands.
+    pub fn find(&self, publisher: u32, text: &[u8]) -> Option<Place> {
+        let (hash, class) = (self.hash(publisher, text), class_of(text));
+        self.shards[shard_of(hash)]
+            .find(hash, |place| {
+                place.class() == class && {
+                    let (entry, found) = self.at(*place);
+                    found == text && entry.publisher() == publisher
+                }
+            })
+            .copied()
+    }
+
+    /// The entry at `place`.
+    pub fn entry_mut(&mut self, place: Place) -> &mut E {
+        &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
+    }
+
+    /// Adds an entry that is not in the table yet. False, and nothing done, if the limit does not allow it.
+    pub fn insert(&mut self, text: &[u8], entry: E) -> bool {
+        let (hash, class) = (self.hash(entry.publisher(), text), class_of(text));
+        let shard = &mut self.shards[shard_of(hash)];
+        // While the index grows, the old and the new one exist side by side.
+        let index_bytes = if shard.len() < shard.capacity() { 0 } else { (2 * shard.allocation_size()).max(64) };
+        let slot = self.classes[class].len;
+        let chunk_bytes = self.classes[class].growth(class);
+        let within_limit = index_bytes + chunk_bytes <= self.bytes_max.saturating_sub(self.bytes);
+        if !within_limit || 1 << SLOT_BITS <= slot {
+            return false;
+        }
+        self.bytes += self.classes[class].push(class, text, entry);
+        self.len += 1;
+        let before = shard.allocation_size();
+        let (classes, hasher) = (&self.classes, &self.hasher);
+        shard.insert_unique(hash, Place::new(class, slot), |place| hash_at(classes, hasher, *place));
+        self.bytes = self.bytes - before + shard.allocation_size();
+        true
+    }
+
+    /// Starts to look at all entries.
+    pub fn start_sweep(&self) -> Sweep {
+        Sweep { class: 0, left: self.classes[0].len }
+    }
+
+    /// Looks at up to `steps` further entries, in a fixed order, and removes those for which `leaves` is true.
+    /// False when all entries that stood in the table at the start have been looked at; entries that were added since
+    /// may be passed over.
+    pub fn sweep(&mut self, sweep: &mut Sweep, steps: usize, mut leaves: impl FnMut(&E) -> bool) -> bool {
+        for _ in 0..steps {
+            while sweep.left == 0 {
+                if sweep.class + 1 == CLASSES {
+                    return false;
+                }
+                sweep.class += 1;
+                sweep.left = self.classes[sweep.class].len;
+            }
+            // From the back: what moves into a hole has already been looked at.
+            sweep.left -= 1;
+            let place = Place::new(sweep.class, sweep.left);
+            if leaves(self.at(place).0) {
+                self.remove(place);
+            }
+        }
+        true
+    }
+
+    /// All entries with their texts, in an order that depends only on what was done to the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &E)> {
+        self.classes.iter().enumerate().flat_map(move |(class, content)| {
+            (0..content.len).map(move |slot| {
+                let (entry, text) = self.at(Place::new(class, slot));
+                (text, entry)
+            })
+        })
+    }
+
+    fn remove(&mut self, place: Place) {
+        let (class, slot) = (place.class(), place.slot());
+        let hash = self.hash_of(place);
+        let last = Place::new(class, self.classes[class].len - 1);
+        let moved = (last != place).then(|| self.hash_of(last));
+        self.shard_mut(hash).find_entry(hash, |found| *found == place).expect("every entry is in the index").remove();
+        if let Some(hash) = moved {
+            *self.shard_mut(hash).find_mut(hash, |found| *found == last).expect("every entry is in the index") = place;
+        }
+        self.bytes -= self.classes[class].swap_remove(class, slot);
+        self.len -= 1;
+
+        let (classes, hasher) = (&self.classes, &self.hasher);
+        let shard = &mut self.shards[shard_of(hash)];
+        if 64 < shard.capacity() && shard.len() < shard.capacity() / 4 {
+            let before = shard.allocation_size();
+            shard.shrink_to(2 * shard.len(), |place| hash_at(classes, hasher, *place));
+            self.bytes = self.bytes - before + shard.allocation_size();
+        }
+    }
+
+    fn shard_mut(&mut self, hash: u64) -> &mut HashTable<Place> {
+        &mut self.shards[shard_of(hash)]
+    }
+
+    fn at(&self, place: Place) -> (&E, &[u8]) {
+        at(&self.classes, place)
+    }
+
+    fn hash(&self, publisher: u32, text: &[u8]) -> u64 {
+        self.hasher.hash_one((publisher, text))
+    }
+
+    fn hash_of(&self, place: Place) -> u64 {
+        hash_at(&self.classes, &self.hasher, place)
+    }
+}
+
+impl<E: Entry> Class<E> {
+    /// Bytes that one more entry will allocate.
+    fn growth(&self, class: usize) -> usize {
+        if self.len < self.chunks.len() * CHUNK {
+            return 0;
+        }
+        let list = if self.chunks.len() < self.chunks.capacity() { 0 } else { self.chunks_next() };
+        chunk_bytes::<E>(class) + list * size_of::<Chunk<E>>()
+    }
+
+    /// The number of chunks to make room for next: an eighth more, so that little is unused.
+    fn chunks_next(&self) -> usize {
+        self.chunks.len() + self.chunks.len() / 8 + 1
+    }
+
+    /// Appends an entry; gives the bytes allocated.
+    fn push(&mut self, class: usize, text: &[u8], entry: E) -> usize {
+        let mut bytes = 0;
+        if self.len == self.chunks.len() * CHUNK {
+            let before = self.chunks.capacity();
+            if self.chunks.len() == before {
+                self.chunks.reserve_exact(self.chunks_next() - before);
+            }
+            self.chunks
+                .push(Chunk { entries: vec![entry; CHUNK].into(), texts: vec![0; CHUNK * stride(class)].into() });
+            bytes = chunk_bytes::<E>(class) + (self.chunks.capacity() - before) * size_of::<Chunk<E>>();
+        }
+        let (chunk, slot) = (&mut self.chunks[self.len / CHUNK], self.len % CHUNK);
+        chunk.entries[slot] = entry;
+        let cell = &mut chunk.texts[slot * stride(class)..][..stride(class)];
+        cell[0] = u8::try_from(text.len()).expect("a subject has at most 255 bytes");
+        cell[1..=text.len()].copy_from_slice(text);
+        self.len += 1;
+        bytes
+    }
+
+    /// Moves the last entry into `slot`; gives the bytes freed.
+    fn swap_remove(&mut self, class: usize, slot: usize) -> usize {
+        let (last, stride) = (self.len - 1, stride(class));
+        if slot != last {
+            self.chunks[slot / CHUNK].entries[slot % CHUNK] = self.chunks[last / CHUNK].entries[last % CHUNK];
+            let mut cell = [0; CLASSES * GRAIN];
+            let cell = &mut cell[..stride];
+            cell.copy_from_slice(&self.chunks[last / CHUNK].texts[last % CHUNK * stride..][..stride]);
+            self.chunks[slot / CHUNK].texts[slot % CHUNK * stride..][..stride].copy_from_slice(cell);
+        }
+        self.len = last;
+        if last % CHUNK != 0 {
+            return 0;
+        }
+        let before = self.chunks.capacity();
+        self.chunks.pop();
+        if 2 * self.chunks.len() <= before {
+            self.chunks.shrink_to_fit();
+        }
+        chunk_bytes::<E>(class) + (before - self.chunks.capacity()) * size_of::<Chunk<E>>()
+    }
+}
+
+fn class_of(text: &[u8]) -> usize {
+    text.len() / GRAIN
+}
+
+/// Bytes of a text with its length and its padding.
+fn stride(class: usize) -> usize {
+    (class + 1) * GRAIN
+}
+
+fn chunk_bytes<E>(class: usize) -> usize {
+    CHUNK * (size_of::<E>() + stride(class))
+}
+
+/// From bits that the shard's own table does not use: it takes the lowest for the bucket and the highest seven as tag.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 40) as usize % SHARDS
+}
+
+fn at<E>(classes: &[Class<E>], place: Place) -> (&E, &[u8]) {
+    let (chunk, slot) = (&classes[place.class()].chunks[place.slot() / CHUNK], place.slot() % CHUNK);
+    let cell = &chunk.texts[slot * stride(place.class())..][..stride(place.class())];
+    (&chunk.entries[slot], &cell[1..=usize::from(cell[0])])
+}
+
+fn hash_at<E: Entry>(classes: &[Class<E>], hasher: &FixedState, place: Place) -> u64 {
+    let (entry, text) = at(classes, place);
+    hasher.hash_one((entry.publisher(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Copy)]
+    struct Probe {
+        value: u64,
+        publisher: u32,
+    }
+
+    impl Entry for Probe {
+        fn publisher(&self) -> u32 {
+            self.publisher
+        }
+
+        fn generation(&self) -> u8 {
+            0
+        }
+
+        fn enter(&mut self, _generation: u8) {}
+    }
+
+    /// Random inserts, look-ups and sweeps against a map; every key of a small space, so that all of it collides and
+    /// comes back.
+    #[test]
+    fn the_table_is_a_map() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut table: Table<Probe> = Table::new(usize::MAX, rng.next_u64());
+            let mut twin: BTreeMap<(u32, Vec<u8>), u64> = BTreeMap::new();
+            for step in 0..4000 {
+                let len = [1, 7, 8, 9, 255][rng.below(5) as usize];
+                let mut text = vec![b'x'; len];
+                text[0] = rng.below(200) as u8;
+                let key = (rng.below(3) as u32, text);
+                match table.find(key.0, &key.1) {
+                    Some(place) => assert_eq!(Some(&table.entry_mut(place).value), twin.get(&key), "seed {seed}"),
+                    None => {
+                        assert!(!twin.contains_key(&key), "seed {seed} step {step}");
+                        assert!(table.insert(&key.1, Probe { value: step, publisher: key.0 }));
+                        twin.insert(key, step);
+                    }
+                }
+                if rng.chance(0.002) {
+                    let below = rng.below(step + 1);
+                    let mut sweep = table.start_sweep();
+                    while table.sweep(&mut sweep, 7, |entry| entry.value < below) {}
+                    twin.retain(|_, value| below <= *value);
+                }
+                assert_eq!(table.len(), twin.len());
+            }
+            let all: BTreeMap<_, _> =
+                table.iter().map(|(text, entry)| ((entry.publisher, text.to_vec()), entry.value)).collect();
+            assert_eq!(all, twin, "seed {seed}");
+            let mut sweep = table.start_sweep();
+            while table.sweep(&mut sweep, usize::MAX, |_| true) {}
+            assert_eq!(table.len(), 0);
+            assert!(table.bytes() < 64 * 400, "an empty table keeps only small shards: {}", table.bytes());
+        }
+    }
+
+    #[test]
+    fn the_limit_holds_and_room_that_was_freed_is_used_again() {
+        let limit = 40_000;
+        let mut table = Table::new(limit, 1);
+        for round in 0..5 {
+            let len = [10, 200, 30, 3, 100][round];
+            let mut added = 0;
+            for n in 0..5000_u32 {
+                let mut text = vec![b'y'; len];
+                text[..3].copy_from_slice(&n.to_be_bytes()[1..]);
+                added += usize::from(table.insert(&text, Probe { value: 0, publisher: 0 }));
+                assert!(table.bytes() <= limit, "{} bytes", table.bytes());
+            }
+            assert_eq!(added, table.len());
+            assert!(limit / 2 < added * Table::<Probe>::entry_bytes(&vec![0; len]), "round {round}: only {added}");
+            let mut sweep = table.start_sweep();
+            while table.sweep(&mut sweep, 100, |_| true) {}
+        }
+    }
+}

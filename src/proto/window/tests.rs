@@ -1,0 +1,410 @@
+//! The windows against tables of edge cases and against twins that keep every time stamp.
+
+use super::*;
+use crate::seqno::{FRAME_MAX, FRAME_SHIFT};
+use crate::time::Wall;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn settings(bytes: usize, bytes_max: usize) -> WindowSettings {
+    WindowSettings { bytes, time: Duration::from_secs(10), bytes_max }
+}
+
+fn now(instant_secs: u64, wall_secs: u64) -> Now {
+    Now {
+        instant: Instant::from_nanos(instant_secs * SECOND),
+        wall: Wall::from_nanos(wall_secs.saturating_mul(SECOND)),
+    }
+}
+
+fn subject(text: &str) -> Subject {
+    text.parse().unwrap()
+}
+
+/// Tells a story line by line: `<instant s> <wall s> <subject>` numbers a message and compares with what follows `=>`:
+/// `frame/count`, then `@time` of a stamp in frames or seconds, then `+n` for the offset from the first one drawn, then
+/// `<chain`. `<instant s> rotate` asks for a rotation.
+fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
+    let mut window = PubWindow::new(settings(bytes, bytes_max), frame_messages_max, 7);
+    let mut rng = Rng::new(7);
+    let mut offsets: BTreeMap<Subject, u32> = BTreeMap::new();
+    for line in story.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(at) = line.strip_suffix(" rotate") {
+            window.rotate_if_due(now(at.parse().unwrap(), 0).instant);
+            continue;
+        }
+        let (given, expected) = line.split_once(" => ").unwrap();
+        let given: Vec<&str> = given.split(' ').collect();
+        let name = subject(given[2]);
+        let numbering = window.number(&name, now(given[0].parse().unwrap(), given[1].parse().unwrap()), &mut rng);
+        let told = match numbering {
+            Numbering::Unnumbered => "unnumbered".to_owned(),
+            Numbering::FramesExhausted => "exhausted".to_owned(),
+            Numbering::Numbered { seq, stamp, chain } => {
+                let mut told = format!("{seq:?}");
+                if let Some(stamp) = stamp {
+                    if chain.is_none() {
+                        offsets.insert(name.clone(), stamp.offset);
+                    }
+                    let (time, unit) = (stamp.time.as_nanos(), 1 << FRAME_SHIFT);
+                    let in_frames = time % unit == 0;
+                    let shown = if in_frames { format!("f{}", time / unit) } else { format!("{}s", time / SECOND) };
+                    told += &format!(" @{shown} +{}", stamp.offset.wrapping_sub(offsets[&name]));
+                }
+                if let Some(chain) = chain {
+                    told += &format!(" <{chain:?}");
+                }
+                told
+            }
+        };
+        assert_eq!(told, expected, "{line}");
+    }
+}
+
+#[test]
+fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
+    check(
+        1 << 20,
+        1 << 20,
+        u64::MAX,
+        "
+        1 100 a => 11/1 @100s +0
+        1 100 a => 11/2
+        2 101 b => 11/1 @101s +0
+        900 1000 a => 11/3
+        901 1001 c.d => 116/1 @1001s +0
+    ",
+    );
+}
+
+/// Rule R10: a full frame is followed by a later one that names the number it continues, and the offset goes on.
+#[test]
+fn the_count_runs_over_into_a_chained_frame() {
+    check(
+        1 << 20,
+        1 << 20,
+        3,
+        "
+        1 100 a => 11/1 @100s +0
+        1 100 a => 11/2
+        1 100 a => 11/3
+        1 100 a => 12/1 @f12 +3 <11/3
+        1 100 a => 12/2
+        1 500 a => 12/3
+        1 500 a => 58/1 @500s +6 <12/3
+        1 100 b => 11/1 @100s +0
+    ",
+    );
+    check(
+        1 << 20,
+        1 << 20,
+        1,
+        "
+        1 100 a => 11/1 @100s +0
+        1 100 a => 12/1 @f12 +1 <11/1
+        1 100 a => 13/1 @f13 +2 <12/1
+    ",
+    );
+}
+
+/// Rule R10: neither a step back nor a step to the end of the field lowers a number.
+#[test]
+fn clock_steps_never_lower_a_number() {
+    // Two hours back, to 1970, forward again; `a` lives all the time, `b`, `c`, `d` are new.
+    check(
+        1 << 20,
+        1 << 20,
+        2,
+        "
+        1 9000 a => 1047/1 @9000s +0
+        2 1800 a => 1047/2
+        3 1800 a => 1048/1 @f1048 +2 <1047/2
+        4 0 a => 1048/2
+        5 0 b => 0/1 @f0 +0
+        6 1800 c => 209/1 @1800s +0
+        7 9000 a => 1049/1 @f1049 +4 <1048/2
+        8 4575744000 d => 532686710/1 @4575744000s +0
+    ",
+    );
+    // With a window of one subject, `a` leaves at 21 s and comes back under a clock that was set back.
+    check(
+        0,
+        1 << 20,
+        u64::MAX,
+        "
+        0 rotate
+        1 9000 a => 1047/1 @9000s +0
+        10 rotate
+        11 9000 b => 1047/1 @9000s +0
+        20 rotate
+        21 1800 a => 1048/1 @f1048 +0
+        22 1800 b => 1047/2
+        23 0 c => 1048/1 @f1048 +0
+        23 9100 d => 1059/1 @9100s +0
+    ",
+    );
+}
+
+#[test]
+fn the_last_frame_is_used_and_then_none_is_left() {
+    let end = 4_611_686_018_u64;
+    assert_eq!(Frame::at(Wall::from_nanos(end * SECOND)).number(), FRAME_MAX);
+    // 2115-01-01, the last second of the field, and a wall clock beyond it.
+    check(
+        1 << 20,
+        1 << 20,
+        2,
+        &format!(
+            "
+        1 4575744000 a => 532686710/1 @4575744000s +0
+        1 {end} b => 536870911/1 @{end}s +0
+        1 {end} b => 536870911/2
+        1 {end} b => exhausted
+        1 5000000000 c => 536870911/1 @5000000000s +0
+        1 100 c => 536870911/2
+        1 100 c => exhausted
+        1 100 a => 532686710/2
+    "
+        ),
+    );
+    // Once a subject of the last frame has left, no new subject can be numbered; those that live go on.
+    check(
+        0,
+        1 << 20,
+        u64::MAX,
+        &format!(
+            "
+        0 rotate
+        1 {end} a => 536870911/1 @{end}s +0
+        10 rotate
+        11 100 b => 11/1 @100s +0
+        20 rotate
+        21 100 a => exhausted
+        21 100 c => exhausted
+        21 100 b => 11/2
+    "
+        ),
+    );
+}
+
+/// Rule R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
+#[test]
+fn only_idle_entries_leave() {
+    let mut window = PubWindow::new(settings(0, 1 << 20), u64::MAX, 1);
+    let mut rng = Rng::new(1);
+    window.rotate_if_due(Instant::ZERO);
+    window.number(&subject("idle"), now(0, 50), &mut rng);
+    for second in 0..200 {
+        let numbering = window.number(&subject("busy"), now(second, 50 + second), &mut rng);
+        let Numbering::Numbered { seq, stamp, .. } = numbering else { panic!("{numbering:?}") };
+        assert_eq!((seq.count(), stamp.is_some()), (second + 1, second == 0));
+        window.rotate_if_due(now(second, 0).instant);
+        let left: Vec<String> = window.iter().map(|(subject, _)| subject.to_string()).collect();
+        assert_eq!(left.contains(&"idle".to_owned()), second < 20, "second {second}: {left:?}");
+    }
+    let row = window.row();
+    assert_eq!((row.subjects, row.rotations, row.evicted), (1, 19, 1));
+}
+
+/// A8: beyond the hard limit there are no new entries, those that exist go on, and idle ones make room even if the
+/// current generation stays small.
+#[test]
+fn beyond_the_hard_limit_new_subjects_go_unnumbered_until_idle_ones_leave() {
+    let bytes_max = 64 * 1024;
+    let mut window = PubWindow::new(settings(60 * 1024, bytes_max), u64::MAX, 1);
+    let mut rng = Rng::new(1);
+    window.rotate_if_due(Instant::ZERO);
+    let name = |n: usize| subject(&format!("subject.{n}"));
+    let mut number = |window: &mut PubWindow, n: usize, at: u64| window.number(&name(n), now(at, 100), &mut rng);
+    let first_refused =
+        (0..10_000).find(|n| number(&mut window, *n, 1) == Numbering::Unnumbered).expect("the limit is reached");
+    assert!(1000 < first_refused, "{first_refused}");
+    for n in 0..first_refused {
+        assert!(matches!(number(&mut window, n, 2), Numbering::Numbered { stamp: None, .. }), "{n}");
+    }
+    assert!(window.row().bytes <= bytes_max as u64);
+    let row = window.row();
+    for at in [10, 20, 30] {
+        assert_eq!(number(&mut window, first_refused + at as usize, at), Numbering::Unnumbered, "refused at {at} s");
+        assert!(matches!(number(&mut window, 0, at), Numbering::Numbered { stamp: None, .. }));
+        window.rotate_if_due(now(at, 0).instant);
+        if 20 <= at {
+            break;
+        }
+    }
+    assert_eq!(window.row().evicted, row.subjects - 1);
+    assert!(matches!(number(&mut window, first_refused, 21), Numbering::Numbered { stamp: Some(_), .. }));
+}
+
+/// Random traffic on a small window against a map with the time of last use of every subject.
+#[test]
+fn the_publication_window_is_its_twin() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let settings = settings(rng.below(8000) as usize, rng.between(4000, 40_000) as usize);
+        let frame_max = rng.between(1, 50);
+        let mut window = PubWindow::new(settings, frame_max, rng.next_u64());
+        let mut twin: BTreeMap<Subject, (Instant, Seq, u32)> = BTreeMap::new();
+        let mut highest: BTreeMap<Subject, Seq> = BTreeMap::new();
+        let (mut rotated, mut floor, mut at, mut wall) = (Instant::ZERO, None, 0, 4_000_000_000 * SECOND);
+        window.rotate_if_due(rotated);
+        for step in 0..3000 {
+            let context = format!("seed {seed} step {step}");
+            at += rng.below(SECOND / 4);
+            wall = match rng.below(200) {
+                0 => 0,
+                1 => rng.below(4_500_000_000) * SECOND,
+                2 => wall.saturating_sub(7200 * SECOND),
+                _ => wall + rng.below(SECOND / 4),
+            };
+            let now = Now { instant: Instant::from_nanos(at), wall: Wall::from_nanos(wall) };
+            // Some subjects are much busier than others.
+            let spread = [3, 30, 3000][rng.below(3) as usize];
+            let name = subject(&format!("{}{}", "token.".repeat(rng.below(3) as usize), rng.below(spread)));
+            let known = twin.get(&name).copied();
+            match (window.number(&name, now, &mut rng), known) {
+                (Numbering::Numbered { seq, stamp, chain }, Some((_, last, offset))) => {
+                    if last.count() < frame_max {
+                        assert_eq!((seq, stamp, chain), (last.forward(1).unwrap(), None, None), "{context}");
+                        twin.insert(name.clone(), (now.instant, seq, offset.wrapping_add(1)));
+                    } else {
+                        let frame = Frame::at(now.wall).max(last.frame().next().unwrap());
+                        let stamp_expected =
+                            Stamp { time: now.wall.max(frame.start()), offset: offset.wrapping_add(1) };
+                        assert_eq!((seq, stamp, chain), (frame.first(), Some(stamp_expected), Some(last)), "{context}");
+                        twin.insert(name.clone(), (now.instant, seq, stamp_expected.offset));
+                    }
+                }
+                (Numbering::Numbered { seq, stamp, chain }, None) => {
+                    let frame = Frame::at(now.wall).max(floor.map_or(Frame::default(), |f: Frame| f.next().unwrap()));
+                    let stamp = stamp.expect("a new subject is dated");
+                    assert_eq!((seq, chain), (frame.first(), None), "{context}");
+                    assert_eq!(stamp.time, now.wall.max(frame.start()), "{context}");
+                    twin.insert(name.clone(), (now.instant, seq, stamp.offset));
+                }
+                (Numbering::Unnumbered, None) => {}
+                (numbering, known) => panic!("{context}: {numbering:?} where the twin has {known:?}"),
+            }
+            if let Some((_, seq, _)) = twin.get(&name) {
+                let before = highest.insert(name.clone(), *seq);
+                assert!(before.is_none_or(|before| before < *seq), "{context}: the number of {name} fell");
+            }
+            let rotations = window.row().rotations;
+            window.rotate_if_due(now.instant);
+            if window.row().rotations != rotations {
+                assert!(settings.time <= now.instant.since(rotated), "{context}: rotated too early");
+                twin.retain(|_, (used, last, _)| {
+                    let stays = rotated < *used || rotated == Instant::ZERO;
+                    if !stays {
+                        assert!(settings.time <= now.instant.since(*used), "{context}");
+                        floor = floor.max(Some(last.frame()));
+                    }
+                    stays
+                });
+                rotated = now.instant;
+            }
+            let row = window.row();
+            assert_eq!(row.subjects, twin.len() as u64, "{context}");
+            assert!(row.bytes <= row.bytes_max, "{context}");
+        }
+        let all: BTreeMap<Subject, Seq> = window.iter().collect();
+        assert_eq!(all, twin.into_iter().map(|(name, (_, seq, _))| (name, seq)).collect(), "seed {seed}");
+        assert!(0 < window.row().rotations, "seed {seed}");
+    }
+}
+
+/// The same for the subscription window: entries, replacement, and the publishers that are named when entries leave.
+#[test]
+fn the_subscription_window_is_its_twin() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let settings = settings(rng.below(8000) as usize, rng.between(6000, 40_000) as usize);
+        let mut window = SubWindow::new(settings, rng.next_u64());
+        let mut twin: BTreeMap<(u32, Subject), (Instant, SubEntry)> = BTreeMap::new();
+        let (mut rotated, mut at) = (Instant::ZERO, 0);
+        window.rotate_if_due(rotated);
+        for step in 0..3000_u64 {
+            let context = format!("seed {seed} step {step}");
+            at += rng.below(SECOND / 4);
+            let now = Instant::from_nanos(at);
+            let spread = [3, 30, 300][rng.below(3) as usize];
+            let key = (rng.below(4) as u32, subject(&format!("s.{}", rng.below(spread))));
+            let found = window.lookup(key.0, &key.1).copied();
+            assert_eq!(found, twin.get(&key).map(|(_, entry)| *entry), "{context}");
+            if let Some((used, _)) = twin.get_mut(&key) {
+                *used = now;
+            }
+            let entry = SubEntry { last: Seq::new(step + 1).unwrap(), dseq: Dseq(step), at: now };
+            if rng.chance(0.7) {
+                let inserted = window.insert(key.0, &key.1, entry);
+                assert!(inserted || found.is_none(), "{context}: an entry that exists is always replaced");
+                if inserted {
+                    twin.insert(key, (now, entry));
+                }
+            }
+            let rotations = window.row().rotations;
+            let named = window.rotate_if_due(now);
+            let mut expected = BTreeSet::new();
+            if window.row().rotations != rotations {
+                assert!(settings.time <= now.since(rotated), "{context}: rotated too early");
+                twin.retain(|(publisher, _), (used, _)| {
+                    let stays = rotated < *used || rotated == Instant::ZERO;
+                    if !stays {
+                        assert!(settings.time <= now.since(*used), "{context}");
+                        expected.insert(*publisher);
+                    }
+                    stays
+                });
+                rotated = now;
+            }
+            assert_eq!(named, expected.into_iter().collect::<Vec<_>>(), "{context}");
+            assert!(window.row().bytes <= window.row().bytes_max, "{context}");
+        }
+        let all: BTreeMap<_, _> = window.iter().map(|(uid, name, entry)| ((uid, name), entry)).collect();
+        assert_eq!(all, twin.into_iter().map(|(key, (_, entry))| (key, entry)).collect(), "seed {seed}");
+    }
+}
+
+/// A rotation of a large window is spread over many calls; what is used before its turn stays.
+#[test]
+fn a_large_rotation_goes_in_steps() {
+    let mut window = PubWindow::new(settings(0, 64 << 20), u64::MAX, 3);
+    let mut rng = Rng::new(3);
+    let many = 200_000;
+    window.rotate_if_due(Instant::ZERO);
+    for n in 0..many {
+        window.number(&subject(&format!("x.{n}")), now(1, 100), &mut rng);
+    }
+    window.rotate_if_due(now(11, 0).instant);
+    while window.sweeping() {
+        window.rotate_if_due(now(12, 0).instant);
+    }
+    assert_eq!(window.row().subjects, many, "all were used in the generation that has just ended");
+    window.number(&subject("y"), now(13, 100), &mut rng);
+    let bytes_before = window.row().bytes;
+
+    let mut calls = 0;
+    let survivor = subject("x.7");
+    loop {
+        window.rotate_if_due(now(22, 0).instant);
+        if calls == 0 {
+            let numbering = window.number(&survivor, now(22, 100), &mut rng);
+            assert!(matches!(numbering, Numbering::Numbered { stamp: None, .. }), "not yet gone: {numbering:?}");
+        }
+        calls += 1;
+        if !window.sweeping() {
+            break;
+        }
+    }
+    assert!(10 < calls && calls <= SWEEP_CALLS + 1, "{calls} calls");
+    assert_eq!(window.row().subjects, 2, "the survivor and the one of the current generation");
+    assert!(window.row().bytes < bytes_before / 20, "memory is given back: {} of {bytes_before}", window.row().bytes);
+}
+
+impl PubWindow {
+    fn sweeping(&self) -> bool {
+        self.streams.sweep.is_some()
+    }
+}
