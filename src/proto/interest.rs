@@ -179,6 +179,7 @@ impl Interest {
 mod tests {
     use super::*;
     use crate::proto::WindowSettings;
+    use crate::proto::mutant::Mutants;
     use crate::rng::Rng;
     use std::time::Duration;
 
@@ -205,6 +206,7 @@ mod tests {
             match_cache_max,
             advisory_interval: Duration::from_secs(1),
             advisory_subjects_max: 16,
+            mutants: Mutants::default(),
         }
     }
 

@@ -5,8 +5,8 @@
 
 pub mod advisory;
 pub mod effect;
-pub mod mutant;
 pub mod interest;
+pub mod mutant;
 pub mod stats;
 pub mod window;
 

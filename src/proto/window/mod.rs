@@ -13,6 +13,7 @@ mod table;
 
 use crate::message::{Dseq, Stamp};
 use crate::proto::WindowSettings;
+use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::stats::WindowRow;
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
@@ -52,6 +53,7 @@ pub struct PubWindow {
     frame_messages_max: u64,
     /// The highest frame of all entries that have left in this epoch.
     floor: Option<Frame>,
+    mutants: Mutants,
 }
 
 impl PubWindow {
@@ -59,7 +61,17 @@ impl PubWindow {
     /// the hash unpredictable.
     pub fn new(settings: WindowSettings, frame_messages_max: u64, seed: u64) -> PubWindow {
         let frame_messages_max = frame_messages_max.clamp(1, COUNT_MAX);
-        PubWindow { streams: Rotating::new(settings, seed), frame_messages_max, floor: None }
+        PubWindow {
+            streams: Rotating::new(settings, seed),
+            frame_messages_max,
+            floor: None,
+            mutants: Mutants::default(),
+        }
+    }
+
+    /// The same window with a deliberate mistake, for the tests of the simulator's oracle.
+    pub fn mutated(self, mutants: Mutants) -> PubWindow {
+        PubWindow { mutants, ..self }
     }
 
     /// Gives the next number of `subject`. A clock that is set back never lowers one: a new frame comes after every
@@ -85,6 +97,7 @@ impl PubWindow {
         // Rule R10: above the floor, so that nothing that is new looks repeated.
         let frame = match self.floor.map(Frame::next) {
             None => clock,
+            Some(_) if self.mutants.is(Mutant::NoFrameFloor) => clock,
             Some(Some(next)) => clock.max(next),
             Some(None) => return Numbering::FramesExhausted,
         };
