@@ -1,1 +1,3 @@
 //! Tests of the built product.
+
+mod multicast;

@@ -1,0 +1,396 @@
+//! The two sockets of a peer: one that hears the group, one that is its inbox and sends everything.
+//!
+//! The group socket is bound to the group's own address, so that two groups on one port do not mix, and shares it with other
+//! peers on this host. The inbox is bound to the interface's address and to a port of its own; because every datagram
+//! leaves from it, the source address of a multicast is where its sender can be answered.
+
+use crate::daemon::batch::{self, Outgoing, RecvBatch};
+use crate::daemon::interface::Chosen;
+use crate::proto::effect::Path;
+use mio::net::UdpSocket;
+use mio::{Interest, Registry, Token};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// How to open the sockets.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The multicast group; of the same family as the interface's address.
+    pub group: IpAddr,
+    /// Its UDP port; not 0.
+    pub port: u16,
+    /// Where to join it and to send from.
+    pub interface: &'a Chosen,
+    /// The UDP port of the inbox; 0 lets the kernel choose one.
+    pub inbox_port: u16,
+    /// Routers that a multicast may cross, plus one; 1 stays on the LAN, 0 on this host.
+    pub ttl: u8,
+    /// The receive buffer wanted for each socket, in bytes.
+    pub receive_buffer: usize,
+    /// The send buffer wanted, in bytes.
+    pub send_buffer: usize,
+}
+
+/// Why the sockets could not be opened. The text names the fix.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The group's address is no multicast address.
+    NotMulticast(IpAddr),
+    /// The group's port is 0.
+    NoPort,
+    /// The group and the interface's address are of two families.
+    OtherFamily {
+        /// The group.
+        group: IpAddr,
+        /// The interface's address.
+        address: IpAddr,
+    },
+    /// The kernel has no IPv6.
+    NoIpv6,
+    /// Another program holds the group's port and does not share it.
+    GroupBusy(SocketAddr),
+    /// Another program, perhaps another peer, holds the inbox's port.
+    InboxBusy(SocketAddr),
+    /// The user may not use the port.
+    NoPermission(SocketAddr),
+    /// The interface does not have the address any more, or not yet.
+    NoSuchAddress(SocketAddr),
+    /// The host has joined as many groups as one socket, or the kernel, allows.
+    MembershipsMax,
+    /// The interface refused the membership.
+    Join {
+        /// The group.
+        group: IpAddr,
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// Something else the kernel refused.
+    System {
+        /// What was asked of it.
+        step: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::NotMulticast(group) => write!(
+                f,
+                "the group {group} is no multicast address; use one of 239.0.0.0 to 239.255.255.255, or ff15::/16 for IPv6"
+            ),
+            OpenError::NoPort => write!(f, "the group's port is 0; use one from 1024 to 65535"),
+            OpenError::OtherFamily { group, address } => {
+                write!(f, "the group {group} and the interface's address {address} are not both IPv4 or both IPv6")
+            }
+            OpenError::NoIpv6 => {
+                write!(f, "this kernel has no IPv6; use an IPv4 group such as 239.255.75.0, or boot with IPv6")
+            }
+            OpenError::GroupBusy(address) => write!(
+                f,
+                "the group's port is busy: {address} is held by a program that does not share it; find it \
+                 (ss -ulnp 'sport = {}') or choose another port",
+                address.port()
+            ),
+            OpenError::InboxBusy(address) => write!(
+                f,
+                "the inbox's port is busy: {address} is held by another program, perhaps another peer; find it \
+                 (ss -ulnp 'sport = {}'), or let the kernel choose with inbox port 0",
+                address.port()
+            ),
+            OpenError::NoPermission(address) => {
+                write!(f, "no permission to use {address}; choose a port from 1024 to 65535")
+            }
+            OpenError::NoSuchAddress(address) => {
+                write!(f, "the address {} is not usable on this host now; look at: ip addr", address.ip())
+            }
+            OpenError::MembershipsMax => write!(
+                f,
+                "this host has joined as many multicast groups as it may; raise the limit: \
+                 sysctl -w net.ipv4.igmp_max_memberships=100"
+            ),
+            OpenError::Join { group, interface, error } => {
+                write!(f, "cannot join {group} on {interface}: {error}; look at: ip link show {interface}")
+            }
+            OpenError::System { step, error } => write!(f, "cannot {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A buffer of a socket: what was asked for and what the kernel gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Whether it is the receive buffer.
+    pub receive: bool,
+    /// Bytes asked for.
+    pub wanted: usize,
+    /// Bytes given, less the same amount that the kernel adds for its own bookkeeping.
+    pub granted: usize,
+}
+
+impl Granted {
+    /// Whether the kernel gave less.
+    pub fn is_short(&self) -> bool {
+        self.granted < self.wanted
+    }
+}
+
+impl fmt::Display for Granted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, limit) = if self.receive { ("receive", "rmem_max") } else { ("send", "wmem_max") };
+        write!(f, "{name} buffer: {} bytes wanted, {} granted", self.wanted, self.granted)?;
+        if self.is_short() {
+            write!(f, "; to grant it: sysctl -w net.core.{limit}={}", self.wanted)?;
+        }
+        Ok(())
+    }
+}
+
+/// The open sockets of one peer.
+#[derive(Debug)]
+pub struct Sockets {
+    group: UdpSocket,
+    inbox: UdpSocket,
+    group_address: SocketAddr,
+    inbox_address: SocketAddr,
+    interface: String,
+    ttl: u8,
+    receive_granted: Granted,
+    send_granted: Granted,
+    group_overruns: u32,
+    inbox_overruns: u32,
+}
+
+impl Sockets {
+    /// Opens both sockets and joins the group.
+    pub fn open(options: &Options<'_>) -> Result<Sockets, OpenError> {
+        let Options { group, port, interface, .. } = *options;
+        if !group.is_multicast() {
+            return Err(OpenError::NotMulticast(group));
+        }
+        if port == 0 {
+            return Err(OpenError::NoPort);
+        }
+        if group.is_ipv4() != interface.address.is_ipv4() {
+            return Err(OpenError::OtherFamily { group, address: interface.address });
+        }
+        let group_address = scoped(group, port, interface.index);
+        let (group_socket, receive_granted) = open_group(options, group_address)?;
+        let (inbox_socket, send_granted) = open_inbox(options)?;
+        let inbox: std::net::UdpSocket = inbox_socket.into();
+        let inbox_address = inbox.local_addr().map_err(system("read the inbox's address"))?;
+        Ok(Sockets {
+            group: UdpSocket::from_std(group_socket.into()),
+            inbox: UdpSocket::from_std(inbox),
+            group_address,
+            inbox_address,
+            interface: interface.name.clone(),
+            ttl: options.ttl,
+            receive_granted,
+            send_granted,
+            group_overruns: 0,
+            inbox_overruns: 0,
+        })
+    }
+
+    /// The group's address and port.
+    pub fn group_address(&self) -> SocketAddr {
+        self.group_address
+    }
+
+    /// The inbox's address and port: the source of every datagram that is sent.
+    pub fn inbox_address(&self) -> SocketAddr {
+        self.inbox_address
+    }
+
+    /// The name of the interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The receive buffer of the group socket and the send buffer: wanted and granted.
+    pub fn granted(&self) -> [Granted; 2] {
+        [self.receive_granted, self.send_granted]
+    }
+
+    /// Asks for events: the group's and the inbox's readability, and the inbox's writability. They are edge-triggered:
+    /// read until nothing comes, and after a send that took nothing wait for the next event.
+    pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
+        registry.register(&mut self.group, group, Interest::READABLE)?;
+        registry.register(&mut self.inbox, inbox, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Receives what one socket has, without waiting, into `batch`. Returns how many datagrams came; 0 if none is left.
+    pub fn recv_batch(&mut self, path: Path, batch: &mut RecvBatch) -> io::Result<usize> {
+        match path {
+            Path::Multicast => batch.recv(self.group.as_fd(), &mut self.group_overruns),
+            Path::Unicast => batch.recv(self.inbox.as_fd(), &mut self.inbox_overruns),
+        }
+    }
+
+    /// Sends the beginning of `batch` and returns how many datagrams that is: fewer than it has when the send buffer is
+    /// full or [`BATCH_DATAGRAMS_MAX`](batch::BATCH_DATAGRAMS_MAX) is reached, 0 when nothing can be sent now. An error
+    /// concerns the first datagram, which should then be dropped and counted.
+    pub fn send_batch(&mut self, batch: &[Outgoing]) -> io::Result<usize> {
+        batch::send(self.inbox.as_fd(), self.group_address, batch)
+    }
+
+    /// Waits until one of the sockets can be read, for at most `timeout` (rounded up to milliseconds).
+    pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+        let mut fds =
+            [PollFd::new(self.group.as_fd(), PollFlags::POLLIN), PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(ready) => Ok(0 < ready),
+            Err(nix::Error::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The multicast TTL as configured.
+    pub(super) fn ttl(&self) -> u8 {
+        self.ttl
+    }
+
+    /// Limits how far the multicasts sent from now on travel.
+    pub(super) fn limit_ttl(&self, ttl: u8) -> io::Result<()> {
+        let inbox = socket2::SockRef::from(&self.inbox);
+        match self.group_address {
+            SocketAddr::V4(_) => inbox.set_multicast_ttl_v4(u32::from(ttl)),
+            SocketAddr::V6(_) => inbox.set_multicast_hops_v6(u32::from(ttl)),
+        }
+    }
+}
+
+/// The socket that hears the group.
+fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, Granted), OpenError> {
+    let socket = open(address)?;
+    // Either option lets peers on one host share the port; with both set, programs that know only one can join in.
+    socket.set_reuse_address(true).map_err(system("share the group's port"))?;
+    socket.set_reuse_port(true).map_err(system("share the group's port"))?;
+    let granted = enlarge(&socket, true, options.receive_buffer)?;
+    socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::GroupBusy))?;
+    let index = options.interface.index;
+    let joined = match options.group {
+        IpAddr::V4(group) => socket
+            .set_multicast_all_v4(false)
+            .and_then(|()| socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))),
+        IpAddr::V6(group) => socket.set_multicast_all_v6(false).and_then(|()| socket.join_multicast_v6(&group, index)),
+    };
+    joined.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::MembershipsMax,
+        _ => OpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
+    })?;
+    count_overflow(&socket)?;
+    Ok((socket, granted))
+}
+
+/// The socket that is the inbox and sends everything.
+fn open_inbox(options: &Options<'_>) -> Result<(Socket, Granted), OpenError> {
+    let Options { interface, ttl, .. } = *options;
+    let address = scoped(interface.address, options.inbox_port, interface.index);
+    let socket = open(address)?;
+    enlarge(&socket, true, options.receive_buffer)?;
+    let granted = enlarge(&socket, false, options.send_buffer)?;
+    socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::InboxBusy))?;
+    let prepared = match options.group {
+        IpAddr::V4(_) => send_by(&socket, interface.index)
+            .and_then(|()| socket.set_multicast_loop_v4(true))
+            .and_then(|()| socket.set_multicast_ttl_v4(ttl.into())),
+        IpAddr::V6(_) => socket
+            .set_multicast_if_v6(interface.index)
+            .and_then(|()| socket.set_multicast_loop_v6(true))
+            .and_then(|()| socket.set_multicast_hops_v6(ttl.into())),
+    };
+    prepared.map_err(system("prepare the inbox for sending to the group"))?;
+    count_overflow(&socket)?;
+    Ok((socket, granted))
+}
+
+/// A UDP socket of the address's family that never waits.
+fn open(address: SocketAddr) -> Result<Socket, OpenError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        Ok(socket)
+    };
+    open().map_err(|error: io::Error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) if address.is_ipv6() => OpenError::NoIpv6,
+        _ => OpenError::System { step: "open a UDP socket", error },
+    })
+}
+
+/// Asks for a buffer of `wanted` bytes: beyond the system's limit if the user may, otherwise up to it.
+fn enlarge(socket: &Socket, receive: bool, wanted: usize) -> Result<Granted, OpenError> {
+    let sized = if receive {
+        setsockopt(socket, sockopt::RcvBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &wanted))
+    } else {
+        setsockopt(socket, sockopt::SndBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::SndBuf, &wanted))
+    };
+    sized.map_err(|error| OpenError::System { step: "size a buffer", error: error.into() })?;
+    let doubled = if receive { socket.recv_buffer_size() } else { socket.send_buffer_size() };
+    let granted = doubled.map_err(system("read the size of a buffer"))? / 2;
+    Ok(Granted { receive, wanted, granted })
+}
+
+/// Makes the kernel say, with each datagram, how many it has dropped at this socket.
+fn count_overflow(socket: &Socket) -> Result<(), OpenError> {
+    let set = setsockopt(socket, sockopt::RxqOvfl, &1);
+    set.map_err(|error| OpenError::System { step: "have the kernel count what it drops", error: error.into() })
+}
+
+/// Makes multicasts leave by one interface. The number of the interface is given, not its address, which another one may
+/// have as well.
+fn send_by(socket: &Socket, index: u32) -> io::Result<()> {
+    let request = libc::ip_mreqn {
+        imr_multiaddr: libc::in_addr { s_addr: 0 },
+        imr_address: libc::in_addr { s_addr: 0 },
+        imr_ifindex: i32::try_from(index).expect("the kernel's interface numbers are below 2^31"),
+    };
+    // SAFETY: IP_MULTICAST_IF reads an `ip_mreqn`, which pointer and length describe and which outlives the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_IF,
+            (&raw const request).cast(),
+            size_of::<libc::ip_mreqn>() as libc::socklen_t,
+        )
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The address with its port and, for IPv6, the interface as its scope, which the kernel heeds where it matters.
+fn scoped(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, index)),
+    }
+}
+
+fn bind_error(error: io::Error, address: SocketAddr, busy: impl Fn(SocketAddr) -> OpenError) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => busy(address),
+        Some(libc::EACCES | libc::EPERM) => OpenError::NoPermission(address),
+        Some(libc::EADDRNOTAVAIL) => OpenError::NoSuchAddress(address),
+        _ => OpenError::System { step: "bind a UDP socket", error },
+    }
+}
+
+fn system(step: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |error| OpenError::System { step, error }
+}

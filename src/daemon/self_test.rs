@@ -1,0 +1,145 @@
+//! The proof at start that what is sent to the group comes back: one probe, awaited for a bounded time.
+//!
+//! The probe is no datagram of the protocol (its first two bytes say so) and stays on this host (its TTL is 0), so other
+//! peers are not bothered. It passes the routing table, the firewall's output and input, the membership and the binding.
+
+use crate::daemon::batch::{Outgoing, Received, RecvBatch};
+use crate::daemon::clock::Clock;
+use crate::daemon::multicast::Sockets;
+use crate::proto::effect::Path;
+use bytes::{BufMut, Bytes, BytesMut};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why the self-test failed. The text names the likely fix.
+#[derive(Debug)]
+pub enum SelfTestError {
+    /// The kernel refused to send the probe.
+    Send {
+        /// The group.
+        group: SocketAddr,
+        /// The interface.
+        interface: String,
+        /// What it said.
+        error: io::Error,
+    },
+    /// The probe did not come back in time.
+    Silence {
+        /// The group.
+        group: SocketAddr,
+        /// The interface.
+        interface: String,
+        /// How long it was awaited.
+        timeout: Duration,
+        /// Datagrams of others that came meanwhile.
+        heard: usize,
+    },
+    /// Waiting or receiving failed.
+    Receive(io::Error),
+}
+
+impl fmt::Display for SelfTestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SelfTestError::Send { group, interface, error } => {
+                write!(f, "cannot send to the group {group} on {interface}: {error}; ")?;
+                match (error.raw_os_error(), group) {
+                    (Some(libc::EPERM), _) => f.write_str("a firewall forbids it; look at: nft list ruleset"),
+                    (Some(libc::ENETUNREACH), SocketAddr::V4(_)) => {
+                        write!(f, "there is no route; add one: ip route add 224.0.0.0/4 dev {interface}")
+                    }
+                    // The kernel makes IPv6 multicast routes for all interfaces but the loopback one.
+                    (Some(libc::ENETUNREACH), SocketAddr::V6(_)) if interface == "lo" => {
+                        f.write_str("there is no route; add one: ip -6 route add local ff00::/8 dev lo table local")
+                    }
+                    (Some(libc::ENETUNREACH), SocketAddr::V6(_)) => {
+                        let route = format!("multicast ff00::/8 dev {interface} table local");
+                        write!(f, "there is no route; add one: ip -6 route add {route}")
+                    }
+                    _ => write!(f, "look at: ip addr show {interface}"),
+                }
+            }
+            SelfTestError::Silence { group, interface, timeout, heard } => write!(
+                f,
+                "what is sent to the group {group} on {interface} does not come back (waited {timeout:?}, heard {heard} \
+                 datagrams of others); probably a firewall drops it: allow UDP port {} (nft list ruleset), or take another interface (ip -brief addr)",
+                group.port()
+            ),
+            SelfTestError::Receive(error) => write!(f, "cannot receive: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SelfTestError {}
+
+/// Sends a probe to the group and awaits it for at most `timeout`. `nonce` tells it from the probes of others.
+/// Returns the datagrams that arrived meanwhile on either socket, in order of arrival: they are not to be lost.
+pub fn run(sockets: &mut Sockets, nonce: u64, timeout: Duration) -> Result<Vec<(Path, Received)>, SelfTestError> {
+    let group = sockets.group_address();
+    let interface = sockets.interface().to_owned();
+    let probe = probe(nonce);
+    let mut batch = RecvBatch::new(BATCH_DATAGRAMS);
+    let mut meanwhile = Vec::new();
+    let mut now = Clock::now().instant;
+    let deadline = now + timeout;
+    let mut send_at = now;
+    while now < deadline && meanwhile.len() < MEANWHILE_DATAGRAMS_MAX {
+        if send_at <= now {
+            send(sockets, &probe).map_err(|error| SelfTestError::Send {
+                group,
+                interface: interface.clone(),
+                error,
+            })?;
+            send_at = now + PROBE_INTERVAL;
+        }
+        let mut came = 0;
+        let mut back = false;
+        for path in [Path::Multicast, Path::Unicast] {
+            came += sockets.recv_batch(path, &mut batch).map_err(SelfTestError::Receive)?;
+            for received in batch.drain() {
+                if received.bytes == probe && received.from == sockets.inbox_address() {
+                    back = true;
+                } else {
+                    meanwhile.push((path, received));
+                }
+            }
+        }
+        if back {
+            return Ok(meanwhile);
+        }
+        if came == 0 {
+            sockets.wait(deadline.min(send_at).since(now)).map_err(SelfTestError::Receive)?;
+        }
+        now = Clock::now().instant;
+    }
+    Err(SelfTestError::Silence { group, interface, timeout, heard: meanwhile.len() })
+}
+
+/// Sends the probe so that it does not leave this host.
+fn send(sockets: &mut Sockets, probe: &Bytes) -> io::Result<()> {
+    sockets.limit_ttl(0)?;
+    let sent = sockets.send_batch(&[Outgoing { to: None, bytes: probe.clone() }]);
+    sockets.limit_ttl(sockets.ttl())?;
+    // A full send buffer is no failure yet: the next probe may find room.
+    sent.map(|_| ())
+}
+
+fn probe(nonce: u64) -> Bytes {
+    let mut bytes = BytesMut::from(PROBE);
+    bytes.put_u64(nonce);
+    bytes.freeze()
+}
+
+/// Starts every probe; the first two bytes are not the protocol's magic (0x5343).
+const PROBE: &[u8] = b"seqcast self-test ";
+
+/// Datagrams read at once; each costs 64 KiB of address space for the time of the test.
+const BATCH_DATAGRAMS: usize = 16;
+
+/// The probe is sent again after this time: on a busy group it may find the receive buffer full.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Datagrams kept while the probe is awaited: a busy group sends some thousand in the time the probe needs.
+const MEANWHILE_DATAGRAMS_MAX: usize = 65_536;

@@ -1,0 +1,235 @@
+//! The sockets of a peer on the loopback interface of this host.
+
+use bytes::Bytes;
+use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::clock::{Clock, random_u64};
+use seqcast::daemon::interface::{Chosen, Family, Spec, choose};
+use seqcast::daemon::multicast::{OpenError, Options, Sockets};
+use seqcast::daemon::self_test;
+use seqcast::proto::effect::Path;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+#[test]
+fn peers_on_one_host_each_hear_every_multicast_once() {
+    let (group, port) = fresh_group();
+    let mut first = open(group, port);
+    let mut second = open(group, port);
+    send(&mut first, &["one", "two"]);
+    send(&mut second, &["three"]);
+    for sockets in [&mut first, &mut second] {
+        assert_eq!(texts(&receive(sockets, Path::Multicast, 3)), ["one", "two", "three"]);
+        assert_silent(sockets);
+    }
+}
+
+#[test]
+fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
+    let (group, port) = fresh_group();
+    let mut asker = open(group, port);
+    let mut answerer = open(group, port);
+    send(&mut asker, &["who is there?"]);
+    let question = receive(&mut answerer, Path::Multicast, 1).remove(0);
+    assert_eq!(question.from, asker.inbox_address());
+    let answer = Outgoing { to: Some(question.from), bytes: Bytes::from_static(b"me") };
+    assert_eq!(answerer.send_batch(&[answer]).expect("loopback takes it"), 1);
+    let answer = receive(&mut asker, Path::Unicast, 1).remove(0);
+    assert_eq!((answer.from, &answer.bytes[..]), (answerer.inbox_address(), &b"me"[..]));
+}
+
+#[test]
+fn groups_on_one_port_do_not_mix() {
+    let (group, port) = fresh_group();
+    let (other, _) = fresh_group();
+    let mut here = open(group, port);
+    let mut there = open(other, port);
+    send(&mut here, &["here"]);
+    send(&mut there, &["there"]);
+    assert_eq!(texts(&receive(&mut here, Path::Multicast, 1)), ["here"]);
+    assert_eq!(texts(&receive(&mut there, Path::Multicast, 1)), ["there"]);
+    assert_silent(&mut here);
+    assert_silent(&mut there);
+}
+
+#[test]
+fn the_self_test_passes_and_loses_nothing() {
+    let (group, port) = fresh_group();
+    let mut other = open(group, port);
+    let mut tested = open(group, port);
+    send(&mut other, &["early"]);
+    let hello = Outgoing { to: Some(tested.inbox_address()), bytes: Bytes::from_static(b"direct") };
+    assert_eq!(other.send_batch(&[hello]).expect("loopback takes it"), 1);
+    let meanwhile = self_test::run(&mut tested, random_u64(), BOUND).expect("loopback carries multicast");
+    let mut meanwhile: Vec<(Path, Bytes)> = meanwhile.into_iter().map(|(path, got)| (path, got.bytes)).collect();
+    meanwhile.sort_by_key(|(path, _)| *path == Path::Unicast);
+    let expected = [(Path::Multicast, Bytes::from_static(b"early")), (Path::Unicast, Bytes::from_static(b"direct"))];
+    assert_eq!(meanwhile, expected);
+    assert_silent(&mut tested);
+}
+
+#[test]
+fn the_kernels_drops_are_counted_exactly() {
+    let (group, port) = fresh_group();
+    let interface = lo(Family::V4);
+    let mut slow = Sockets::open(&Options { receive_buffer: 4096, ..options(group, port, &interface) }).unwrap();
+    let mut sender = open(group, port);
+    let sent = 1000;
+    for _ in 0..sent {
+        send(&mut sender, &["a message that finds no room"]);
+    }
+    let mut received = drain(&mut slow, Path::Multicast);
+    assert!(received.len() < sent, "a buffer of 4 KiB does not hold {sent} datagrams");
+    // The news of a drop comes with the next datagram that finds room.
+    send(&mut sender, &["the last one"]);
+    received.extend(receive(&mut slow, Path::Multicast, 1));
+    let overruns: u64 = received.iter().map(|one| u64::from(one.overrun)).sum();
+    assert_eq!(u64::try_from(received.len()).unwrap() + overruns, u64::try_from(sent + 1).unwrap());
+    assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"the last one"[..]));
+}
+
+#[test]
+fn a_short_buffer_is_reported_with_its_remedy() {
+    let (group, port) = fresh_group();
+    let interface = lo(Family::V4);
+    let fine = Sockets::open(&Options { receive_buffer: 65_536, ..options(group, port, &interface) }).unwrap();
+    let [receive, send] = fine.granted();
+    assert!(!receive.is_short() && !send.is_short(), "{receive}, {send}");
+    assert_eq!(receive.to_string(), "receive buffer: 65536 bytes wanted, 65536 granted");
+    let mut short = receive;
+    short.granted = 1000;
+    assert!(short.is_short());
+    assert_eq!(
+        short.to_string(),
+        "receive buffer: 65536 bytes wanted, 1000 granted; to grant it: sysctl -w net.core.rmem_max=65536"
+    );
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_its_remedy() {
+    let (group, port) = fresh_group();
+    let interface = lo(Family::V4);
+    let good = options(group, port, &interface);
+    let refused = |options: &Options<'_>| Sockets::open(options).expect_err("it cannot be opened");
+
+    let unicast = refused(&Options { group: "192.0.2.7".parse().unwrap(), ..good.clone() });
+    assert!(matches!(unicast, OpenError::NotMulticast(_)), "{unicast}");
+    let portless = refused(&Options { port: 0, ..good.clone() });
+    assert!(matches!(portless, OpenError::NoPort), "{portless}");
+    let mixed = refused(&Options { group: "ff15::1".parse().unwrap(), ..good.clone() });
+    assert!(matches!(mixed, OpenError::OtherFamily { .. }), "{mixed}");
+
+    let holder = UdpSocket::bind((group, 0)).unwrap();
+    let busy = refused(&Options { port: holder.local_addr().unwrap().port(), ..good.clone() });
+    assert!(matches!(busy, OpenError::GroupBusy(_)), "{busy}");
+    let holder = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let inbox_port = holder.local_addr().unwrap().port();
+    let busy = refused(&Options { inbox_port, ..good.clone() });
+    let expected = format!("the inbox's port is busy: 127.0.0.1:{inbox_port} is held by another program");
+    assert!(busy.to_string().starts_with(&expected), "{busy}");
+
+    let mut gone = interface.clone();
+    gone.address = "203.0.113.77".parse().unwrap();
+    let gone = refused(&Options { interface: &gone, ..good.clone() });
+    assert!(matches!(gone, OpenError::NoSuchAddress(_)), "{gone}");
+    let mut missing = interface.clone();
+    missing.index = 0x7fff_0000;
+    let missing = refused(&Options { interface: &missing, ..good });
+    assert!(matches!(missing, OpenError::Join { .. }), "{missing}");
+}
+
+/// The kernel gives the loopback interface no route for IPv6 multicasts; without one, or without IPv6, the refusal must
+/// say so. The tests in network namespaces run this test again on a host that has the route.
+#[test]
+fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
+    let interface = match choose(&Spec::Name("lo".into()), Family::V6) {
+        Ok(interface) => interface,
+        Err(error) => {
+            println!("no IPv6 here: {error}");
+            assert!(UdpSocket::bind("[::1]:0").is_err(), "{error}, yet ::1 can be bound");
+            return;
+        }
+    };
+    let (_, port) = fresh_group();
+    for (position, scope) in ["ff02", "ff15"].into_iter().enumerate() {
+        let group: IpAddr = format!("{scope}::{:x}:{position}", random_u64() & 0xffff).parse().unwrap();
+        let open =
+            || Sockets::open(&options(group, port, &interface)).unwrap_or_else(|error| panic!("{group}: {error}"));
+        let (mut first, mut second) = (open(), open());
+        if let Err(error) = self_test::run(&mut first, random_u64(), BOUND) {
+            println!("no IPv6 multicast on lo here: {error}");
+            let remedy = "Network is unreachable (os error 101); there is no route; add one: \
+                          ip -6 route add local ff00::/8 dev lo table local";
+            assert!(error.to_string().ends_with(remedy), "{error}");
+            return;
+        }
+        // The probe is heard by every peer of the group on this host, and is foreign to it.
+        assert_eq!(receive(&mut second, Path::Multicast, 1)[0].from, first.inbox_address());
+        send(&mut first, &["six"]);
+        let got = receive(&mut second, Path::Multicast, 1).remove(0);
+        assert_eq!((got.from, &got.bytes[..]), (first.inbox_address(), &b"six"[..]));
+    }
+}
+
+/// How long anything on loopback may take.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// A group and a port that other tests, running at the same time, are unlikely to use.
+fn fresh_group() -> (IpAddr, u16) {
+    let [a, b, c, d, ..] = random_u64().to_be_bytes();
+    let port = 20_000 + u16::from_be_bytes([c, d]) % 10_000;
+    (IpAddr::V4(Ipv4Addr::new(239, 255, a, b)), port)
+}
+
+fn lo(family: Family) -> Chosen {
+    choose(&Spec::Name("lo".into()), family).expect("this host has a loopback interface")
+}
+
+fn options(group: IpAddr, port: u16, interface: &Chosen) -> Options<'_> {
+    Options { group, port, interface, inbox_port: 0, ttl: 1, receive_buffer: 1 << 17, send_buffer: 1 << 17 }
+}
+
+fn open(group: IpAddr, port: u16) -> Sockets {
+    let interface = lo(Family::of(group));
+    Sockets::open(&options(group, port, &interface)).expect("the group can be joined on loopback")
+}
+
+fn send(sockets: &mut Sockets, payloads: &[&'static str]) {
+    let batch: Vec<Outgoing> =
+        payloads.iter().map(|text| Outgoing { to: None, bytes: Bytes::from_static(text.as_bytes()) }).collect();
+    assert_eq!(sockets.send_batch(&batch).expect("loopback takes it"), batch.len());
+}
+
+/// What one socket has now.
+fn drain(sockets: &mut Sockets, path: Path) -> Vec<Received> {
+    let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
+    let mut all = Vec::new();
+    while sockets.recv_batch(path, &mut batch).expect("receiving works") != 0 {
+        all.extend(batch.drain());
+    }
+    all
+}
+
+/// At least `count` datagrams of one socket.
+fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<Received> {
+    let deadline = Clock::now().instant + BOUND;
+    let mut all = Vec::new();
+    loop {
+        all.extend(drain(sockets, path));
+        let left = deadline.since(Clock::now().instant);
+        if count <= all.len() || left.is_zero() {
+            assert_eq!(all.len(), count, "{all:?}");
+            return all;
+        }
+        sockets.wait(left).expect("waiting works");
+    }
+}
+
+/// Loopback delivers while the sender is still in its system call, so what is not there now never comes.
+fn assert_silent(sockets: &mut Sockets) {
+    assert_eq!(drain(sockets, Path::Multicast), []);
+    assert_eq!(drain(sockets, Path::Unicast), []);
+}
+
+fn texts(received: &[Received]) -> Vec<&str> {
+    received.iter().map(|one| std::str::from_utf8(&one.bytes).expect("the tests send text")).collect()
+}
