@@ -414,6 +414,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The cause of a gap of which the kernel dropped so many datagrams.
+    pub fn of_overrun(datagrams: u64) -> Cause {
+        if datagrams == 0 { Cause::Network } else { Cause::LocalOverrun { datagrams } }
+    }
+
     /// The name in logs, JSON and advisories.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,3 @@
-//! Tests of the built product: one binary, so that the helpers are compiled once.
+//! Tests of the built product.
 
-mod config;
 mod multicast;
-mod support;

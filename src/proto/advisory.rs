@@ -1,7 +1,11 @@
 //! DATALOSS advisories: what is summed, and when the next one may go out (seed 002, "Notification of message loss").
 
-use crate::message::{Cause, Publisher, Reason};
+use crate::message::{Cause, Count, Publisher, Reason};
+use crate::proto::ledger::Settled;
 use crate::subject::Subject;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The subject of an advisory about multicast messages.
 pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
@@ -42,4 +46,176 @@ pub struct Advisory {
     pub cause: Cause,
     /// The group's port: the seed's `scid`.
     pub scid: u16,
+}
+
+/// Sums up what is told about one stream of one publisher: the first loss at once, then at most one advisory in
+/// each interval with the sums of it, the last one flushed.
+#[derive(Clone, Debug)]
+pub struct Throttle {
+    stream: Stream,
+    sums: Option<Sums>,
+    next: Instant,
+}
+
+/// What came together since the last advisory.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    lost_min: u64,
+    lost_max: u64,
+    unverified: u64,
+    unverified_datagrams: Option<(u64, u64)>,
+    subjects: Vec<(Subject, u64, u64)>,
+    /// Place in `subjects`, or `None` for a subject beyond the limit.
+    places: BTreeMap<Subject, Option<usize>>,
+    /// Different subjects beyond what `places` may hold; an upper bound, as they are not told apart.
+    uncounted: u64,
+    overrun: u64,
+    reason: Option<Reason>,
+}
+
+impl Throttle {
+    /// Nothing to tell yet.
+    pub fn new(stream: Stream) -> Throttle {
+        Throttle { stream, sums: None, next: Instant::ZERO }
+    }
+
+    fn sums(&mut self, reason: Reason, cause: Cause) -> &mut Sums {
+        let sums = self.sums.get_or_insert_default();
+        sums.reason = Some(reason);
+        if let Cause::LocalOverrun { datagrams } = cause {
+            sums.overrun += datagrams;
+        }
+        sums
+    }
+
+    /// Messages of a subject are lost; at most `subjects_max` subjects are named.
+    pub fn on_lost(&mut self, subject: &Subject, count: Count, reason: Reason, subjects_max: usize) {
+        let sums = self.sums(reason, Cause::Network);
+        sums.lost_min += count.min();
+        sums.lost_max += count.max();
+        match sums.places.get(subject) {
+            Some(Some(at)) => {
+                let (_, min, max) = &mut sums.subjects[*at];
+                *min += count.min();
+                *max += count.max();
+            }
+            Some(None) => {}
+            None if sums.subjects.len() < subjects_max => {
+                sums.places.insert(subject.clone(), Some(sums.subjects.len()));
+                sums.subjects.push((subject.clone(), count.min(), count.max()));
+            }
+            None if sums.places.len() < SUBJECTS_TOLD_APART_MAX => {
+                sums.places.insert(subject.clone(), None);
+            }
+            None => sums.uncounted += 1,
+        }
+    }
+
+    /// Datagrams are missing and their content is not known.
+    pub fn on_unverified(&mut self, range: &Settled, messages: Count) {
+        let sums = self.sums(range.reason, range.cause());
+        sums.unverified += messages.max();
+        let (first, last) = sums.unverified_datagrams.unwrap_or((range.first.0, range.last.0));
+        sums.unverified_datagrams = Some((first.min(range.first.0), last.max(range.last.0)));
+    }
+
+    /// Messages directed to this peer are lost.
+    pub fn on_inbox(&mut self, messages: u64, reason: Reason, cause: Cause) {
+        let sums = self.sums(reason, cause);
+        sums.lost_min += messages;
+        sums.lost_max += messages;
+    }
+
+    /// The publisher fell silent or crashed.
+    pub fn on_tail(&mut self, reason: Reason) {
+        self.sums(reason, Cause::Network);
+    }
+
+    /// When the next advisory may go out, if there is something to tell.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.sums.as_ref().map(|_| self.next)
+    }
+
+    /// The next advisory, if there is something to tell and the interval has passed or `flush` is set.
+    pub fn take_due(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+        flush: bool,
+        publisher: &Publisher,
+        scid: u16,
+    ) -> Option<Advisory> {
+        if now < self.deadline()? && !flush {
+            return None;
+        }
+        let sums = self.sums.take()?;
+        self.next = now + interval;
+        Some(Advisory {
+            stream: self.stream,
+            publisher: publisher.clone(),
+            lost_min: sums.lost_min,
+            lost_max: sums.lost_max,
+            unverified: sums.unverified,
+            unverified_datagrams: sums.unverified_datagrams,
+            subjects: sums.subjects,
+            subjects_count: sums.places.len() as u64 + sums.uncounted,
+            reason: sums.reason?,
+            cause: Cause::of_overrun(sums.overrun),
+            scid,
+        })
+    }
+}
+
+/// Subjects that are told apart in one advisory, named or not; bounds the memory of a second of heavy loss.
+const SUBJECTS_TOLD_APART_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Epoch;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    fn take(throttle: &mut Throttle, millis: u64, flush: bool) -> Option<Advisory> {
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 };
+        throttle.take_due(at(millis), Duration::from_secs(1), flush, &publisher, 7500)
+    }
+
+    fn lose(throttle: &mut Throttle, subject: &str, count: u64) {
+        throttle.on_lost(&subject.parse().unwrap(), Count::Exact(count), Reason::Disabled, 2);
+    }
+
+    // Rule: advisory-throttle
+    #[test]
+    fn the_first_at_once_then_one_a_second_with_the_sums_and_the_last_flushed() {
+        let mut throttle = Throttle::new(Stream::Bcast);
+        assert_eq!(take(&mut throttle, 5000, true), None, "nothing to tell");
+        lose(&mut throttle, "a", 1);
+        assert_eq!(take(&mut throttle, 5000, false).unwrap().lost_min, 1);
+        for subject in ["a", "b", "a", "c", "d", "c"] {
+            lose(&mut throttle, subject, 2);
+        }
+        assert_eq!(take(&mut throttle, 5999, false), None);
+        assert_eq!(throttle.deadline(), Some(at(6000)));
+        let second = take(&mut throttle, 6000, false).unwrap();
+        assert_eq!((second.lost_min, second.lost_max, second.subjects_count), (12, 12, 4));
+        let named: Vec<(&str, u64)> = second.subjects.iter().map(|(s, min, _)| (s.as_str(), *min)).collect();
+        assert_eq!(named, [("a", 4), ("b", 2)], "named up to the limit, the rest counted");
+        lose(&mut throttle, "a", 3);
+        assert_eq!(take(&mut throttle, 6001, true).unwrap().lost_min, 3, "a stop flushes");
+        assert_eq!((take(&mut throttle, 9000, false), throttle.deadline()), (None, None));
+    }
+
+    #[test]
+    fn unknown_content_is_never_counted_as_lost() {
+        let mut throttle = Throttle::new(Stream::Bcast);
+        let range = Settled { last: crate::message::Dseq(9), ..Settled::of_fragment(crate::message::Dseq(7), at(0)) };
+        throttle.on_unverified(&range, Count::Exact(5));
+        let told = take(&mut throttle, 1, false).unwrap();
+        assert_eq!((told.lost_max, told.unverified, told.unverified_datagrams), (0, 5, Some((7, 9))));
+        throttle.on_tail(Reason::Silent);
+        assert_eq!(take(&mut throttle, 2000, false).unwrap().reason, Reason::Silent);
+    }
 }

@@ -5,9 +5,17 @@
 
 pub mod advisory;
 pub mod effect;
+mod fragment;
 pub mod interest;
+mod ledger;
+mod loss;
+mod members;
 pub mod mutant;
+pub mod peer;
+mod recv;
+mod send;
 pub mod stats;
+mod stream;
 pub mod window;
 
 use crate::message::PeerName;

@@ -75,6 +75,8 @@ counters! {
     discard_quarantined,
     /// Discarded: directed to another peer.
     discard_not_for_us,
+    /// Discarded: a directed datagram, an answer or a BYE of a peer never heard before.
+    discard_stranger,
     /// Discarded: no room for another peer.
     discard_peers_full,
     /// Data records of a kind that this version does not know; their datagrams are unverified.

@@ -86,6 +86,17 @@ pub enum Record {
     UnknownData(u8),
 }
 
+impl Record {
+    /// How many messages begin in this record: all of a run, one in a fragment with index 0.
+    pub fn messages_begun(&self) -> u64 {
+        match self {
+            Record::Run(run) => u64::from(run.count),
+            Record::Fragment(fragment) => u64::from(fragment.index == 0),
+            _ => 0,
+        }
+    }
+}
+
 /// A decoded datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
@@ -98,12 +109,7 @@ pub struct Datagram {
 impl Datagram {
     /// How many messages begin in this datagram: all of its runs, and fragments with index 0.
     pub fn messages_begun(&self) -> u64 {
-        let begun = |record: &Record| match record {
-            Record::Run(run) => u64::from(run.count),
-            Record::Fragment(fragment) => u64::from(fragment.index == 0),
-            _ => 0,
-        };
-        self.records.iter().map(begun).sum()
+        self.records.iter().map(Record::messages_begun).sum()
     }
 }
 

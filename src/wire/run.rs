@@ -154,6 +154,11 @@ impl Run {
         Ok(Run { subject, first, stamp, chain, event, count, meta, entries })
     }
 
+    /// The bytes of the entries: what a held run keeps in memory, apart from its datagram's other records.
+    pub fn entry_bytes(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The messages in order. Each refers to the datagram's memory.
     pub fn messages(&self) -> Messages<'_> {
         Messages { run: self, reader: Reader::new(&self.entries), left: self.count }

@@ -1,0 +1,194 @@
+//! Rejoins messages larger than a datagram. Splitting them is the business of `send`.
+//!
+//! The fragments of a message stand in consecutive datagrams, so the number of the first fragment's datagram names
+//! the message, and one settled datagram among them dooms it.
+
+use crate::message::{Dseq, Message};
+use crate::proto::stream::Place;
+use crate::subject::Subject;
+use crate::wire::{self, Fragment};
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A message that will never be whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its subject.
+    pub subject: Subject,
+    /// Its number; `None` if the publisher gave none.
+    pub place: Option<Place>,
+    /// The last of its datagrams that arrived.
+    pub dseq: Dseq,
+    /// Whether it stands at the end of that datagram: only its beginning arrived.
+    pub at_end: bool,
+    /// The first of its datagrams that did not arrive.
+    pub missing: Dseq,
+    /// Whether its beginning arrived: then it is not among the messages begun in the missing datagrams.
+    pub begun: bool,
+}
+
+/// A message made whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// The message.
+    pub message: Message,
+    /// Its number; `None` if the publisher gave none.
+    pub place: Option<Place>,
+    /// The datagram of its last fragment.
+    pub dseq: Dseq,
+}
+
+/// An incomplete message.
+#[derive(Clone, Debug)]
+struct Partial {
+    first: Dseq,
+    head: Fragment,
+    place: Option<Place>,
+    /// (offset, bytes) by index.
+    chunks: BTreeMap<u32, (u32, Bytes)>,
+    /// The lowest index that is missing.
+    missing: u32,
+    received: usize,
+    dseq: Dseq,
+}
+
+impl Partial {
+    fn missing(&self) -> Dseq {
+        Dseq(self.first.0 + u64::from(self.missing))
+    }
+
+    fn fits(&self, fragment: &Fragment) -> bool {
+        let head = &self.head;
+        head.subject == fragment.subject
+            && head.seq == fragment.seq
+            && head.total == fragment.total
+            && head.meta == fragment.meta
+            && head.event == fragment.event
+            && !self.chunks.contains_key(&fragment.index)
+            && self.received + fragment.chunk.len() <= head.total as usize
+    }
+
+    fn doomed(self) -> Doomed {
+        Doomed {
+            at_end: self.dseq == self.first,
+            missing: self.missing(),
+            begun: 0 < self.missing,
+            subject: self.head.subject,
+            place: self.place,
+            dseq: self.dseq,
+        }
+    }
+}
+
+/// All incomplete messages of one stream.
+#[derive(Clone, Debug)]
+pub struct Reassembly {
+    partials: VecDeque<Partial>,
+    /// First datagrams of messages given up whose later fragments may still come.
+    given_up: VecDeque<Dseq>,
+    bytes: usize,
+    bytes_max: usize,
+    sets_max: usize,
+}
+
+/// What a fragment led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// More is needed, or the message was given up before.
+    Waiting,
+    /// The message is whole.
+    Whole(Whole),
+    /// The fragments contradict each other; the message was given up.
+    Contradiction(Option<Doomed>),
+}
+
+impl Reassembly {
+    /// Nothing to rejoin yet; at most `sets_max` messages and `bytes_max` bytes at a time (A12).
+    pub fn new(bytes_max: usize, sets_max: usize) -> Reassembly {
+        Reassembly { partials: VecDeque::new(), given_up: VecDeque::new(), bytes: 0, bytes_max, sets_max }
+    }
+
+    /// A fragment arrived in datagram `dseq`.
+    pub fn on_fragment(&mut self, dseq: Dseq, fragment: Fragment) -> Joined {
+        let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
+            return Joined::Contradiction(None);
+        };
+        if self.given_up.contains(&first) {
+            return Joined::Waiting;
+        }
+        let at = match self.partials.iter().position(|partial| partial.first == first) {
+            Some(at) if self.partials[at].fits(&fragment) => at,
+            Some(at) => return Joined::Contradiction(Some(self.give_up(at))),
+            None => {
+                let place = fragment.seq.map(|seq| Place { seq, stamp: fragment.stamp, chain: fragment.chain });
+                let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
+                let partial = Partial { first, head, place, chunks: BTreeMap::new(), missing: 0, received: 0, dseq };
+                let at = self.partials.partition_point(|other| other.first < first);
+                self.partials.insert(at, partial);
+                at
+            }
+        };
+        let partial = &mut self.partials[at];
+        self.bytes += fragment.chunk.len();
+        partial.received += fragment.chunk.len();
+        partial.dseq = partial.dseq.max(dseq);
+        partial.chunks.insert(fragment.index, (fragment.offset, fragment.chunk));
+        while partial.chunks.contains_key(&partial.missing) {
+            partial.missing += 1;
+        }
+        if partial.received < partial.head.total as usize {
+            return Joined::Waiting;
+        }
+        self.join(at)
+    }
+
+    fn join(&mut self, at: usize) -> Joined {
+        let partial = self.partials.remove(at).expect("the caller has the index");
+        self.bytes -= partial.received;
+        let mut body = BytesMut::with_capacity(partial.received);
+        for (offset, bytes) in partial.chunks.values() {
+            if *offset as usize != body.len() {
+                return self.refuse(partial);
+            }
+            body.extend_from_slice(bytes);
+        }
+        let head = &partial.head;
+        match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
+            Ok(message) => Joined::Whole(Whole { message, place: partial.place, dseq: partial.dseq }),
+            Err(_) => self.refuse(partial),
+        }
+    }
+
+    fn refuse(&mut self, partial: Partial) -> Joined {
+        self.remember(partial.first);
+        Joined::Contradiction(Some(partial.doomed()))
+    }
+
+    fn give_up(&mut self, at: usize) -> Doomed {
+        let partial = self.partials.remove(at).expect("the caller has the index");
+        self.bytes -= partial.received;
+        self.remember(partial.first);
+        partial.doomed()
+    }
+
+    fn remember(&mut self, first: Dseq) {
+        if self.sets_max <= self.given_up.len() {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(first);
+    }
+
+    /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more.
+    pub fn doomed_below(&mut self, frontier: Dseq) -> Option<Doomed> {
+        let at = self.partials.iter().position(|partial| partial.missing() < frontier)?;
+        Some(self.give_up(at))
+    }
+
+    /// Gives up on the oldest message while a limit is exceeded.
+    pub fn doomed_by_limit(&mut self) -> Option<Doomed> {
+        if self.bytes <= self.bytes_max && self.partials.len() <= self.sets_max {
+            return None;
+        }
+        Some(self.give_up(0))
+    }
+}

@@ -1,0 +1,568 @@
+//! The ledger of one stream of datagrams: each datagram from the baseline to the highest known is delivered, held,
+//! pending, lost or unverified (reliability.md 3.1), and what is known of the messages in the missing ones.
+//!
+//! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
+//! subjects can cost detection (R9).
+
+use crate::message::{Cause, Count, Dseq, Reason};
+use crate::proto::stats::DatagramStates;
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// A range of datagrams known missing and still awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    first: u64,
+    last: u64,
+    /// Messages begun before `first`, as its lower neighbour says.
+    before: u64,
+    /// Messages begun up to and including `last`, as its upper neighbour says.
+    after: u64,
+    /// When the last word before the gap came: what is missing was sent later than that, less the latency.
+    since: Instant,
+    /// When it is settled.
+    deadline: Instant,
+    /// Datagrams of it that this host's kernel dropped.
+    overrun: u64,
+}
+
+impl Gap {
+    fn datagrams(&self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    fn messages(&self) -> u64 {
+        self.after - self.before
+    }
+}
+
+/// A range that was given up on. What was in it may still be proven by later messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// First datagram.
+    pub first: Dseq,
+    /// Last datagram.
+    pub last: Dseq,
+    /// Messages begun in it that nothing has explained yet.
+    pub unexplained: u64,
+    /// Its messages were sent later than this, less the latency.
+    pub since: Instant,
+    /// Datagrams of it that this host's kernel dropped.
+    pub overrun: u64,
+    /// Why it was given up.
+    pub reason: Reason,
+}
+
+impl Settled {
+    /// The missing datagram of a large message that has no number to name it by.
+    pub fn of_fragment(dseq: Dseq, now: Instant) -> Settled {
+        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason: Reason::Disabled }
+    }
+
+    /// Whose fault, as far as known.
+    pub fn cause(&self) -> Cause {
+        Cause::of_overrun(self.overrun)
+    }
+
+    fn datagrams(&self) -> u64 {
+        self.last.0 - self.first.0 + 1
+    }
+}
+
+/// What became of a datagram, or of word of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// The next or a later one; whatever lies between is now pending.
+    Fresh,
+    /// It was missing.
+    Filled,
+    /// At or before the baseline.
+    BeforeBaseline,
+    /// Received before.
+    Duplicate,
+    /// Its range was settled before it came.
+    Late,
+    /// Its counts contradict what is known of its neighbours.
+    Contradiction,
+}
+
+/// What is missing between two datagrams that arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unexplained {
+    /// Messages in settled ranges that nothing has explained yet.
+    pub messages: u64,
+    /// Of these, messages that may have been sent before `recent`.
+    pub old: u64,
+    /// Datagrams in those ranges that this host's kernel dropped.
+    pub overrun: u64,
+    /// Why the last of those ranges was given up.
+    pub reason: Option<Reason>,
+}
+
+impl Unexplained {
+    /// Whose fault, as far as known.
+    pub fn cause(&self) -> Cause {
+        Cause::of_overrun(self.overrun)
+    }
+}
+
+/// The ledger of one (publisher, epoch, group), or of one directed stream.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    states: DatagramStates,
+    /// Messages begun in all datagrams up to `states.high`.
+    count: u64,
+    /// When `states.high` was last known to be the highest.
+    high_at: Instant,
+    gaps: VecDeque<Gap>,
+    settled: VecDeque<Settled>,
+    /// The sum of `unexplained` over `settled`.
+    unexplained: u64,
+    /// Unexplained messages of ranges that left `settled` because of its limit, all at or before `forgotten_to`.
+    forgotten: u64,
+    forgotten_to: Dseq,
+    /// Messages proven lost that lie in one of several ranges, it is not known which.
+    floating: u64,
+    /// The most ranges in `gaps` and in `settled`.
+    ranges_max: usize,
+}
+
+impl Ledger {
+    /// A ledger that owes everything after `baseline`, up to which `count` messages were begun.
+    pub fn new(baseline: Dseq, count: u64, now: Instant, ranges_max: usize) -> Ledger {
+        Ledger {
+            states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
+            count,
+            high_at: now,
+            gaps: VecDeque::new(),
+            settled: VecDeque::new(),
+            unexplained: 0,
+            forgotten: 0,
+            forgotten_to: baseline,
+            floating: 0,
+            ranges_max: ranges_max.max(1),
+        }
+    }
+
+    /// The highest datagram known to exist.
+    pub fn high(&self) -> Dseq {
+        self.states.high
+    }
+
+    /// The lowest datagram that is not settled: everything below it is delivered, held for no gap, lost or unverified.
+    pub fn frontier(&self) -> Dseq {
+        self.gaps.front().map_or(self.states.high.next(), |gap| Dseq(gap.first))
+    }
+
+    /// Whether datagrams are awaited.
+    pub fn is_waiting(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// The number of pending ranges; above the limit the oldest must be settled.
+    pub fn is_over_limit(&self) -> bool {
+        self.ranges_max < self.gaps.len()
+    }
+
+    /// The states of all datagrams, which sum to `high - baseline`.
+    pub fn states(&self) -> DatagramStates {
+        self.states
+    }
+
+    /// Messages in settled ranges that nothing has explained yet.
+    pub fn unexplained(&self) -> u64 {
+        (self.unexplained + self.forgotten).saturating_sub(self.floating)
+    }
+
+    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived.
+    /// `wait` is how long a gap before it is awaited; `overrun` counts kernel drops not yet accounted for and is
+    /// reduced by those that explain the gap.
+    pub fn on_datagram(
+        &mut self,
+        now: Instant,
+        dseq: Dseq,
+        (before, messages): (u64, u64),
+        deadline: Instant,
+        overrun: &mut u64,
+    ) -> Accept {
+        let Some(after) = before.checked_add(messages) else { return Accept::Contradiction };
+        if dseq <= self.states.baseline {
+            return Accept::BeforeBaseline;
+        }
+        if self.states.high < dseq {
+            let contiguous = dseq == self.states.high.next();
+            if before < self.count || (contiguous && before != self.count) {
+                return Accept::Contradiction;
+            }
+            if !contiguous {
+                self.open(now, Dseq(dseq.0 - 1), before, deadline, overrun);
+            }
+            self.states.high = dseq;
+            self.count = after;
+            self.high_at = now;
+            self.states.delivered += 1;
+            return Accept::Fresh;
+        }
+        let at = self.gaps.partition_point(|gap| gap.last < dseq.0);
+        if self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0) {
+            return self.fill(at, dseq.0, before, after);
+        }
+        if self.is_settled(dseq) { Accept::Late } else { Accept::Duplicate }
+    }
+
+    /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
+    pub fn on_word(&mut self, now: Instant, high: Dseq, count: u64, deadline: Instant, overrun: &mut u64) -> bool {
+        if high < self.states.high {
+            return count <= self.count;
+        }
+        if high == self.states.high {
+            if count == self.count {
+                self.high_at = now;
+            }
+            return count == self.count;
+        }
+        if count < self.count {
+            return false;
+        }
+        self.open(now, high, count, deadline, overrun);
+        self.states.high = high;
+        self.count = count;
+        self.high_at = now;
+        true
+    }
+
+    fn open(&mut self, now: Instant, last: Dseq, after: u64, deadline: Instant, overrun: &mut u64) {
+        let first = self.states.high.0 + 1;
+        let datagrams = last.0 - self.states.high.0;
+        let dropped = datagrams.min(*overrun);
+        *overrun -= dropped;
+        self.states.pending += datagrams;
+        debug_assert!(now >= self.high_at);
+        self.gaps.push_back(Gap {
+            first,
+            last: last.0,
+            before: self.count,
+            after,
+            since: self.high_at,
+            deadline,
+            overrun: dropped,
+        });
+    }
+
+    fn fill(&mut self, at: usize, dseq: u64, before: u64, after: u64) -> Accept {
+        let gap = self.gaps[at];
+        let fits = gap.before <= before
+            && after <= gap.after
+            && (gap.first < dseq || gap.before == before)
+            && (dseq < gap.last || gap.after == after);
+        if !fits {
+            return Accept::Contradiction;
+        }
+        let lower = Gap { last: dseq - 1, after: before, ..gap };
+        let upper = Gap { first: dseq + 1, before: after, ..gap };
+        self.gaps.remove(at);
+        if dseq < gap.last {
+            self.gaps.insert(at, Gap { overrun: gap.overrun.min(upper.datagrams()), ..upper });
+        }
+        if gap.first < dseq {
+            self.gaps.insert(at, Gap { overrun: gap.overrun.min(lower.datagrams()), ..lower });
+        }
+        self.states.pending -= 1;
+        self.states.delivered += 1;
+        Accept::Filled
+    }
+
+    fn is_settled(&self, dseq: Dseq) -> bool {
+        let at = self.settled.partition_point(|range| range.last < dseq);
+        self.settled.get(at).is_some_and(|range| range.first <= dseq)
+    }
+
+    /// A datagram that arrived cannot be handed on yet.
+    pub fn hold(&mut self) {
+        self.states.delivered -= 1;
+        self.states.held += 1;
+    }
+
+    /// A held datagram is wholly handed on.
+    pub fn release(&mut self) {
+        self.states.held -= 1;
+        self.states.delivered += 1;
+    }
+
+    /// When the next gap is settled.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.gaps.front().map(|gap| gap.deadline)
+    }
+
+    /// Gives up on the oldest gap if its deadline has passed.
+    pub fn settle_due(&mut self, now: Instant, reason: Reason) -> Option<Settled> {
+        if self.deadline()? <= now { self.settle_oldest(reason) } else { None }
+    }
+
+    /// Gives up on the oldest gap, whatever its deadline.
+    pub fn settle_oldest(&mut self, reason: Reason) -> Option<Settled> {
+        let gap = self.gaps.pop_front()?;
+        let datagrams = gap.datagrams();
+        let range = Settled {
+            first: Dseq(gap.first),
+            last: Dseq(gap.last),
+            unexplained: gap.messages(),
+            since: gap.since,
+            overrun: gap.overrun,
+            reason,
+        };
+        self.states.pending -= datagrams;
+        if range.unexplained == 0 {
+            self.states.lost += datagrams;
+        } else {
+            self.states.unverified += datagrams;
+        }
+        if self.ranges_max <= self.settled.len()
+            && let Some(oldest) = self.settled.pop_front()
+        {
+            self.unexplained -= oldest.unexplained;
+            self.forgotten += oldest.unexplained;
+            self.forgotten_to = oldest.last;
+        }
+        self.unexplained += range.unexplained;
+        self.settled.push_back(range);
+        Some(range)
+    }
+
+    /// How many messages of the settled range that begins at `first` nothing has explained yet.
+    pub fn unexplained_in(&self, first: Dseq) -> Count {
+        let at = self.settled.partition_point(|range| range.first < first);
+        let most = self.settled.get(at).filter(|range| range.first == first).map_or(0, |range| range.unexplained);
+        Count::from_bounds(most.saturating_sub(self.floating), most)
+    }
+
+    /// What is missing between two datagrams that arrived; `recent` divides old from recent.
+    pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> Unexplained {
+        let mut sum = Unexplained::default();
+        if after < self.forgotten_to {
+            sum.messages = self.forgotten;
+            sum.old = self.forgotten;
+        }
+        for range in self.between(after, before) {
+            sum.messages += range.unexplained;
+            sum.overrun += range.overrun;
+            sum.reason = Some(range.reason);
+            if range.since <= recent {
+                sum.old += range.unexplained;
+            }
+        }
+        sum
+    }
+
+    fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &Settled> {
+        let at = self.settled.partition_point(|range| range.last <= after);
+        self.settled.range(at..).take_while(move |range| range.last < before)
+    }
+
+    /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
+    /// False if there were not so many: the numbers of the subject and the counts of the datagrams disagree.
+    pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> bool {
+        let sum = self.unexplained_between(after, before, Instant::ZERO).messages;
+        if sum < messages {
+            return false;
+        }
+        let from = self.settled.partition_point(|range| range.last <= after);
+        let to = self.settled.partition_point(|range| range.last < before);
+        let open = (from..to).filter(|at| 0 < self.settled[*at].unexplained).count();
+        let known = self.forgotten == 0 || self.forgotten_to <= after;
+        if sum == messages && known {
+            for at in from..to {
+                self.reduce(at, self.settled[at].unexplained);
+            }
+        } else if open == 1 && known {
+            let at = (from..to).find(|at| 0 < self.settled[*at].unexplained).expect("one is open");
+            self.reduce(at, messages);
+        } else {
+            self.floating += messages;
+        }
+        self.balance()
+    }
+
+    fn reduce(&mut self, at: usize, messages: u64) {
+        let range = &mut self.settled[at];
+        if range.unexplained == 0 {
+            return;
+        }
+        range.unexplained -= messages;
+        self.unexplained -= messages;
+        if range.unexplained == 0 {
+            let datagrams = range.datagrams();
+            self.states.unverified -= datagrams;
+            self.states.lost += datagrams;
+        }
+    }
+
+    /// When floating messages account for all that is unexplained, every range is explained.
+    fn balance(&mut self) -> bool {
+        if self.floating == 0 || self.floating < self.unexplained + self.forgotten {
+            return true;
+        }
+        let agrees = self.unexplained + self.forgotten == self.floating;
+        for at in 0..self.settled.len() {
+            self.reduce(at, self.settled[at].unexplained);
+        }
+        self.forgotten = 0;
+        self.floating = 0;
+        agrees
+    }
+
+    /// Every datagram from the baseline to the highest known is in exactly one state.
+    pub fn assert_invariants(&self) {
+        let s = &self.states;
+        assert_eq!(self.unexplained, self.settled.iter().map(|range| range.unexplained).sum::<u64>());
+        assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
+        assert_eq!(s.pending, self.gaps.iter().map(Gap::datagrams).sum::<u64>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn arrive(ledger: &mut Ledger, dseq: u64, before: u64, messages: u64) -> Accept {
+        ledger.on_datagram(at(0), Dseq(dseq), (before, messages), at(100), &mut 0)
+    }
+
+    #[test]
+    fn a_gap_is_settled_with_the_exact_number_of_messages_in_it() {
+        let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
+        assert_eq!(arrive(&mut ledger, 1, 0, 2), Accept::Fresh);
+        assert_eq!(arrive(&mut ledger, 5, 9, 1), Accept::Fresh);
+        assert_eq!(ledger.frontier(), Dseq(2));
+        assert_eq!(arrive(&mut ledger, 3, 4, 1), Accept::Filled);
+        assert_eq!(arrive(&mut ledger, 3, 4, 1), Accept::Duplicate);
+        assert_eq!(ledger.settle_due(at(99), Reason::Disabled), None);
+        let low = ledger.settle_due(at(100), Reason::Disabled).unwrap();
+        assert_eq!((low.first, low.last, low.unexplained), (Dseq(2), Dseq(2), 2));
+        let high = ledger.settle_due(at(100), Reason::Disabled).unwrap();
+        assert_eq!((high.first, high.last, high.unexplained), (Dseq(4), Dseq(4), 4));
+        assert_eq!(ledger.settle_due(at(100), Reason::Disabled), None);
+        assert_eq!(arrive(&mut ledger, 2, 2, 2), Accept::Late);
+        assert_eq!(ledger.unexplained(), 6);
+        ledger.assert_invariants();
+        assert!(ledger.explain(Dseq(1), Dseq(3), 2));
+        assert_eq!((ledger.states().lost, ledger.states().unverified), (1, 1));
+        assert!(!ledger.explain(Dseq(1), Dseq(3), 1), "nothing is left to explain there");
+        ledger.assert_invariants();
+    }
+
+    #[test]
+    fn word_of_a_tail_opens_a_gap_and_contradictions_are_refused() {
+        let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
+        assert_eq!(arrive(&mut ledger, 4, 9, 1), Accept::BeforeBaseline);
+        assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction);
+        assert_eq!(arrive(&mut ledger, 6, 9, 1), Accept::Contradiction);
+        assert_eq!(arrive(&mut ledger, 6, u64::MAX, 1), Accept::Contradiction);
+        assert!(ledger.on_word(at(1), Dseq(7), 15, at(100), &mut 0));
+        assert!(!ledger.on_word(at(1), Dseq(7), 16, at(100), &mut 0));
+        assert!(!ledger.on_word(at(1), Dseq(8), 14, at(100), &mut 0));
+        assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction, "the gap begins at 10 messages");
+        assert_eq!(arrive(&mut ledger, 7, 13, 1), Accept::Contradiction, "the gap ends at 15 messages");
+        assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
+        assert_eq!(arrive(&mut ledger, 7, 13, 2), Accept::Filled);
+        assert_eq!(ledger.states().pending, 2);
+        ledger.assert_invariants();
+    }
+
+    #[test]
+    fn kernel_drops_explain_gaps_until_they_are_used_up() {
+        let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
+        let mut overrun = 3;
+        ledger.on_datagram(at(0), Dseq(3), (2, 1), NEVER, &mut overrun);
+        assert_eq!(overrun, 1);
+        ledger.on_datagram(at(0), Dseq(6), (5, 1), NEVER, &mut overrun);
+        assert_eq!(overrun, 0);
+        let causes: Vec<Cause> =
+            std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|r| r.cause()).collect();
+        assert_eq!(causes, [Cause::LocalOverrun { datagrams: 2 }, Cause::LocalOverrun { datagrams: 1 }]);
+    }
+
+    #[test]
+    fn ambiguous_explanations_are_settled_when_they_account_for_everything() {
+        let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
+        for dseq in [1, 3, 5] {
+            arrive(&mut ledger, dseq, dseq - 1, 1);
+        }
+        while ledger.settle_oldest(Reason::Disabled).is_some() {}
+        assert!(ledger.explain(Dseq(1), Dseq(5), 1), "in 2 or in 4, it is not known which");
+        assert_eq!((ledger.unexplained(), ledger.states().unverified), (1, 2));
+        assert!(ledger.explain(Dseq(3), Dseq(5), 1));
+        assert_eq!((ledger.unexplained(), ledger.states().unverified, ledger.states().lost), (0, 0, 2));
+        assert!(!ledger.explain(Dseq(1), Dseq(3), 1));
+        ledger.assert_invariants();
+    }
+
+    #[test]
+    fn ranges_beyond_the_limit_are_forgotten_but_stay_counted() {
+        let mut ledger = Ledger::new(Dseq(0), 0, at(0), 2);
+        for dseq in [2, 4, 6, 8] {
+            arrive(&mut ledger, dseq, dseq - 1, 1);
+        }
+        assert!(ledger.is_over_limit());
+        while ledger.settle_oldest(Reason::Overflow).is_some() {}
+        assert_eq!(ledger.unexplained(), 4);
+        assert_eq!(ledger.unexplained_between(Dseq(0), Dseq(8), at(0)).messages, 4);
+        assert!(ledger.explain(Dseq(0), Dseq(8), 3));
+        assert_eq!(ledger.unexplained(), 1);
+        assert!(ledger.explain(Dseq(6), Dseq(8), 1));
+        assert_eq!(ledger.unexplained(), 0);
+        ledger.assert_invariants();
+    }
+
+    /// The obviously right twin: one state for each datagram in a plain vector.
+    #[test]
+    fn random_histories_agree_with_a_plain_list_of_states() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();
+            let before = |dseq: u64| messages[..dseq as usize - 1].iter().sum::<u64>();
+            let mut ledger = Ledger::new(Dseq(0), 0, at(0), 1000);
+            let mut twin = vec!['-'; 201];
+            let mut high = 0;
+            for now in 0..400 {
+                let dseq = rng.between(1, 200.min(high + 4));
+                let expected = match twin[dseq as usize] {
+                    '-' if high < dseq => Accept::Fresh,
+                    'p' => Accept::Filled,
+                    'd' => Accept::Duplicate,
+                    _ => Accept::Late,
+                };
+                let counts = (before(dseq), messages[dseq as usize - 1]);
+                let got = ledger.on_datagram(at(now), Dseq(dseq), counts, at(now + 20), &mut 0);
+                assert_eq!(got, expected, "seed {seed} dseq {dseq}");
+                for skipped in high + 1..dseq {
+                    twin[skipped as usize] = 'p';
+                }
+                if matches!(expected, Accept::Fresh | Accept::Filled) {
+                    twin[dseq as usize] = 'd';
+                }
+                high = high.max(dseq);
+                while let Some(range) = ledger.settle_due(at(now), Reason::Disabled) {
+                    let real: u64 = (range.first.0..=range.last.0).map(|d| messages[d as usize - 1]).sum();
+                    assert_eq!(range.unexplained, real, "seed {seed}");
+                    for settled in range.first.0..=range.last.0 {
+                        assert_eq!(twin[settled as usize], 'p', "seed {seed}");
+                        twin[settled as usize] = 's';
+                    }
+                }
+                let count = |state| twin.iter().filter(|s| **s == state).count() as u64;
+                let states = ledger.states();
+                assert_eq!((states.delivered, states.pending), (count('d'), count('p')), "seed {seed}");
+                assert_eq!(states.lost + states.unverified, count('s'), "seed {seed}");
+                ledger.assert_invariants();
+            }
+        }
+    }
+}

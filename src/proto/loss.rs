@@ -1,0 +1,54 @@
+//! The counters of `show loss` for one publisher.
+
+use crate::message::{Count, Publisher};
+use crate::proto::stats::{DatagramStates, LossRow, Tally};
+use crate::time::Wall;
+
+/// What was counted about one publisher. Counters only rise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LossCounters {
+    /// Messages received more than once.
+    pub repeat: Tally,
+    /// Messages received that nobody here subscribes to.
+    pub not_sub: Tally,
+    /// Messages lost: the sum of the lower bounds.
+    pub msg_loss: Tally,
+    /// The sum of upper less lower bounds.
+    pub msg_loss_uncertain: u64,
+    /// Messages lost from the directed stream.
+    pub ibx_loss: Tally,
+    /// When a datagram was last settled as unverified.
+    pub unverified_at: Option<Wall>,
+    /// Missing datagrams that this host's kernel dropped.
+    pub overrun: u64,
+    /// Cross-checks that failed (R12); must stay 0.
+    pub inconsistent: u64,
+    /// Messages received, wanted or not.
+    pub messages_in: u64,
+    /// Datagrams accepted.
+    pub datagrams_in: u64,
+}
+
+impl LossCounters {
+    /// Counts messages proven lost.
+    pub fn on_lost(&mut self, count: Count, at: Wall) {
+        self.msg_loss.add(count.min(), at);
+        self.msg_loss_uncertain += count.max() - count.min();
+    }
+
+    /// The row of `show loss`.
+    pub fn row(&self, publisher: Publisher, unexplained: u64, datagrams: DatagramStates) -> LossRow {
+        LossRow {
+            publisher,
+            repeat: self.repeat,
+            not_sub: self.not_sub,
+            msg_loss: self.msg_loss,
+            msg_loss_uncertain: self.msg_loss_uncertain,
+            ibx_loss: self.ibx_loss,
+            unverified: Tally { count: unexplained, last: self.unverified_at },
+            datagrams,
+            overrun: self.overrun,
+            inconsistent: self.inconsistent,
+        }
+    }
+}

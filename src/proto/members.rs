@@ -1,0 +1,229 @@
+//! The other peers: one member for each epoch heard, its liveness, and the streams from and to it.
+
+use crate::message::{Dseq, Epoch, Publisher};
+use crate::proto::advisory::{Stream, Throttle};
+use crate::proto::fragment::Reassembly;
+use crate::proto::ledger::Ledger;
+use crate::proto::loss::LossCounters;
+use crate::proto::recv::{Kind, Recv};
+use crate::proto::send::{Beat, Send};
+use crate::proto::stats::{MemberRow, MemberState};
+use crate::proto::{Settings, mutant::Mutant};
+use crate::time::Instant;
+use crate::wire::{Announce, Header, Record};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The part of the margin of R4 that covers latency.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// The largest plausible jump of a datagram number without anything in between (A10).
+pub const JUMP_MAX: u64 = 1 << 20;
+
+/// A name heard from two live epochs this long after the first contact with the newer is a duplicate; a packet of
+/// a peer that was restarted is never under way that long.
+const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
+
+/// The margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
+pub fn margin(age: Duration) -> Duration {
+    MARGIN + age / 1000
+}
+
+/// The first thing heard of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Its own word on how long it had been running, in milliseconds, saturating.
+    pub uptime_ms: u32,
+    /// The datagram before the first one that follows for certain: one below the datagram heard, or the highest
+    /// that a heartbeat tells.
+    pub below: Dseq,
+    /// Messages begun up to `below`.
+    pub count: u64,
+}
+
+impl Contact {
+    /// From a control datagram.
+    pub fn of_word(header: &Header, announce: &Announce) -> Contact {
+        Contact { uptime_ms: header.uptime_ms, below: announce.high, count: header.count }
+    }
+
+    /// From a data datagram.
+    pub fn of_data(header: &Header) -> Contact {
+        Contact { uptime_ms: header.uptime_ms, below: Dseq(header.number - 1), count: header.count }
+    }
+}
+
+/// A jump held back until a second word confirms it.
+#[derive(Clone, Debug)]
+pub struct Quarantine {
+    /// The datagram number jumped to.
+    pub number: u64,
+    /// The datagram, if it was one of data.
+    pub data: Option<(Header, Vec<Record>)>,
+}
+
+/// One epoch of another peer.
+#[derive(Debug)]
+pub struct Member {
+    /// How it is named in deliveries and losses.
+    pub publisher: Publisher,
+    /// The address the epoch is bound to (A10).
+    pub address: SocketAddr,
+    /// How it is doing.
+    pub state: MemberState,
+    /// When it was heard first.
+    pub first_heard: Instant,
+    /// When something new came from it.
+    pub last_heard: Instant,
+    /// When it started, at the latest.
+    pub started: Instant,
+    /// When it left or was given up.
+    pub ended: Option<Instant>,
+    /// The number of the last control datagram accepted.
+    pub control: u64,
+    /// Its heartbeat interval.
+    pub heartbeat: Duration,
+    /// Its publication window time, once told.
+    pub pub_window_time: Option<Duration>,
+    /// Its multicast stream.
+    pub bcast: Recv,
+    /// Its directed stream to this peer.
+    pub ptp: Recv,
+    /// This peer's directed stream to it.
+    pub directed: Send,
+    /// Unicast heartbeats to it.
+    pub beat: Beat,
+    /// A jump held back.
+    pub quarantine: Option<Quarantine>,
+    /// Counters for `show loss`.
+    pub losses: LossCounters,
+    /// What is to be told of its multicast stream, and of its directed one.
+    pub throttles: [Throttle; 2],
+    /// Whether a younger epoch has its name.
+    pub has_successor: bool,
+    /// Whether another live epoch has its name.
+    pub duplicate_name: bool,
+    /// Only ever set by the mutant that forgets on silence.
+    pub forgotten: bool,
+}
+
+impl Member {
+    /// First contact: fixes the baseline once and for all (R4). `listening` is when this peer joined the group.
+    pub fn new(
+        settings: &Settings,
+        publisher: Publisher,
+        address: SocketAddr,
+        contact: Contact,
+        now: Instant,
+        listening: Instant,
+    ) -> Member {
+        let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
+        Member {
+            bcast: broadcast(settings, contact, now, listening),
+            ptp: Recv::new(Kind::Ptp, Ledger::new(Dseq(0), 0, now, settings.gaps_max), reassembly(settings)),
+            directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
+            publisher,
+            address,
+            state: MemberState::Up,
+            first_heard: now,
+            last_heard: now,
+            started: now - uptime,
+            ended: None,
+            control: 0,
+            heartbeat: settings.heartbeat,
+            pub_window_time: None,
+            beat: Beat::steady(now, settings.heartbeat),
+            quarantine: None,
+            losses: LossCounters::default(),
+            throttles: [Throttle::new(Stream::Bcast), Throttle::new(Stream::Ptp)],
+            has_successor: false,
+            duplicate_name: false,
+            forgotten: false,
+        }
+    }
+
+    /// The run of the peer.
+    pub fn epoch(&self) -> Epoch {
+        self.publisher.epoch
+    }
+
+    /// Whether it may still be there.
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state, MemberState::Up | MemberState::Silent)
+    }
+
+    /// Takes the name and intervals of an announcement.
+    pub fn on_announce(&mut self, announce: &Announce) {
+        self.publisher.name = Some(announce.name.clone());
+        self.heartbeat = announce.heartbeat;
+        self.pub_window_time = Some(announce.pub_window_time);
+    }
+
+    /// When it counts as silent: 3.5 of its heartbeat intervals after the last new packet (R8).
+    pub fn silent_at(&self) -> Instant {
+        self.last_heard + self.heartbeat * 7 / 2
+    }
+
+    /// What was sent after this is younger than its window time; everything counts as older until that is known.
+    pub fn recent(&self, now: Instant) -> Instant {
+        self.pub_window_time.map_or(now, |time| (now - time) + margin(time))
+    }
+
+    /// Whether `other` is a second peer with the same name, and not this one's former or later run.
+    pub fn is_duplicate_of(&self, other: &Member) -> bool {
+        let same = self.publisher.name.is_some() && self.publisher.name == other.publisher.name;
+        let newer = self.first_heard.max(other.first_heard) + DUPLICATE_AFTER;
+        same && self.address != other.address
+            && self.is_alive()
+            && other.is_alive()
+            && newer <= self.last_heard
+            && newer <= other.last_heard
+    }
+
+    /// When it is to be looked at next, apart from its streams and advisories.
+    pub fn deadline(&self, forget: Duration) -> Instant {
+        match (self.state, self.ended) {
+            (MemberState::Up, _) => self.silent_at().min(self.beat.deadline()),
+            (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
+            (_, ended) => ended.unwrap_or(self.last_heard) + forget,
+        }
+    }
+
+    /// The row of `show peers`.
+    pub fn row(&self, now: Instant) -> MemberRow {
+        MemberRow {
+            publisher: self.publisher.clone(),
+            address: self.address,
+            state: self.state,
+            uptime: self.ended.unwrap_or(now).since(self.started),
+            last_heard: now.since(self.last_heard),
+            messages_in: self.losses.messages_in,
+            datagrams_in: self.losses.datagrams_in,
+            lost: self.losses.msg_loss.count,
+            unverified: self.bcast.ledger().unexplained(),
+            duplicate_name: self.duplicate_name,
+        }
+    }
+}
+
+/// The multicast stream of a member, with the baseline of R4: everything is owed if this peer listened before the
+/// publisher started, otherwise what follows the first contact.
+pub fn broadcast(settings: &Settings, contact: Contact, now: Instant, listening: Instant) -> Recv {
+    let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
+    let age = now.since(listening);
+    let older = contact.uptime_ms < u32::MAX && uptime + margin(age) < age;
+    // Rule: baseline
+    let owed_all = match () {
+        () if settings.mutants.is(Mutant::BaselineFirstHeard) => false,
+        () if settings.mutants.is(Mutant::BaselineZero) => true,
+        () => older,
+    };
+    let (birth, below, count) =
+        if owed_all { (Some(now - uptime - margin(age)), Dseq(0), 0) } else { (None, contact.below, contact.count) };
+    let ledger = Ledger::new(below, count, now, settings.gaps_max);
+    Recv::new(Kind::Bcast { birth }, ledger, reassembly(settings))
+}
+
+fn reassembly(settings: &Settings) -> Reassembly {
+    Reassembly::new(settings.reassembly_bytes_max, settings.reassembly_sets_max)
+}

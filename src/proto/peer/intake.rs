@@ -1,0 +1,306 @@
+//! Datagrams of other peers: from bytes to members and streams.
+
+use super::{HELLO_BYTES, Peer};
+use crate::message::{Dseq, Epoch, Publisher, Reason};
+use crate::proto::effect::{MemberEvent, Path};
+use crate::proto::ledger::Accept;
+use crate::proto::members::{self, Contact, JUMP_MAX, Member, Quarantine};
+use crate::proto::mutant::Mutant;
+use crate::proto::send::Word;
+use crate::proto::stats::MemberState;
+use crate::time::Now;
+use crate::wire::{self, Announce, Discard, Header, Kind, Record};
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+impl Peer {
+    pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += bytes.len() as u64;
+        let length = bytes.len();
+        let datagram = match wire::decode(bytes) {
+            Ok(datagram) => datagram,
+            Err(discard) => return self.on_discard(&discard),
+        };
+        let header = datagram.header;
+        if header.group != self.settings.group {
+            self.counters.discard_group += 1;
+        } else if header.epoch == self.origin.epoch {
+            self.counters.discard_own += 1;
+        } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
+            self.counters.discard_not_for_us += 1;
+        } else if header.kind == Kind::Control {
+            let source = Source { from, path, bytes: length };
+            datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
+        } else {
+            self.on_data(now, from, header, datagram.records);
+        }
+        self.advise(now, Some(header.epoch), false);
+    }
+
+    pub(super) fn on_discard(&mut self, discard: &Discard) {
+        let counter = match discard {
+            Discard::Foreign => &mut self.counters.discard_foreign,
+            Discard::Version(_) => &mut self.counters.discard_version,
+            Discard::Mode(_) => &mut self.counters.discard_mode,
+            Discard::Check => &mut self.counters.discard_check,
+            Discard::Malformed(_) => &mut self.counters.discard_malformed,
+        };
+        *counter += 1;
+    }
+
+    pub(super) fn on_data(&mut self, now: Now, from: SocketAddr, header: Header, records: Vec<Record>) {
+        if records.iter().any(|record| matches!(record, Record::UnknownData(_))) {
+            self.counters.unknown_records += 1;
+            return;
+        }
+        if header.kind == Kind::Directed && !self.members.contains_key(&header.epoch) {
+            self.counters.discard_stranger += 1;
+            return;
+        }
+        if !self.meet(now, from, header.epoch, Contact::of_data(&header)) {
+            return;
+        }
+        let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
+        if let Some((earlier, records)) = held_back {
+            self.accept(now, earlier, records);
+        }
+        self.accept(now, header, records);
+    }
+
+    /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
+    pub(super) fn meet(&mut self, now: Now, from: SocketAddr, epoch: Epoch, contact: Contact) -> bool {
+        if let Some(member) = self.members.get_mut(&epoch) {
+            if member.address != from {
+                self.counters.discard_source += 1;
+                return false;
+            }
+            if member.forgotten {
+                member.forgotten = false;
+                member.bcast = members::broadcast(&self.settings, contact, now.instant, now.instant);
+            }
+            return true;
+        }
+        if self.settings.peers_max <= self.members.len() && !self.make_room() {
+            self.counters.discard_peers_full += 1;
+            return false;
+        }
+        self.uids += 1;
+        let publisher = Publisher { name: None, epoch, uid: self.uids };
+        let member = Member::new(&self.settings, publisher, from, contact, now.instant, self.listening);
+        let started = member.started;
+        self.members.insert(epoch, member);
+        self.tell(epoch, MemberEvent::Up);
+        // The same address means the same socket: an earlier run of that peer has ended (R1).
+        let former: Vec<Epoch> = self
+            .members
+            .values()
+            .filter(|other| other.epoch() != epoch && other.address == from)
+            .filter(|other| other.is_alive() && other.started <= started)
+            .map(Member::epoch)
+            .collect();
+        former.into_iter().for_each(|former| self.end(now, former, Reason::Crashed));
+        true
+    }
+
+    /// Drops the member that ended longest ago.
+    pub(super) fn make_room(&mut self) -> bool {
+        let oldest = self.members.values().filter_map(|member| Some((member.ended?, member.epoch()))).min();
+        oldest.is_some_and(|(_, epoch)| self.members.remove(&epoch).is_some())
+    }
+
+    /// Quarantines an implausible jump (A10). `None`: do not go on; otherwise a datagram held back before that is now
+    /// confirmed, if there is one.
+    pub(super) fn check_jump(
+        &mut self,
+        header: &Header,
+        high: Dseq,
+        records: Option<&Vec<Record>>,
+    ) -> Option<Option<(Header, Vec<Record>)>> {
+        let member = self.members.get_mut(&header.epoch)?;
+        let known = if header.kind == Kind::Directed { &member.ptp } else { &member.bcast }.ledger().high();
+        if high.0.saturating_sub(known.0) <= JUMP_MAX {
+            member.quarantine = None;
+            return Some(None);
+        }
+        match member.quarantine.take() {
+            Some(Quarantine { number, data })
+                if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
+            {
+                Some(data)
+            }
+            _ => {
+                self.counters.discard_quarantined += 1;
+                let data = records.map(|records| (*header, records.clone()));
+                member.quarantine = Some(Quarantine { number: high.0, data });
+                None
+            }
+        }
+    }
+
+    /// Takes a data datagram of a known member.
+    pub(super) fn accept(&mut self, now: Now, header: Header, records: Vec<Record>) {
+        let dseq = Dseq(header.number);
+        let directed = header.kind == Kind::Directed;
+        let left = self.members.get(&header.epoch).is_some_and(|member| {
+            member.state == MemberState::Left && !directed && member.bcast.ledger().high() < dseq
+        });
+        if left {
+            self.counters.discard_old_epoch += 1;
+            return;
+        }
+        let accept = self.with_stream(now, header.epoch, directed, |recv, ctx, out| {
+            recv.on_datagram(ctx, (dseq, header.count), records, out)
+        });
+        let counter = match accept {
+            Some(Accept::Fresh | Accept::Filled) => {
+                self.on_heard(now, header.epoch);
+                return self.limit_held(now, header.epoch, directed);
+            }
+            Some(Accept::BeforeBaseline) => &mut self.counters.discard_before_baseline,
+            Some(Accept::Duplicate) => &mut self.counters.discard_duplicate,
+            Some(Accept::Late) => &mut self.counters.discard_late,
+            Some(Accept::Contradiction) | None => &mut self.counters.discard_contradiction,
+        };
+        *counter += 1;
+    }
+
+    /// Ends gaps early while too much is held for them (A7).
+    pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, directed: bool) {
+        loop {
+            let stream = |member: &Member| if directed { member.ptp.held_bytes() } else { member.bcast.held_bytes() };
+            let mine = self.members.get(&epoch).map_or(0, stream);
+            let all: usize = self.members.values().map(|m| m.ptp.held_bytes() + m.bcast.held_bytes()).sum();
+            if mine == 0 || all <= self.settings.hold_bytes_max {
+                return;
+            }
+            self.with_stream(now, epoch, directed, |recv, ctx, out| recv.overflow(ctx, out));
+        }
+    }
+
+    /// Something new came from a member.
+    pub(super) fn on_heard(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.last_heard = now.instant;
+        if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
+            member.state = MemberState::Up;
+            member.ended = None;
+            self.tell(epoch, MemberEvent::Heard);
+        }
+    }
+
+    pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
+        let (announce, hello, bye) = match record {
+            Record::Heartbeat(announce) => (announce, None, false),
+            Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
+            Record::Bye(announce) => (announce, None, true),
+            _ => return,
+        };
+        let epoch = header.epoch;
+        let answers_another = hello
+            .is_some_and(|(cookie, wants_reply)| source.path == Path::Unicast && !wants_reply && cookie != self.cookie);
+        if answers_another || (bye && !self.members.contains_key(&epoch)) {
+            self.counters.discard_stranger += 1;
+            return;
+        }
+        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce)) {
+            return;
+        }
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if header.number <= member.control || member.state == MemberState::Left {
+            self.counters.discard_stale_control += 1;
+            if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
+                self.on_heard(now, epoch);
+            }
+            return;
+        }
+        member.control = header.number;
+        member.on_announce(&announce);
+        self.on_heard(now, epoch);
+        self.note_namesakes(now, epoch);
+        self.on_high(now, header, &announce);
+        match hello {
+            Some((cookie, true)) => self.answer(now, epoch, cookie, source.bytes),
+            _ if bye => self.end(now, epoch, Reason::PublisherGone),
+            _ => {}
+        }
+    }
+
+    /// What an announcement says of the highest datagrams.
+    pub(super) fn on_high(&mut self, now: Now, header: &Header, announce: &Announce) {
+        let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
+        if let Some((earlier, records)) = held_back {
+            self.accept(now, earlier, records);
+        }
+        let (epoch, high, count) = (header.epoch, announce.high, header.count);
+        let fits = self.with_stream(now, epoch, false, |recv, ctx, _| recv.on_word(ctx, high, count));
+        let (high, count) = (announce.directed_high, announce.directed_count);
+        let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
+        let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
+        let directed_fits = high <= known
+            || plausible
+                && self.with_stream(now, epoch, true, |recv, ctx, _| recv.on_word(ctx, high, count)) == Some(true);
+        if fits != Some(true) || !directed_fits {
+            self.counters.discard_contradiction += 1;
+        }
+    }
+
+    /// Answers a HELLO, never with more bytes than it had, and only to the address it came from.
+    pub(super) fn answer(&mut self, now: Now, epoch: Epoch, cookie: u64, bytes_max: usize) {
+        if self.stop.is_none() && HELLO_BYTES <= bytes_max {
+            self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+        }
+    }
+
+    /// Other epochs with the name of this one: its former runs, or a second peer of that name.
+    pub(super) fn note_namesakes(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let (name, started) = (member.publisher.name.clone(), member.started);
+        let namesakes: Vec<Epoch> = self
+            .members
+            .values()
+            .filter(|other| other.epoch() != epoch && other.is_alive() && other.publisher.name == name)
+            .map(Member::epoch)
+            .collect();
+        for other in namesakes {
+            let (Some(a), Some(b)) = (self.members.get(&epoch), self.members.get(&other)) else { continue };
+            let duplicate = a.is_duplicate_of(b) && !a.duplicate_name;
+            if b.started <= started && b.address != a.address && !b.has_successor {
+                let silent = b.state == MemberState::Silent;
+                self.members.get_mut(&other).expect("found above").has_successor = true;
+                if silent {
+                    self.end(now, other, Reason::Crashed);
+                }
+            }
+            if duplicate {
+                self.on_duplicate(epoch);
+                self.on_duplicate(other);
+            }
+        }
+        let mine = name.as_ref() == Some(&self.settings.name);
+        let lasting = self.members.get(&epoch).is_some_and(|member| {
+            !member.duplicate_name && Duration::from_millis(500) <= now.instant.since(member.first_heard)
+        });
+        if mine && lasting {
+            self.on_duplicate(epoch);
+        }
+    }
+
+    pub(super) fn on_duplicate(&mut self, epoch: Epoch) {
+        if let Some(member) = self.members.get_mut(&epoch)
+            && !member.duplicate_name
+        {
+            member.duplicate_name = true;
+            self.tell(epoch, MemberEvent::DuplicateName);
+        }
+    }
+}
+
+/// Where a control datagram came from.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    from: SocketAddr,
+    path: Path,
+    bytes: usize,
+}

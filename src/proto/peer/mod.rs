@@ -1,0 +1,214 @@
+//! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
+
+mod intake;
+mod publish;
+mod report;
+mod tick;
+mod words;
+
+use crate::message::{Epoch, Publisher};
+use crate::proto::Settings;
+use crate::proto::effect::{Effect, Input};
+use crate::proto::interest::Interest;
+use crate::proto::members::Member;
+use crate::proto::recv::Outcome;
+use crate::proto::send::{Beat, Control, Origin, Send};
+use crate::proto::stats::{Counters, LossRow, MemberRow, SeqnoRow, SubRow, WindowRow};
+use crate::proto::window::{PubWindow, SubWindow};
+use crate::rng::Rng;
+use crate::time::{Instant, Now};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
+const HELLO_BYTES: usize = 256;
+/// How many of the first words after the start are HELLOs.
+const HELLOS: u8 = 4;
+/// BYEs are sent at 0, +20 and +60 ms.
+const BYES: u8 = 3;
+/// Kernel drops that no gap explained within this time belonged to somebody else's datagrams.
+const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
+
+/// One peer of the bus: the whole protocol, without I/O.
+///
+/// Hand in [`Input`]s, then drain [`Peer::poll_effect`] to `None`; call with [`Input::Tick`] at
+/// [`Peer::poll_deadline`] and whenever there is nothing more to hand in.
+pub struct Peer {
+    settings: Settings,
+    origin: Origin,
+    rng: Rng,
+    listening: Instant,
+    interest: Interest,
+    pub_window: PubWindow,
+    sub_window: SubWindow,
+    multicast: Send,
+    control: Control,
+    beat: Beat,
+    hellos: u8,
+    cookie: u64,
+    members: BTreeMap<Epoch, Member>,
+    uids: u32,
+    /// Kernel drops that no gap explains yet, and when the last of them was told.
+    overrun: (u64, Instant),
+    /// Peers whose directed datagram is open.
+    open: Vec<Epoch>,
+    /// When the oldest open datagram got its first record.
+    opened: Option<Instant>,
+    stop: Option<Stop>,
+    counters: Counters,
+    effects: VecDeque<Effect>,
+    outcomes: Vec<Outcome>,
+    sealed: Vec<Bytes>,
+}
+
+/// A graceful stop on its way.
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    byes: u8,
+    beat: Beat,
+}
+
+impl Peer {
+    /// A peer that begins to listen and to say HELLO now. `epoch` is 64 fresh random bits; `rng` supplies what else is
+    /// left to chance.
+    pub fn new(settings: Settings, epoch: Epoch, mut rng: Rng, now: Now) -> Peer {
+        Peer {
+            origin: Origin { group: settings.group, epoch, started: now.instant },
+            listening: now.instant,
+            interest: Interest::new(&settings, rng.next_u64()),
+            pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
+                .mutated(settings.mutants),
+            sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
+            multicast: Send::new(None, settings.datagram_bytes_max, settings.mutants),
+            control: Control::new(),
+            beat: Beat::starting(now.instant, settings.heartbeat),
+            hellos: HELLOS,
+            cookie: rng.next_u64() | 1,
+            members: BTreeMap::new(),
+            uids: 0,
+            overrun: (0, now.instant),
+            open: Vec::new(),
+            opened: None,
+            stop: None,
+            counters: Counters::default(),
+            effects: VecDeque::new(),
+            outcomes: Vec::new(),
+            sealed: Vec::new(),
+            rng,
+            settings,
+        }
+    }
+
+    /// Takes one input. `now` never goes backwards from call to call.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
+            Input::Overrun { datagrams } => {
+                self.counters.kernel_drops += datagrams;
+                self.overrun = (self.overrun.0 + datagrams, now.instant);
+            }
+            Input::Request { client, request } => self.on_request(now, client, request),
+            Input::Detach { client } => self.interest.detach(client),
+            Input::Tick => self.on_tick(now),
+            Input::Stop => self.on_stop(now),
+        }
+    }
+
+    /// What is to be done next, or `None` when all is said.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When to call with [`Input::Tick`] at the latest; earlier is harmless. In the past while a datagram is open.
+    pub fn poll_deadline(&self) -> Option<Instant> {
+        let own = match (self.opened, &self.stop) {
+            (Some(opened), _) => Some(opened),
+            (None, Some(stop)) => (0 < stop.byes).then(|| stop.beat.deadline()),
+            (None, None) => Some(self.beat.deadline()),
+        };
+        let interval = self.settings.forget;
+        self.members
+            .values()
+            .flat_map(|member| {
+                let streams = [member.bcast.deadline(), member.ptp.deadline(), Some(member.deadline(interval))];
+                streams.into_iter().chain(member.throttles.iter().map(|throttle| throttle.deadline())).flatten()
+            })
+            .chain(own)
+            .min()
+    }
+
+    /// This run.
+    pub fn epoch(&self) -> Epoch {
+        self.origin.epoch
+    }
+
+    /// How it was set up.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Counters of the whole peer.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// `show loss`: a row for each publisher, in the order of first contact.
+    pub fn loss_rows(&self) -> Vec<LossRow> {
+        self.by_uid(|member| {
+            let ledger = member.bcast.ledger();
+            member.losses.row(member.publisher.clone(), ledger.unexplained(), ledger.states())
+        })
+    }
+
+    /// `show peers`: in the order of first contact.
+    pub fn member_rows(&self, now: Now) -> Vec<MemberRow> {
+        self.by_uid(|member| member.row(now.instant))
+    }
+
+    fn by_uid<T>(&self, row: impl Fn(&Member) -> T) -> Vec<T> {
+        let mut members: Vec<&Member> = self.members.values().collect();
+        members.sort_by_key(|member| member.publisher.uid);
+        members.into_iter().map(row).collect()
+    }
+
+    /// `show subs`.
+    pub fn sub_rows(&self) -> Vec<SubRow> {
+        self.interest.rows()
+    }
+
+    /// `show seqno`: the first `limit` streams published, then as many received.
+    pub fn seqno_rows(&self, limit: usize) -> Vec<SeqnoRow> {
+        let publishers: BTreeMap<u32, &Publisher> =
+            self.members.values().map(|member| (member.publisher.uid, &member.publisher)).collect();
+        let published = self.pub_window.iter().map(|(subject, last)| SeqnoRow { publisher: None, subject, last });
+        let received = self.sub_window.iter().filter_map(|(uid, subject, entry)| {
+            let publisher = Some((*publishers.get(&uid)?).clone());
+            Some(SeqnoRow { publisher, subject, last: entry.last })
+        });
+        published.take(limit).chain(received.take(limit)).collect()
+    }
+
+    /// `show windows`: publication, then subscription.
+    pub fn window_rows(&self) -> [WindowRow; 2] {
+        [self.pub_window.row(), self.sub_window.row()]
+    }
+
+    /// Checks what must hold after every input; panics if it does not.
+    pub fn assert_invariants(&self) {
+        for member in self.members.values() {
+            member.bcast.assert_invariants();
+            member.ptp.assert_invariants();
+        }
+    }
+
+    fn me(&self) -> Publisher {
+        Publisher { name: Some(self.settings.name.clone()), epoch: self.origin.epoch, uid: 0 }
+    }
+}
+
+/// The prefix of subjects that belong to one peer alone: `_INBOX.<epoch in 16 hexadecimal digits>.…`.
+pub const INBOX_PREFIX: &str = "_INBOX.";
+
+#[cfg(test)]
+mod tests;

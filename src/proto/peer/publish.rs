@@ -1,0 +1,135 @@
+//! What local clients ask for, and what leaves because of it.
+
+use super::{INBOX_PREFIX, Peer};
+use crate::message::{ClientId, Delivery, Epoch, Message, Verdict};
+use crate::proto::effect::{Effect, Refusal, Request};
+use crate::proto::members::Member;
+use crate::proto::window::Numbering;
+use crate::subject::Subject;
+use crate::time::Now;
+use crate::wire::Entry;
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+impl Peer {
+    pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
+        match request {
+            Request::Publish(message) => self.on_publish(now, client, message),
+            Request::Subscribe { sub, pattern } => {
+                if let Err(refusal) = self.interest.subscribe(now.instant, client, sub, pattern) {
+                    self.counters.refusals += 1;
+                    self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
+                }
+            }
+            Request::Unsubscribe { sub } => {
+                self.interest.unsubscribe(client, sub);
+            }
+        }
+    }
+
+    pub(super) fn on_publish(&mut self, now: Now, client: ClientId, message: Message) {
+        let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
+        let refusal = match () {
+            () if self.stop.is_some() => Some(Refusal::Stopping),
+            () if bytes_max < bytes => Some(Refusal::MessageTooLarge { bytes, bytes_max }),
+            () => None,
+        };
+        if let Some(refusal) = refusal {
+            self.counters.refusals += 1;
+            self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
+            return;
+        }
+        self.counters.messages_published += 1;
+        if let Some(matched) = self.interest.matches(&message.subject) {
+            self.counters.messages_local += 1;
+            let delivery =
+                Delivery { message: message.clone(), publisher: self.me(), seq: None, verdict: Verdict::Direct };
+            self.deliver(&matched.targets, delivery);
+        }
+        self.opened.get_or_insert(now.instant);
+        match inbox_owner(&message.subject) {
+            Some(owner) if owner == self.origin.epoch => {}
+            Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => self.send_to(now, owner, &message),
+            _ => self.send_to_all(now, &message),
+        }
+    }
+
+    pub(super) fn send_to_all(&mut self, now: Now, message: &Message) {
+        let numbering = match self.pub_window.number(&message.subject, now, &mut self.rng) {
+            Numbering::FramesExhausted => {
+                self.begin_epoch(now);
+                self.pub_window.number(&message.subject, now, &mut self.rng)
+            }
+            numbering => numbering,
+        };
+        let entry = match numbering {
+            Numbering::Numbered { seq, stamp, chain } => Entry { message, seq: Some(seq), stamp, chain },
+            Numbering::Unnumbered | Numbering::FramesExhausted => {
+                self.counters.published_unnumbered += 1;
+                Entry { message, seq: None, stamp: None, chain: None }
+            }
+        };
+        self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
+        self.send_sealed(now, None);
+    }
+
+    pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: &Message) {
+        let Some(member) = self.members.get_mut(&owner) else { return };
+        let entry = Entry { message, seq: None, stamp: None, chain: None };
+        member.directed.push(now.instant, &self.origin, &entry, &mut self.sealed);
+        if !self.open.contains(&owner) {
+            self.open.push(owner);
+        }
+        self.send_sealed(now, Some(owner));
+    }
+
+    /// Sends what was sealed to the group, or to one member.
+    pub(super) fn send_sealed(&mut self, now: Now, to: Option<Epoch>) {
+        if self.sealed.is_empty() {
+            return;
+        }
+        let member = to.and_then(|epoch| self.members.get_mut(&epoch));
+        let address = member.as_ref().map(|member| member.address);
+        member.map_or(&mut self.beat, |member| &mut member.beat).on_datagram(now.instant);
+        for bytes in std::mem::take(&mut self.sealed) {
+            self.send(address, bytes);
+        }
+    }
+
+    pub(super) fn send(&mut self, to: Option<SocketAddr>, bytes: Bytes) {
+        self.counters.bytes_out += bytes.len() as u64;
+        match to {
+            None => {
+                self.counters.datagrams_multicast += 1;
+                self.effects.push_back(Effect::Multicast(bytes));
+            }
+            Some(to) => {
+                self.counters.datagrams_unicast += 1;
+                self.effects.push_back(Effect::Unicast { to, bytes });
+            }
+        }
+    }
+
+    /// Seals whatever is open.
+    pub(super) fn flush(&mut self, now: Now) {
+        self.opened = None;
+        self.multicast.seal(now.instant, &self.origin, &mut self.sealed);
+        self.send_sealed(now, None);
+        for epoch in std::mem::take(&mut self.open) {
+            if let Some(member) = self.members.get_mut(&epoch) {
+                member.directed.seal(now.instant, &self.origin, &mut self.sealed);
+                self.send_sealed(now, Some(epoch));
+            }
+        }
+    }
+}
+
+/// The epoch that an inbox subject names.
+fn inbox_owner(subject: &Subject) -> Option<Epoch> {
+    let rest = subject.as_str().strip_prefix(INBOX_PREFIX)?;
+    let (digits, _) = rest.split_once('.')?;
+    if digits.len() != 16 {
+        return None;
+    }
+    Epoch::new(u64::from_str_radix(digits, 16).ok()?)
+}

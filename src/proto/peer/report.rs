@@ -1,0 +1,170 @@
+//! From what the streams decided to effects: deliveries, losses, advisories.
+
+use super::Peer;
+use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Publisher, Reason, Verdict};
+use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, Stream};
+use crate::proto::effect::{Effect, MemberEvent, Target, Targets};
+use crate::proto::interest::Matched;
+use crate::proto::members::Member;
+use crate::proto::recv::{Context, Outcome, Recv};
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+
+impl Peer {
+    /// Lets a stream work and turns what it decided into effects.
+    pub(super) fn with_stream<T>(
+        &mut self,
+        now: Now,
+        epoch: Epoch,
+        directed: bool,
+        work: impl FnOnce(&mut Recv, &mut Context<'_>, &mut Vec<Outcome>) -> T,
+    ) -> Option<T> {
+        let member = self.members.get_mut(&epoch)?;
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let recent = member.recent(now.instant);
+        let recv = if directed { &mut member.ptp } else { &mut member.bcast };
+        let mut ctx = Context {
+            now,
+            uid: member.publisher.uid,
+            window: &mut self.sub_window,
+            interest: &mut self.interest,
+            counters: &mut self.counters,
+            losses: &mut member.losses,
+            deadline: now.instant + self.settings.reliability,
+            overrun: &mut self.overrun.0,
+            recent,
+            frame_messages_max: self.settings.frame_messages_max,
+            mutants: self.settings.mutants,
+        };
+        let result = work(recv, &mut ctx, &mut outcomes);
+        let publisher = member.publisher.clone();
+        for outcome in outcomes.drain(..) {
+            self.on_outcome(now, &publisher, outcome);
+        }
+        self.outcomes = outcomes;
+        Some(result)
+    }
+
+    pub(super) fn on_outcome(&mut self, now: Now, publisher: &Publisher, outcome: Outcome) {
+        match outcome {
+            Outcome::Deliver { item, repeated, verdict, matched } => {
+                let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
+                let mut index = 0;
+                let mut next = verdict;
+                item.for_each(|message| {
+                    if repeated <= index {
+                        let seq = first.and_then(|seq| seq.forward(index as u64));
+                        let delivery = Delivery { message, publisher: publisher.clone(), seq, verdict: next };
+                        self.counters.messages_delivered += 1;
+                        self.deliver(&matched.targets, delivery);
+                        if !matches!(verdict, Verdict::Direct | Verdict::Unnumbered) {
+                            next = Verdict::Next;
+                        }
+                    }
+                    index += 1;
+                });
+            }
+            Outcome::Lost { subject, first, last, count, since, matched, reason, cause } => {
+                if let Some(member) = self.members.get_mut(&publisher.epoch) {
+                    let named = self.settings.advisory_subjects_max;
+                    member.throttles[0].on_lost(&subject, count, reason, named);
+                }
+                let owed = split(&matched, since);
+                for (to, count) in [(owed.0, count), (owed.1, Count::from_bounds(0, count.max()))] {
+                    let what = Missing::Messages { subject: subject.clone(), first, last, count };
+                    self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
+                }
+            }
+            Outcome::Unverified { range, messages } => {
+                if let Some(member) = self.members.get_mut(&publisher.epoch)
+                    && !self.interest.is_empty()
+                {
+                    member.throttles[0].on_unverified(&range, messages);
+                }
+                let what = Missing::Datagrams { first: range.first, last: range.last, messages };
+                let (reason, cause) = (range.reason, range.cause());
+                let to = self.interest.one_per_client();
+                self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
+            }
+            Outcome::Inbox { messages, reason, cause } => {
+                if let Some(member) = self.members.get_mut(&publisher.epoch) {
+                    member.throttles[1].on_inbox(messages, reason, cause);
+                }
+                let what = Missing::Inbox { messages };
+                let to = self.interest.one_per_client();
+                self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, to: &Targets, delivery: Delivery) {
+        self.counters.deliveries += to.len() as u64;
+        self.interest.count(to, 1);
+        self.effects.push_back(Effect::Deliver { to: to.clone(), delivery });
+    }
+
+    pub(super) fn report(&mut self, to: Targets, loss: Loss) {
+        if !to.is_empty() {
+            self.effects.push_back(Effect::Report { to, loss });
+        }
+    }
+
+    pub(super) fn report_tail(&mut self, now: Now, epoch: Epoch, reason: Reason) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if !self.interest.is_empty() {
+            member.throttles[0].on_tail(reason);
+        }
+        let loss = Loss {
+            publisher: member.publisher.clone(),
+            what: Missing::Tail { after: member.bcast.ledger().high() },
+            reason,
+            cause: Cause::Network,
+            at: now.wall,
+        };
+        let to = self.interest.one_per_client();
+        self.report(to, loss);
+    }
+
+    pub(super) fn tell(&mut self, epoch: Epoch, event: MemberEvent) {
+        if let Some(member) = self.members.get(&epoch) {
+            self.effects.push_back(Effect::Member { publisher: member.publisher.clone(), event });
+        }
+    }
+
+    /// Publishes the advisories that are due, of one member or of all.
+    pub(super) fn advise(&mut self, now: Now, only: Option<Epoch>, flush: bool) {
+        let (interval, scid) = (self.settings.advisory_interval, self.settings.group);
+        let mut due = Vec::new();
+        let mut take = |member: &mut Member| {
+            for throttle in &mut member.throttles {
+                due.extend(throttle.take_due(now.instant, interval, flush, &member.publisher, scid));
+            }
+        };
+        match only {
+            Some(epoch) => self.members.get_mut(&epoch).into_iter().for_each(&mut take),
+            None => self.members.values_mut().for_each(&mut take),
+        }
+        for advisory in due {
+            self.counters.advisories += 1;
+            let subject = match advisory.stream {
+                Stream::Bcast => INBOUND_BCAST,
+                Stream::Ptp => INBOUND_PTP,
+            };
+            let subject: Subject = subject.parse().expect("a constant that is a subject");
+            let to = self.interest.matches(&subject).map_or_else(|| Targets::from([]), |m| m.targets.clone());
+            self.effects.push_back(Effect::Advise { to, advisory });
+        }
+    }
+}
+
+/// The targets that wanted the subject at `since`, and those that came later.
+fn split(matched: &Matched, since: Instant) -> (Targets, Targets) {
+    let part = |owed: bool| -> Targets {
+        let pairs = matched.targets.iter().zip(matched.since.iter());
+        pairs.filter(|(_, began)| (**began <= since) == owed).map(|(target, _)| *target).collect::<Vec<Target>>().into()
+    };
+    if matched.oldest <= since && matched.since.iter().all(|began| *began <= since) {
+        return (matched.targets.clone(), Targets::from([]));
+    }
+    (part(true), part(false))
+}

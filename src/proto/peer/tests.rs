@@ -1,0 +1,421 @@
+//! One or two peers and a wire between them, driven by hand.
+
+use super::*;
+use crate::message::{Cause, ClientId, Dseq, Message, Missing, PeerName, Reason, SubId, Verdict};
+use crate::proto::WindowSettings;
+use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target};
+use crate::proto::mutant::Mutants;
+use crate::proto::stats::MemberState;
+use crate::time::Wall;
+use std::net::SocketAddr;
+
+const CLIENT: ClientId = ClientId(1);
+
+pub(crate) fn settings(name: &str) -> Settings {
+    let window = WindowSettings { bytes: 4 << 20, time: Duration::from_secs(10), bytes_max: 64 << 20 };
+    Settings {
+        name: name.parse::<PeerName>().unwrap(),
+        group: 7500,
+        datagram_bytes_max: 1400,
+        message_bytes_max: 8 << 20,
+        heartbeat: Duration::from_secs(1),
+        reliability: Duration::from_millis(5),
+        forget: Duration::from_secs(60),
+        pub_window: window,
+        sub_window: window,
+        frame_messages_max: crate::seqno::COUNT_MAX,
+        hold_bytes_max: 64 << 20,
+        reassembly_bytes_max: 64 << 20,
+        reassembly_sets_max: 64,
+        gaps_max: 8192,
+        peers_max: 1024,
+        client_subscriptions_max: 1000,
+        subscriptions_max: 1000,
+        match_cache_max: 1000,
+        advisory_interval: Duration::from_secs(1),
+        advisory_subjects_max: 64,
+        mutants: Mutants::default(),
+    }
+}
+
+/// A peer with its address; `millis` is the time of the whole test.
+struct Host {
+    peer: Peer,
+    address: SocketAddr,
+}
+
+impl Host {
+    fn new(name: &str, number: u64, millis: u64) -> Host {
+        let epoch = Epoch::new(number).unwrap();
+        let peer = Peer::new(settings(name), epoch, Rng::new(number), at(millis));
+        Host { peer, address: SocketAddr::from(([127, 0, 0, 1], 9000 + number as u16)) }
+    }
+
+    fn subscribe(&mut self, millis: u64, pattern: &str) {
+        let request = Request::Subscribe { sub: SubId(1), pattern: pattern.parse().unwrap() };
+        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+    }
+
+    /// Publishes `subjects` as one datagram and gives it.
+    fn publish(&mut self, millis: u64, subjects: &str) -> Bytes {
+        for subject in subjects.split(' ') {
+            let request = Request::Publish(Message::new(subject.parse().unwrap(), &b"x"[..]));
+            self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        }
+        let mut sent = self.tick(millis);
+        assert_eq!(sent.len(), 1, "one datagram");
+        sent.remove(0)
+    }
+
+    /// Passes time and gives what was multicast.
+    fn tick(&mut self, millis: u64) -> Vec<Bytes> {
+        self.peer.handle(at(millis), Input::Tick);
+        self.drain()
+            .into_iter()
+            .filter_map(|e| if let Effect::Multicast(bytes) = e { Some(bytes) } else { None })
+            .collect()
+    }
+
+    fn drain(&mut self) -> Vec<Effect> {
+        self.peer.assert_invariants();
+        std::iter::from_fn(|| self.peer.poll_effect()).collect()
+    }
+
+    fn hear(&mut self, millis: u64, from: SocketAddr, bytes: &Bytes) {
+        let input = Input::Datagram { from, path: Path::Multicast, bytes: bytes.clone() };
+        self.peer.handle(at(millis), input);
+    }
+
+    /// What clients were told: messages as `subject`, `subject+n` for n missing before it, losses in words.
+    fn told(&mut self) -> Vec<String> {
+        let tell = |effect: Effect| match effect {
+            Effect::Deliver { delivery, .. } => Some(match delivery.verdict {
+                Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
+                _ => delivery.message.subject.to_string(),
+            }),
+            Effect::Report { loss, .. } => Some(match loss.what {
+                Missing::Messages { subject, first, last, count } => {
+                    format!("lost {subject} {}-{} {count}", first.count(), last.count())
+                }
+                Missing::Datagrams { first, last, messages } => format!("unverified {first}-{last} {messages}"),
+                Missing::Tail { after } => format!("{} after {after}", loss.reason),
+                Missing::Inbox { messages } => format!("inbox {messages}"),
+            }),
+            _ => None,
+        };
+        self.drain().into_iter().filter_map(tell).collect()
+    }
+}
+
+fn at(millis: u64) -> Now {
+    let nanos = millis * 1_000_000;
+    Now { instant: Instant::from_nanos(nanos), wall: Wall::from_nanos(1_700_000_000_000_000_000 + nanos) }
+}
+
+/// A subscriber of `pattern` that began at 0, and a publisher that began at `millis`, whose HELLO was heard.
+fn pair(pattern: &str, millis: u64) -> (Host, Host) {
+    let mut subscriber = Host::new("S.test", 1, 0);
+    subscriber.subscribe(0, pattern);
+    let mut publisher = Host::new("P.test", 2, millis);
+    for hello in publisher.tick(millis) {
+        subscriber.hear(millis, publisher.address, &hello);
+    }
+    subscriber.drain();
+    (subscriber, publisher)
+}
+
+#[test]
+fn a_message_crosses_and_what_nobody_wants_is_counted() {
+    let (mut s, mut p) = pair("a.*", 1000);
+    let datagram = p.publish(1001, "a.b c a.d a.d");
+    s.hear(1001, p.address, &datagram);
+    assert_eq!(s.told(), ["a.b", "a.d", "a.d"]);
+    s.hear(1002, p.address, &datagram);
+    assert_eq!(s.told(), [""; 0], "delivered once");
+    let row = &s.peer.loss_rows()[0];
+    assert_eq!((row.not_sub.count, row.publisher.to_string().as_str()), (1, "P.1"));
+    assert_eq!(s.peer.counters().discard_duplicate, 1);
+}
+
+#[test]
+fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
+    let (mut s, mut p) = pair(">", 1000);
+    let (first, _lost) = (p.publish(1001, "a b"), p.publish(1002, "a a b"));
+    let (other, next) = (p.publish(1003, "c"), p.publish(1004, "a"));
+    s.hear(1001, p.address, &first);
+    assert_eq!(s.told(), ["a", "b"]);
+    s.hear(1003, p.address, &other);
+    assert_eq!(s.told(), [""; 0], "the stream's first waits for the gap");
+    s.tick_quietly(1008);
+    assert_eq!(s.told(), ["c", "unverified 2-2 3"]);
+    s.hear(1009, p.address, &next);
+    assert_eq!(s.told(), ["lost a 2-3 2", "a+2"]);
+    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 2);
+    assert_eq!(s.peer.loss_rows()[0].unverified.count, 1);
+    assert_eq!(s.peer.counters().inconsistent, 0);
+}
+
+impl Host {
+    /// Passes time; effects stay to be asked for.
+    fn tick_quietly(&mut self, millis: u64) {
+        self.peer.handle(at(millis), Input::Tick);
+    }
+}
+
+#[test]
+fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
+    let (mut s, mut p) = pair(">", 1000);
+    let first = p.publish(1001, "a b");
+    let _lost = p.publish(1002, "a");
+    let third = p.publish(1003, "b a");
+    s.hear(1001, p.address, &first);
+    s.hear(1003, p.address, &third);
+    assert_eq!(s.told(), ["a", "b", "b"]);
+    s.tick_quietly(1008);
+    assert_eq!(s.told(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
+}
+
+#[test]
+fn reordered_datagrams_within_the_grace_are_no_loss() {
+    let (mut s, mut p) = pair(">", 1000);
+    let (one, two, three) = (p.publish(1001, "a"), p.publish(1002, "a"), p.publish(1003, "a"));
+    for datagram in [&three, &one, &two] {
+        s.hear(1003, p.address, datagram);
+    }
+    s.tick_quietly(1100);
+    assert_eq!(s.told(), ["a"; 3]);
+}
+
+#[test]
+fn a_lost_tail_is_found_by_the_heartbeat() {
+    let (mut s, mut p) = pair("a", 1000);
+    let first = p.publish(1001, "a");
+    s.hear(1001, p.address, &first);
+    let _lost = p.publish(1002, "a");
+    let beats = p.tick(1022);
+    assert_eq!(beats.len(), 1);
+    s.hear(1022, p.address, &beats[0]);
+    s.tick_quietly(1026);
+    assert_eq!(s.told(), ["a"]);
+    s.tick_quietly(1027);
+    assert_eq!(s.told(), ["unverified 2-2 1"]);
+}
+
+#[test]
+fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
+    let (mut s, mut p) = pair("a", 1000);
+    let _lost = p.publish(1001, "a");
+    let second = p.publish(1002, "a");
+    s.hear(1002, p.address, &second);
+    s.tick_quietly(1007);
+    assert_eq!(s.told(), ["lost a 1-1 1", "a+1"]);
+}
+
+#[test]
+fn a_late_joiner_is_owed_what_follows_its_first_contact() {
+    let mut p = Host::new("P.test", 2, 0);
+    let _before = p.publish(10, "a");
+    let mut s = Host::new("S.test", 1, 1000);
+    s.subscribe(1000, ">");
+    let (one, _lost, three) = (p.publish(1001, "a"), p.publish(1002, "b"), p.publish(1003, "a"));
+    s.hear(1001, p.address, &one);
+    s.hear(1003, p.address, &three);
+    s.tick_quietly(1010);
+    assert_eq!(s.told(), ["a", "a", "unverified 3-3 1"]);
+    assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(1));
+}
+
+#[test]
+fn what_passed_while_nobody_subscribed_is_no_loss() {
+    let (mut s, mut p) = pair("a", 1000);
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    s.peer.handle(at(1002), Input::Request { client: CLIENT, request: Request::Unsubscribe { sub: SubId(1) } });
+    s.hear(1003, p.address, &p.publish(1003, "a"));
+    s.subscribe(1004, "a");
+    s.hear(1005, p.address, &p.publish(1005, "a"));
+    assert_eq!(s.told(), ["a", "a"]);
+    assert_eq!(s.peer.loss_rows()[0].not_sub.count, 1);
+}
+
+#[test]
+fn large_messages_are_split_rejoined_and_lost_as_one() {
+    let (mut s, mut p) = pair("a", 1000);
+    let mut send = |millis: u64, payload: usize| -> Vec<Bytes> {
+        let request = Request::Publish(Message::new("a".parse().unwrap(), vec![7; payload]));
+        p.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        p.tick(millis)
+    };
+    let (whole, broken, headless, last) = (send(1001, 5000), send(1002, 5000), send(1003, 5000), send(1004, 9));
+    assert_eq!((whole.len(), last.len()), (4, 1));
+    for datagram in whole.iter().rev().chain(&broken[..2]).chain(&broken[3..]).chain(&headless[1..]).chain(&last) {
+        s.hear(1005, p.address, datagram);
+    }
+    let delivered: Vec<usize> = s
+        .drain()
+        .into_iter()
+        .filter_map(
+            |e| if let Effect::Deliver { delivery, .. } = e { Some(delivery.message.payload.len()) } else { None },
+        )
+        .collect();
+    assert_eq!(delivered, [5000]);
+    s.tick_quietly(1010);
+    assert_eq!(s.told(), ["lost a 2-2 1", "lost a 3-3 1", "a"]);
+}
+
+#[test]
+fn silence_a_new_epoch_and_a_bye_are_told() {
+    let (mut s, mut p) = pair("a", 1000);
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    assert_eq!(s.told(), ["a"]);
+    s.tick_quietly(4500);
+    assert_eq!(s.told(), [""; 0]);
+    s.tick_quietly(4501);
+    assert_eq!(s.told(), ["SILENT after 1"]);
+    // The same socket, a new run: the old one has crashed.
+    let mut again = Host { address: p.address, ..Host::new("P.test", 3, 5000) };
+    for hello in again.tick(5000) {
+        s.hear(5000, again.address, &hello);
+    }
+    assert_eq!(s.told(), ["CRASHED after 1"]);
+    s.hear(5001, again.address, &again.publish(5001, "a"));
+    assert_eq!(s.told(), ["a"], "the new epoch's first message is no repeat");
+    let _lost = again.publish(5002, "a");
+    again.peer.handle(at(5003), Input::Stop);
+    let byes: Vec<Effect> = again.drain();
+    let Some(Effect::Multicast(bye)) = byes.last() else { panic!("{byes:?}") };
+    s.hear(5003, again.address, bye);
+    s.tick_quietly(5010);
+    assert_eq!(s.told(), ["unverified 2-2 1"], "the BYE tells the final number");
+    let states: Vec<MemberState> = s.peer.member_rows(at(5010)).iter().map(|row| row.state).collect();
+    assert_eq!(states, [MemberState::Crashed, MemberState::Left]);
+    again.peer.handle(at(5200), Input::Tick);
+    again.peer.handle(at(5300), Input::Tick);
+    assert!(again.drain().contains(&Effect::Stopped));
+}
+
+#[test]
+fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart() {
+    let (mut s, mut p) = pair("_INBOX.>", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    p.drain();
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    let mut reply = |millis| -> Bytes {
+        let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+        p.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        p.peer.handle(at(millis), Input::Tick);
+        let to_one = |e| if let Effect::Unicast { to, bytes } = e { Some((to, bytes)) } else { None };
+        let sent: Vec<(SocketAddr, Bytes)> = p.drain().into_iter().filter_map(to_one).collect();
+        let [(to, bytes)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(*to, s.address);
+        bytes.clone()
+    };
+    let (one, _lost, three) = (reply(1100), reply(1101), reply(1102));
+    s.hear(1102, p.address, &one);
+    s.hear(1102, p.address, &three);
+    s.tick_quietly(1110);
+    assert_eq!(s.told(), [inbox.as_str(), inbox.as_str(), "inbox 1"]);
+    assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
+}
+
+#[test]
+fn kernel_drops_are_named_as_the_cause() {
+    let (mut s, mut p) = pair("a", 1000);
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    let (_two, _three, four) = (p.publish(1002, "a"), p.publish(1003, "a"), p.publish(1004, "a"));
+    s.peer.handle(at(1004), Input::Overrun { datagrams: 2 });
+    s.hear(1004, p.address, &four);
+    s.tick_quietly(1009);
+    let causes: Vec<Cause> = s
+        .drain()
+        .into_iter()
+        .filter_map(|e| if let Effect::Report { loss, .. } = e { Some(loss.cause) } else { None })
+        .collect();
+    assert_eq!(causes, [Cause::LocalOverrun { datagrams: 2 }]);
+    assert_eq!(s.peer.loss_rows()[0].overrun, 2);
+}
+
+#[test]
+fn jumps_without_data_wait_for_a_second_word() {
+    let (mut s, mut p) = pair("a", 1000);
+    let ours = p.publish(1001, "a");
+    s.hear(1001, p.address, &ours);
+    let far = |number: u64| {
+        let header = crate::wire::Header {
+            kind: crate::wire::Kind::Data,
+            group: 7500,
+            epoch: Epoch::new(2).unwrap(),
+            number,
+            count: number * 2,
+            uptime_ms: 1,
+            receiver: None,
+        };
+        let message = Message::new("a".parse().unwrap(), &b"y"[..]);
+        let mut builder = crate::wire::Builder::new(1400);
+        assert!(builder.push(&crate::wire::Entry { message: &message, seq: None, stamp: None, chain: None }));
+        builder.seal(&header)
+    };
+    let forged = far(1 << 40);
+    s.hear(1002, p.address, &forged);
+    s.hear(1003, p.address, &forged);
+    assert_eq!(s.peer.counters().discard_quarantined, 2);
+    s.hear(1004, p.address, &p.publish(1004, "a"));
+    assert_eq!(s.told(), ["a", "a"], "nothing moved the ledger");
+    s.hear(1005, p.address, &far(1 << 40));
+    s.hear(1005, p.address, &far((1 << 40) + 2));
+    s.tick_quietly(1100);
+    assert_eq!(s.peer.loss_rows()[0].datagrams.high, Dseq((1 << 40) + 2), "a second word confirms the jump");
+    s.peer.assert_invariants();
+}
+
+#[test]
+fn an_epoch_is_bound_to_its_address() {
+    let (mut s, mut p) = pair("a", 1000);
+    let datagram = p.publish(1001, "a");
+    s.hear(1001, SocketAddr::from(([127, 0, 0, 1], 1)), &datagram);
+    assert_eq!(s.told(), [""; 0]);
+    assert_eq!(s.peer.counters().discard_source, 1);
+}
+
+#[test]
+fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
+    let (mut s, mut p) = pair("a", 1000);
+    let sub = SubId(2);
+    let pattern = crate::proto::advisory::INBOUND_BCAST.parse().unwrap();
+    let request = Request::Subscribe { sub, pattern };
+    s.peer.handle(at(1000), Input::Request { client: CLIENT, request });
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    let _lost = p.publish(1002, "a");
+    s.hear(1003, p.address, &p.publish(1003, "a"));
+    s.tick_quietly(1008);
+    let advised: Vec<Effect> = s.drain().into_iter().filter(|e| matches!(e, Effect::Advise { .. })).collect();
+    let [Effect::Advise { to, advisory }] = &advised[..] else { panic!("{advised:?}") };
+    assert_eq!(to.as_ref(), [Target { client: CLIENT, sub }]);
+    assert_eq!((advisory.lost_min, advisory.scid, advisory.subjects.len()), (1, 7500, 1));
+    assert_eq!((advisory.reason, advisory.unverified), (Reason::Disabled, 0));
+    let request = Request::Publish(Message::new("a".parse().unwrap(), vec![0; (8 << 20) + 1]));
+    s.peer.handle(at(1009), Input::Request { client: CLIENT, request });
+    let refusal = Refusal::MessageTooLarge { bytes: (8 << 20) + 1, bytes_max: 8 << 20 };
+    assert_eq!(s.drain(), [Effect::Refuse { client: CLIENT, sub: None, refusal }]);
+}
+
+#[test]
+fn a_name_in_use_by_two_live_peers_is_told() {
+    let (mut s, mut p) = pair("a", 1000);
+    let mut twin = Host::new("P.test", 3, 1000);
+    for millis in (1000..4000).step_by(10) {
+        for host in [&mut p, &mut twin] {
+            for word in host.tick(millis) {
+                s.hear(millis, host.address, &word);
+            }
+        }
+        s.tick_quietly(millis);
+    }
+    let told: Vec<Effect> = s
+        .drain()
+        .into_iter()
+        .filter(|e| matches!(e, Effect::Member { event: MemberEvent::DuplicateName, .. }))
+        .collect();
+    assert_eq!(told.len(), 2, "each of the two once");
+}

@@ -1,0 +1,559 @@
+//! The receiving side of one stream of datagrams: what is handed on when, and what is told as lost before it.
+//!
+//! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
+//! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
+
+use crate::message::{Cause, Count, Dseq, Message, Reason, Verdict};
+use crate::proto::fragment::{Doomed, Joined, Reassembly, Whole};
+use crate::proto::interest::{Interest, Matched};
+use crate::proto::ledger::{Accept, Ledger, Settled, Unexplained};
+use crate::proto::loss::LossCounters;
+use crate::proto::mutant::{Mutant, Mutants};
+use crate::proto::stats::Counters;
+use crate::proto::stream::{Judgement, Place, Rest, Skip};
+use crate::proto::window::{SubEntry, SubWindow};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use crate::wire::{Fragment, Record, Run};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a stream needs of its surroundings for one input.
+pub struct Context<'a> {
+    /// The time.
+    pub now: Now,
+    /// The publisher's number in the subscription window.
+    pub uid: u32,
+    /// The last number of each stream.
+    pub window: &'a mut SubWindow,
+    /// Who wants what.
+    pub interest: &'a mut Interest,
+    /// Counters of the whole peer.
+    pub counters: &'a mut Counters,
+    /// Counters of this publisher.
+    pub losses: &'a mut LossCounters,
+    /// When a gap found now is settled.
+    pub deadline: Instant,
+    /// Kernel drops that no gap explains yet.
+    pub overrun: &'a mut u64,
+    /// What was sent after this instant is younger than the publisher's window time, so a subject that it re-created
+    /// cannot have been in it (R11).
+    pub recent: Instant,
+    /// Messages that a frame holds before the count wraps.
+    pub frame_messages_max: u64,
+    /// Deliberate mistakes, in tests of the oracle.
+    pub mutants: Mutants,
+}
+
+/// What a stream decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Hand on these messages.
+    Deliver {
+        /// A run, or a large message made whole.
+        item: Item,
+        /// Messages at its front that were received before.
+        repeated: usize,
+        /// The verdict on the first one handed on; the others follow it.
+        verdict: Verdict,
+        /// Who wants them.
+        matched: Arc<Matched>,
+    },
+    /// Messages of a subject are lost.
+    Lost {
+        /// The subject.
+        subject: Subject,
+        /// The lowest number.
+        first: Seq,
+        /// The highest number.
+        last: Seq,
+        /// How many.
+        count: Count,
+        /// Subscriptions that began later than this are owed at most so many.
+        since: Instant,
+        /// Who wants them.
+        matched: Arc<Matched>,
+        /// Why.
+        reason: Reason,
+        /// Whose fault.
+        cause: Cause,
+    },
+    /// Datagrams are missing and their content is not known.
+    Unverified {
+        /// The range.
+        range: Settled,
+        /// Messages in it that nothing has explained.
+        messages: Count,
+    },
+    /// Messages directed to this peer are lost.
+    Inbox {
+        /// How many.
+        messages: u64,
+        /// Why.
+        reason: Reason,
+        /// Whose fault.
+        cause: Cause,
+    },
+}
+
+/// Something in a datagram that is judged as one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Messages of one subject.
+    Run(Run),
+    /// A large message.
+    Whole(Whole),
+    /// A large message that will never be whole.
+    Doomed(Doomed),
+}
+
+impl Item {
+    fn subject(&self) -> &Subject {
+        match self {
+            Item::Run(run) => &run.subject,
+            Item::Whole(whole) => &whole.message.subject,
+            Item::Doomed(doomed) => &doomed.subject,
+        }
+    }
+
+    /// The number of the first message; `None` if the publisher gave none.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
+            Item::Whole(whole) => whole.place,
+            Item::Doomed(doomed) => doomed.place,
+        }
+    }
+
+    /// How many messages it has.
+    pub fn count(&self) -> u64 {
+        if let Item::Run(run) = self { u64::from(run.count) } else { 1 }
+    }
+
+    /// Calls `each` with every message in order.
+    pub fn for_each(self, mut each: impl FnMut(Message)) {
+        match self {
+            Item::Run(run) => run.messages().for_each(each),
+            Item::Whole(whole) => each(whole.message),
+            Item::Doomed(_) => {}
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Item::Run(run) => run.entry_bytes(),
+            Item::Whole(whole) => whole.message.body_bytes(),
+            Item::Doomed(_) => 0,
+        }
+    }
+}
+
+/// Which stream this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The publisher's multicast stream. `birth` is when the publisher started, less the margin of R4, if this peer
+    /// listened before that and so is owed everything from the first datagram.
+    Bcast {
+        /// Start of the publisher, at the earliest.
+        birth: Option<Instant>,
+    },
+    /// Its directed stream to this peer: all messages are ours and have no numbers of their own.
+    Ptp,
+}
+
+/// Place of an item within its datagram: record by record.
+type Position = (Dseq, u32);
+
+/// The receiving side of one stream.
+#[derive(Clone, Debug)]
+pub struct Recv {
+    kind: Kind,
+    ledger: Ledger,
+    held: BTreeMap<Position, Item>,
+    held_bytes: usize,
+    reassembly: Reassembly,
+    /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
+    evicted: bool,
+}
+
+impl Recv {
+    /// A stream that is owed everything after the ledger's baseline.
+    pub fn new(kind: Kind, ledger: Ledger, reassembly: Reassembly) -> Recv {
+        Recv { kind, ledger, held: BTreeMap::new(), held_bytes: 0, reassembly, evicted: false }
+    }
+
+    /// The numbers of the datagrams.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Bytes of messages that wait for an earlier datagram.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// An entry of this publisher left the subscription window.
+    pub fn on_evicted(&mut self) {
+        self.evicted = true;
+    }
+
+    /// When the next gap is settled.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.ledger.deadline()
+    }
+
+    /// A datagram arrived, with `before` messages begun in all earlier ones.
+    pub fn on_datagram(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (dseq, before): (Dseq, u64),
+        records: Vec<Record>,
+        out: &mut Vec<Outcome>,
+    ) -> Accept {
+        let messages = records.iter().map(Record::messages_begun).sum();
+        let mut accept = self.ledger.on_datagram(ctx.now.instant, dseq, (before, messages), ctx.deadline, ctx.overrun);
+        match accept {
+            Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
+            Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
+            Accept::Fresh | Accept::Filled => {}
+            _ => return accept,
+        }
+        ctx.losses.messages_in += messages;
+        ctx.losses.datagrams_in += 1;
+        let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty();
+        for (index, record) in records.into_iter().enumerate() {
+            let index = index as u32 + 1;
+            match record {
+                Record::Run(run) => self.take(ctx, (dseq, index), Item::Run(run), direct, out),
+                Record::Fragment(fragment) => self.join(ctx, (dseq, index), fragment, direct, out),
+                _ => {}
+            }
+        }
+        if ctx.mutants.is(Mutant::SettleAtOnce) {
+            while let Some(range) = self.ledger.settle_oldest(Reason::Disabled) {
+                out.push(Outcome::Unverified { range, messages: Count::Exact(range.unexplained) });
+            }
+        }
+        self.doom(ctx, out);
+        if accept == Accept::Filled || !self.ledger.is_waiting() {
+            self.rescan(ctx, out);
+        }
+        while self.ledger.is_over_limit() {
+            self.overflow(ctx, out);
+        }
+        accept
+    }
+
+    fn join(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (dseq, index): Position,
+        fragment: Fragment,
+        direct: bool,
+        out: &mut Vec<Outcome>,
+    ) {
+        // The last fragment stands first in its datagram, the first one last.
+        match self.reassembly.on_fragment(dseq, fragment) {
+            Joined::Waiting => {}
+            Joined::Whole(whole) => {
+                let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
+                self.take(ctx, at, Item::Whole(whole), direct && at.0 == dseq, out);
+            }
+            Joined::Contradiction(doomed) => {
+                ctx.counters.discard_contradiction += 1;
+                if let Some(doomed) = doomed {
+                    self.hold_doomed(doomed);
+                }
+            }
+        }
+    }
+
+    /// Hands an item on, or holds it.
+    fn take(&mut self, ctx: &mut Context<'_>, at: Position, item: Item, direct: bool, out: &mut Vec<Outcome>) {
+        let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
+        if let Some(item) = self.judge(ctx, at.0, item, settled || ctx.mutants.is(Mutant::ReleaseEarly), out) {
+            self.hold(at, item);
+        }
+    }
+
+    fn hold(&mut self, at: Position, item: Item) {
+        if !self.is_holding(at.0) {
+            self.ledger.hold();
+        }
+        self.held_bytes += item.bytes();
+        self.held.insert(at, item);
+    }
+
+    fn is_holding(&self, dseq: Dseq) -> bool {
+        self.held.range((dseq, 0)..=(dseq, u32::MAX)).next().is_some()
+    }
+
+    fn hold_doomed(&mut self, doomed: Doomed) {
+        let index = if doomed.at_end { u32::MAX } else { 0 };
+        self.hold((doomed.dseq, index), Item::Doomed(doomed));
+    }
+
+    /// Gives up on large messages that lack a settled datagram, or for which there is no room.
+    fn doom(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        let mut any = false;
+        while let Some(doomed) = self.reassembly.doomed_below(self.ledger.frontier()) {
+            self.hold_doomed(doomed);
+            any = true;
+        }
+        while let Some(doomed) = self.reassembly.doomed_by_limit() {
+            ctx.counters.overflow_reassembly += 1;
+            self.hold_doomed(doomed);
+            any = true;
+        }
+        if any {
+            self.rescan(ctx, out);
+        }
+    }
+
+    /// Looks at everything held again, in order.
+    fn rescan(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        let frontier = self.ledger.frontier();
+        let mut held = std::mem::take(&mut self.held).into_iter().peekable();
+        self.held_bytes = 0;
+        while let Some((at, item)) = held.next() {
+            if let Some(item) = self.judge(ctx, at.0, item, at.0 < frontier, out) {
+                self.held_bytes += item.bytes();
+                self.held.insert(at, item);
+            }
+            let last_of_datagram = held.peek().is_none_or(|(next, _)| next.0 != at.0);
+            if last_of_datagram && !self.is_holding(at.0) {
+                self.ledger.release();
+            }
+        }
+    }
+
+    /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
+    pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64) -> bool {
+        self.ledger.on_word(ctx.now.instant, high, count, ctx.deadline, ctx.overrun)
+    }
+
+    /// Settles the gaps whose deadline has passed.
+    pub fn on_deadline(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        let mut ranges = Vec::new();
+        while let Some(range) = self.ledger.settle_due(ctx.now.instant, Reason::Disabled) {
+            ranges.push(range);
+        }
+        self.on_settled(ctx, ranges, out);
+    }
+
+    /// Settles the oldest gap because a limit was reached (R9).
+    pub fn overflow(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        let ranges: Vec<Settled> = self.ledger.settle_oldest(Reason::Overflow).into_iter().collect();
+        ctx.counters.overflow_gaps += ranges.len() as u64;
+        if !ctx.mutants.is(Mutant::OverflowSilent) {
+            self.on_settled(ctx, ranges, out);
+        }
+    }
+
+    fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {
+        if ranges.is_empty() {
+            return;
+        }
+        self.doom(ctx, out);
+        self.rescan(ctx, out);
+        for range in ranges {
+            ctx.losses.overrun += range.overrun;
+            let messages = self.ledger.unexplained_in(range.first);
+            match self.kind {
+                Kind::Ptp if 0 < range.unexplained => {
+                    let all = Count::Exact(range.unexplained);
+                    ctx.losses.ibx_loss.add(range.unexplained, ctx.now.wall);
+                    self.ledger.explain(Dseq(range.first.0 - 1), range.last.next(), all.min());
+                    out.push(Outcome::Inbox { messages: all.min(), reason: range.reason, cause: range.cause() });
+                }
+                Kind::Bcast { .. } if 0 < messages.max() => {
+                    ctx.losses.unverified_at = Some(ctx.now.wall);
+                    out.push(Outcome::Unverified { range, messages });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Judges an item and hands it on; gives it back if it has to wait. `settled` says that no gap before it is open.
+    fn judge(
+        &mut self,
+        ctx: &mut Context<'_>,
+        dseq: Dseq,
+        item: Item,
+        settled: bool,
+        out: &mut Vec<Outcome>,
+    ) -> Option<Item> {
+        let Some(matched) = ctx.interest.matches(item.subject()) else {
+            ctx.losses.not_sub.add(item.count(), ctx.now.wall);
+            return None;
+        };
+        let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
+            return self.judge_unnumbered(ctx, item, matched, settled, out);
+        };
+        let entry = ctx.window.lookup(ctx.uid, item.subject()).copied();
+        // What passed while nobody here wanted the subject is owed to nobody.
+        let interrupted =
+            entry.is_some_and(|entry| entry.at < matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
+        let judged = match place.judge(entry.as_ref()) {
+            Judgement::Skip(_) | Judgement::Restart if interrupted => Judgement::First,
+            judged => judged,
+        };
+        let mut repeated = 0;
+        let (verdict, skip) = match judged {
+            Judgement::Repeat => {
+                let last = entry.expect("repeats something").last;
+                repeated = repeated_of(place.seq, item.count(), last);
+                ctx.losses.repeat.add(repeated, ctx.now.wall);
+                if repeated == item.count() {
+                    return None;
+                }
+                (Verdict::Next, None)
+            }
+            Judgement::Follows => (Verdict::Next, None),
+            _ if !settled => return Some(item),
+            Judgement::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
+            Judgement::Restart => (Verdict::First, None),
+            Judgement::Skip(skip) => (Verdict::First, Some(skip)),
+        };
+        let lost = self.lose(ctx, (dseq, &item, place), entry, skip, &matched, out);
+        self.remember(ctx, &item, place, dseq);
+        let verdict = match (lost, place.stamp) {
+            (Some(count), _) => Verdict::Skip(count),
+            (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
+            (None, _) => verdict,
+        };
+        if !matches!(item, Item::Doomed(_)) {
+            out.push(Outcome::Deliver { item, repeated: repeated as usize, verdict, matched });
+        }
+        None
+    }
+
+    fn judge_unnumbered(
+        &mut self,
+        ctx: &mut Context<'_>,
+        item: Item,
+        matched: Arc<Matched>,
+        settled: bool,
+        out: &mut Vec<Outcome>,
+    ) -> Option<Item> {
+        if !settled {
+            return Some(item);
+        }
+        let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
+        match &item {
+            Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
+            Item::Doomed(_) if self.kind == Kind::Ptp => {
+                ctx.losses.ibx_loss.add(1, ctx.now.wall);
+                out.push(Outcome::Inbox { messages: 1, reason: Reason::Disabled, cause: Cause::Network });
+            }
+            Item::Doomed(doomed) => {
+                let range = Settled::of_fragment(doomed.missing, ctx.now.instant);
+                out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
+            }
+            _ => out.push(Outcome::Deliver { item, repeated: 0, verdict, matched }),
+        }
+        None
+    }
+
+    /// A subject's first message received is not its first one sent: what came before is owed if this peer wanted the
+    /// subject since before the publisher started and would remember having received any.
+    fn missing_since_birth(&self, place: &Place, matched: &Matched, interrupted: bool) -> Option<Skip> {
+        match self.kind {
+            Kind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
+                if place.stamp.is_some() { None } else { place.missing_of_frame() }
+            }
+            _ => None,
+        }
+    }
+
+    /// Tells what is proven missing before an item, or with it if it is a doomed message. Gives the number.
+    fn lose(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (dseq, item, place): (Dseq, &Item, Place),
+        entry: Option<SubEntry>,
+        skip: Option<Skip>,
+        matched: &Arc<Matched>,
+        out: &mut Vec<Outcome>,
+    ) -> Option<Count> {
+        let (skip, unseen) = match (skip, item) {
+            (skip, Item::Doomed(doomed)) => {
+                let before = skip.map_or(0, |skip| skip.messages);
+                let first = skip.map_or(place.seq, |skip| skip.first);
+                let rest = skip.map_or(Rest::None, |skip| skip.rest);
+                let unseen = before + u64::from(!doomed.begun);
+                (Skip { first, last: place.seq, messages: before + 1, rest }, unseen)
+            }
+            (Some(skip), _) => (skip, skip.messages),
+            (None, _) => return None,
+        };
+        let after = entry.map_or(self.ledger.states().baseline, |entry| entry.dseq);
+        let between = self.ledger.unexplained_between(after, dseq, ctx.recent);
+        if !self.ledger.explain(after, dseq, unseen) {
+            // Rule: cross-check
+            ctx.counters.inconsistent += 1;
+            ctx.losses.inconsistent += 1;
+        }
+        let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
+        let mut count = count_of(&skip, &between, to_wrap);
+        match count {
+            Count::Exact(all) if 2 <= all && ctx.mutants.is(Mutant::CountOneTooFew) => count = Count::Exact(all - 1),
+            _ if ctx.mutants.is(Mutant::SkipIsOne) => count = Count::Exact(1),
+            _ => {}
+        }
+        ctx.losses.on_lost(count, ctx.now.wall);
+        let birth = if let Kind::Bcast { birth: Some(birth) } = self.kind { birth } else { ctx.now.instant };
+        out.push(Outcome::Lost {
+            subject: item.subject().detached(),
+            first: skip.first,
+            last: skip.last,
+            count,
+            since: entry.map_or(birth, |entry| entry.at),
+            matched: matched.clone(),
+            reason: between.reason.unwrap_or(Reason::Disabled),
+            cause: between.cause(),
+        });
+        Some(count)
+    }
+
+    /// Notes the last number of the item's subject.
+    fn remember(&mut self, ctx: &mut Context<'_>, item: &Item, place: Place, dseq: Dseq) {
+        let Some(last) = place.seq.forward(item.count() - 1) else { return };
+        let entry = SubEntry { last, dseq, at: ctx.now.instant };
+        if let Some(seen) = ctx.window.lookup(ctx.uid, item.subject()) {
+            *seen = entry;
+        } else if !ctx.window.insert(ctx.uid, item.subject(), entry) {
+            self.evicted = true;
+            ctx.counters.untracked += item.count();
+        }
+    }
+
+    /// The ledger's states sum to its range, and nothing is held that could be handed on.
+    pub fn assert_invariants(&self) {
+        self.ledger.assert_invariants();
+        assert!(self.held.is_empty() || self.ledger.is_waiting());
+        let datagrams: std::collections::BTreeSet<Dseq> = self.held.keys().map(|at| at.0).collect();
+        assert_eq!(self.ledger.states().held, datagrams.len() as u64);
+        assert_eq!(self.held_bytes, self.held.values().map(Item::bytes).sum::<usize>());
+    }
+}
+
+/// How many of `count` messages from `first` on are at or below `last`.
+fn repeated_of(first: Seq, count: u64, last: Seq) -> u64 {
+    if last.frame() == first.frame() { count.min(last.count() + 1 - first.count()) } else { count }
+}
+
+/// The number of messages a skip stands for. `to_wrap` is how many messages must be missing besides for the count
+/// to have wrapped meanwhile.
+fn count_of(skip: &Skip, between: &Unexplained, to_wrap: u64) -> Count {
+    let all = between.messages.max(skip.messages);
+    match skip.rest {
+        Rest::None => Count::Exact(skip.messages),
+        Rest::Earlier if all < skip.messages.saturating_add(to_wrap) => {
+            Count::from_bounds(skip.messages, (skip.messages + between.old).min(all))
+        }
+        Rest::Earlier | Rest::Any => Count::from_bounds(skip.messages, all),
+    }
+}

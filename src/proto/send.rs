@@ -1,0 +1,231 @@
+//! The sending side: numbers messages and datagrams, packs records, splits large messages, beats the heart.
+
+use crate::message::{Dseq, Epoch};
+use crate::proto::mutant::{Mutant, Mutants};
+use crate::time::Instant;
+use crate::wire::{self, Announce, Builder, Entry, Header, Kind, Record};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The first heartbeat follows the last datagram by this much; the intervals then double (R3).
+pub const HEARTBEAT_FIRST: Duration = Duration::from_millis(20);
+
+/// When the next heartbeat is due: at +20, 60, 140, 300, 620 ms … after the last datagram, then at the interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    next: Instant,
+    interval: Duration,
+    interval_max: Duration,
+}
+
+impl Beat {
+    /// As after a datagram sent now; the intervals grow up to `interval_max`.
+    pub fn new(now: Instant, interval_max: Duration) -> Beat {
+        let interval = HEARTBEAT_FIRST.min(interval_max);
+        Beat { next: now + interval, interval, interval_max }
+    }
+
+    /// As at the start of a peer: at 0, +20, 60, 140 ms …
+    pub fn starting(now: Instant, interval_max: Duration) -> Beat {
+        Beat { next: now, interval: HEARTBEAT_FIRST / 2, interval_max }
+    }
+
+    /// At the interval from the first on.
+    pub fn steady(now: Instant, interval_max: Duration) -> Beat {
+        Beat { next: now + interval_max, interval: interval_max, interval_max }
+    }
+
+    /// A datagram was sent: the sequence begins again.
+    pub fn on_datagram(&mut self, now: Instant) {
+        *self = Beat::new(now, self.interval_max);
+    }
+
+    /// When the next one is due.
+    pub fn deadline(&self) -> Instant {
+        self.next
+    }
+
+    /// Whether one is due; if so, the next one is planned.
+    pub fn take_due(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.interval = (self.interval * 2).min(self.interval_max);
+        self.next = now + self.interval;
+        true
+    }
+}
+
+/// What stands in the header of every datagram of one run of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The group's number.
+    pub group: u16,
+    /// This run.
+    pub epoch: Epoch,
+    /// When it started.
+    pub started: Instant,
+}
+
+impl Origin {
+    fn header(&self, now: Instant, kind: Kind, number: u64, count: u64, receiver: Option<Epoch>) -> Header {
+        let uptime = now.since(self.started).as_millis();
+        let uptime_ms = u32::try_from(uptime).unwrap_or(u32::MAX);
+        Header { kind, group: self.group, epoch: self.epoch, number, count, uptime_ms, receiver }
+    }
+}
+
+/// One stream of numbered datagrams: the multicast stream, or the directed stream to one peer.
+#[derive(Debug)]
+pub struct Send {
+    receiver: Option<Epoch>,
+    builder: Builder,
+    bytes_max: usize,
+    high: Dseq,
+    /// Messages begun in all sealed datagrams.
+    count: u64,
+    mutants: Mutants,
+}
+
+impl Send {
+    /// A stream without datagrams; `receiver` makes it a directed one.
+    pub fn new(receiver: Option<Epoch>, bytes_max: usize, mutants: Mutants) -> Send {
+        Send { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
+    }
+
+    /// The last datagram sealed.
+    pub fn high(&self) -> Dseq {
+        self.high
+    }
+
+    /// Messages begun in all sealed datagrams.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether records wait for the datagram to be sealed.
+    pub fn is_open(&self) -> bool {
+        !self.builder.is_empty()
+    }
+
+    /// Packs a message; datagrams that became full go to `out`.
+    pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Bytes>) {
+        if self.builder.push(entry) {
+            return;
+        }
+        if wire::fits_alone(entry, self.bytes_max) {
+            self.seal(now, origin, out);
+            let fits = self.builder.push(entry);
+            assert!(fits, "an entry that fits alone fits an empty datagram");
+            return;
+        }
+        self.push_fragments(now, origin, entry, out);
+    }
+
+    fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Bytes>) {
+        let (_, body) = wire::body_of(entry.message);
+        let (mut index, mut offset) = (0, 0);
+        while offset < body.len() {
+            let taken = self.builder.push_fragment(entry, &body, index, offset);
+            if taken == 0 {
+                assert!(self.is_open(), "an empty datagram has room for a fragment");
+                self.seal(now, origin, out);
+                continue;
+            }
+            offset += taken;
+            index += 1;
+            if offset < body.len() {
+                self.seal(now, origin, out);
+            }
+        }
+    }
+
+    /// Seals the open datagram, if there is one.
+    pub fn seal(&mut self, now: Instant, origin: &Origin, out: &mut Vec<Bytes>) {
+        if !self.is_open() {
+            return;
+        }
+        self.high = self.high.next();
+        let messages = self.builder.messages();
+        let kind = if self.receiver.is_some() { Kind::Directed } else { Kind::Data };
+        let mut before = self.count;
+        if self.mutants.is(Mutant::CountOffByOne) {
+            before = before.saturating_sub(1);
+        }
+        let header = origin.header(now, kind, self.high.0, before, self.receiver);
+        out.push(self.builder.seal(&header));
+        self.count += messages;
+    }
+}
+
+/// Makes control datagrams, whose numbers rise by one with each.
+#[derive(Clone, Debug)]
+pub struct Control {
+    number: u64,
+}
+
+impl Control {
+    /// None sent yet.
+    pub fn new() -> Control {
+        Control { number: 0 }
+    }
+
+    /// A control datagram with one record; `count` messages were begun in all multicast datagrams so far.
+    /// Padded to `bytes` if it is shorter.
+    pub fn datagram(&mut self, now: Instant, origin: &Origin, count: u64, record: &Record, bytes: usize) -> Bytes {
+        self.number += 1;
+        wire::encode_control(&origin.header(now, Kind::Control, self.number, count, None), record, bytes)
+    }
+}
+
+impl Default for Control {
+    fn default() -> Control {
+        Control::new()
+    }
+}
+
+/// Which of the three records that introduce a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Still here.
+    Heartbeat,
+    /// Here I am.
+    Hello {
+        /// Echoed in the answer.
+        cookie: u64,
+        /// Whether an answer is wanted.
+        wants_reply: bool,
+    },
+    /// Leaving.
+    Bye,
+}
+
+impl Word {
+    /// The record that says so.
+    pub fn record(self, announce: Announce) -> Record {
+        match self {
+            Word::Heartbeat => Record::Heartbeat(announce),
+            Word::Hello { cookie, wants_reply } => Record::Hello(wire::Hello { cookie, wants_reply, announce }),
+            Word::Bye => Record::Bye(announce),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_decay_to_the_interval_and_start_again_after_data() {
+        let mut beat = Beat::new(Instant::ZERO, Duration::from_secs(1));
+        let mut due = Vec::new();
+        for millis in 0..4000 {
+            if beat.take_due(Instant::ZERO + Duration::from_millis(millis)) {
+                due.push(millis);
+            }
+        }
+        assert_eq!(due, [20, 60, 140, 300, 620, 1260, 2260, 3260]);
+        beat.on_datagram(Instant::ZERO + Duration::from_millis(4000));
+        assert_eq!(beat.deadline(), Instant::ZERO + Duration::from_millis(4020));
+    }
+}

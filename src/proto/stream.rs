@@ -1,0 +1,153 @@
+//! What the number of a message says, seen from the last one of its subject (seed 002, "Message Loss").
+//!
+//! A pure function; `recv` asks it and adds what the ledger knows of the datagrams in between.
+
+use crate::message::Stamp;
+use crate::proto::window::SubEntry;
+use crate::seqno::Seq;
+
+/// The numbering of a message, or of the first of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub seq: Seq,
+    /// The date, if the publisher started the numbering here.
+    pub stamp: Option<Stamp>,
+    /// The last number of the frame before, if the publisher still knew it.
+    pub chain: Option<Seq>,
+}
+
+/// Where a message stands in its subject's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing of the subject was received before.
+    First,
+    /// Received before: its number is at or below the last one.
+    Repeat,
+    /// It directly follows the last one, by number or by chain.
+    Follows,
+    /// The publisher started anew without a link: nothing is proven missing, nothing is proven present.
+    Restart,
+    /// Messages are proven missing before it.
+    Skip(Skip),
+}
+
+/// Numbers proven missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// The lowest number missing, as far as known.
+    pub first: Seq,
+    /// The highest number missing.
+    pub last: Seq,
+    /// How many are missing for certain.
+    pub messages: u64,
+    /// What else may be missing.
+    pub rest: Rest,
+}
+
+/// Messages that may be missing beside those proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// None: the numbers are contiguous.
+    None,
+    /// The end of an earlier frame, if it was sent before the publisher let go of the subject (R11), or if so many
+    /// are missing that the count may have wrapped.
+    Earlier,
+    /// Any number: frames of unknown length lie in between.
+    Any,
+}
+
+impl Place {
+    /// Judges this place against the last message received of the same (publisher, subject).
+    pub fn judge(&self, seen: Option<&SubEntry>) -> Judgement {
+        let Some(last) = seen.map(|entry| entry.last) else { return Judgement::First };
+        if self.seq <= last {
+            return Judgement::Repeat;
+        }
+        if self.seq.frame() == last.frame() {
+            return skip_within(last, self.seq.count() - 1);
+        }
+        match self.chain {
+            Some(chain) if chain < last || self.seq <= chain => self.judge_unlinked(last),
+            Some(chain) if chain.frame() == last.frame() => skip_within(last, chain.count()),
+            Some(chain) => Judgement::Skip(Skip {
+                first: chain.frame().first(),
+                last: chain,
+                messages: chain.count(),
+                rest: Rest::Any,
+            }),
+            None => self.judge_unlinked(last),
+        }
+    }
+
+    fn judge_unlinked(&self, last: Seq) -> Judgement {
+        debug_assert!(last.frame() < self.seq.frame());
+        match self.missing_of_frame() {
+            Some(skip) => Judgement::Skip(skip),
+            None => Judgement::Restart,
+        }
+    }
+
+    /// The numbers of this place's frame before it, if there are any.
+    pub fn missing_of_frame(&self) -> Option<Skip> {
+        let count = self.seq.count();
+        let last = Seq::from_parts(self.seq.frame(), count - 1)?;
+        Some(Skip { first: self.seq.frame().first(), last, messages: count - 1, rest: Rest::Earlier })
+    }
+}
+
+/// What lies between `last` and the number `upto` of the same frame, both received or named.
+fn skip_within(last: Seq, upto: u64) -> Judgement {
+    let messages = upto - last.count();
+    match (last.forward(1), last.forward(messages)) {
+        (Some(first), Some(last)) if 0 < messages => Judgement::Skip(Skip { first, last, messages, rest: Rest::None }),
+        _ => Judgement::Follows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Dseq;
+    use crate::seqno::{COUNT_MAX, Frame};
+    use crate::time::{Instant, Wall};
+
+    fn seq(frame: u32, count: u64) -> Seq {
+        Seq::from_parts(Frame::new(frame).unwrap(), count).unwrap()
+    }
+
+    /// Judges `seq` (with `chain`, if its count is 0) after `last`; `-` stands for nothing received.
+    fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Judgement) {
+        let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO });
+        let stamp = (place.count() == 1).then_some(Stamp { time: Wall::EPOCH, offset: 0 });
+        let judged = Place { seq: place, stamp, chain }.judge(seen.as_ref());
+        assert_eq!(judged, expected, "{place:?} after {last:?}");
+    }
+
+    fn skip(first: Seq, last: Seq, messages: u64, rest: Rest) -> Judgement {
+        Judgement::Skip(Skip { first, last, messages, rest })
+    }
+
+    #[test]
+    fn the_five_verdicts_of_the_seed_and_the_chain() {
+        check(None, seq(5, 1), None, Judgement::First);
+        check(None, seq(5, 9), None, Judgement::First);
+        check(Some(seq(5, 3)), seq(5, 3), None, Judgement::Repeat);
+        check(Some(seq(5, 3)), seq(5, 1), None, Judgement::Repeat);
+        check(Some(seq(5, 3)), seq(4, 9), None, Judgement::Repeat);
+        check(Some(seq(5, 3)), seq(5, 4), None, Judgement::Follows);
+        check(Some(seq(5, 3)), seq(5, 6), None, skip(seq(5, 4), seq(5, 5), 2, Rest::None));
+        check(Some(seq(5, 3)), seq(7, 1), None, Judgement::Restart);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 3)), Judgement::Follows);
+        check(Some(seq(5, COUNT_MAX)), seq(6, 1), Some(seq(5, COUNT_MAX)), Judgement::Follows);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 5)), skip(seq(5, 4), seq(5, 5), 2, Rest::None));
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(6, 4)), skip(seq(6, 1), seq(6, 4), 4, Rest::Any));
+        check(Some(seq(5, 3)), seq(7, 3), None, skip(seq(7, 1), seq(7, 2), 2, Rest::Earlier));
+    }
+
+    #[test]
+    fn a_chain_that_contradicts_what_was_received_counts_as_none() {
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 2)), Judgement::Restart);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(8, 2)), Judgement::Restart);
+    }
+}
