@@ -1,3 +1,5 @@
-//! Tests of the built product.
+//! Tests of the built product: one binary, so that the helpers are compiled once.
 
+mod config;
 mod multicast;
+mod support;

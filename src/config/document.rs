@@ -66,7 +66,8 @@ pub(super) fn parse(text: &str) -> Result<Node, Broken> {
             max_depth: 16,
         },
         alias_limits: serde_yaml::alias_limits! { max_total_replayed_events: NODES_MAX, max_replay_stack_depth: 8 },
-        // "Last wins" hands every pair to the visitor; duplicates are found where the keys are known.
+        // "Last wins" hands every pair to the visitor (save those of whole numbers, which are no keys of ours);
+        // duplicates are found where the keys are known.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
@@ -77,19 +78,27 @@ pub(super) fn parse(text: &str) -> Result<Node, Broken> {
 }
 
 fn broken(error: &serde_yaml::Error) -> Broken {
+    use serde_yaml::Error;
+    use serde_yaml::budget::BudgetBreach;
     let location = error.location();
-    let reason = match error.without_snippet() {
-        serde_yaml::Error::Budget { .. }
-        | serde_yaml::Error::AliasReplayLimitExceeded { .. }
-        | serde_yaml::Error::AliasReplayStackDepthExceeded { .. }
-        | serde_yaml::Error::AliasExpansionLimitExceeded { .. } => {
+    let mut cause = error.without_snippet();
+    while let Error::AliasError { error, .. } = cause {
+        cause = error.without_snippet();
+    }
+    let reason = match cause {
+        Error::MultipleDocuments { .. } | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            "a second document begins; there must be one".to_owned()
+        }
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. } => {
             format!("the document holds, or its aliases expand to, more than {NODES_MAX} keys and values")
         }
-        serde_yaml::Error::MultipleDocuments { .. } => "a second document begins; there must be one".to_owned(),
         other => {
             let text = other.to_string();
-            let suffix = location.map(|l| format!(" at line {}, column {}", l.line(), l.column())).unwrap_or_default();
-            format!("not YAML: {}", text.strip_suffix(&suffix).unwrap_or(&text))
+            let suffix = other.location().map(|l| format!(" at line {}, column {}", l.line(), l.column()));
+            format!("not YAML: {}", text.strip_suffix(&suffix.unwrap_or_default()).unwrap_or(&text))
         }
     };
     Broken { reason, place: location.filter(|l| l.line() != 0).map(place) }

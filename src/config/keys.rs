@@ -97,18 +97,18 @@ keys! {
     /// How long a peer that fell silent is remembered before it is given up.
     "forget" forget: Duration = "60 sec", Span { min: ms(1_000), max: DAY, why: "" }, "5 min";
     /// The size beyond which the window of published subjects rotates, once its time has passed too.
-    "pub-window-size" pub_window_size: usize = "4 mb", Size { min: KB, max: 16 * GB }, "10 mb";
+    "pub-window-size" pub_window_size: usize = "4 mb", Size { min: KB, max: 2 * GB }, "10 mb";
     /// The least time that an idle published subject stays in the window.
     "pub-window-time" pub_window_time: Duration =
         "10 sec", Span { min: ms(10_000), max: DAY, why: PUB_WINDOW_TIME_WHY }, "60 sec";
     /// The hard limit of the window of published subjects; beyond it new subjects are not numbered one by one.
-    "pub-window-max" pub_window_max: usize = "64 mb", Size { min: KB, max: 16 * GB }, "128 mb";
+    "pub-window-max" pub_window_max: usize = "64 mb", Size { min: KB, max: 2 * GB }, "128 mb";
     /// The size beyond which the window of subscribed subjects rotates, once its time has passed too.
-    "sub-window-size" sub_window_size: usize = "4 mb", Size { min: KB, max: 16 * GB }, "10 mb";
+    "sub-window-size" sub_window_size: usize = "4 mb", Size { min: KB, max: 2 * GB }, "10 mb";
     /// The least time that an idle subscribed subject stays in the window.
     "sub-window-time" sub_window_time: Duration = "10 sec", Span { min: ms(1_000), max: DAY, why: "" }, "60 sec";
     /// The hard limit of the window of subscribed subjects; beyond it new subjects are not followed one by one.
-    "sub-window-max" sub_window_max: usize = "64 mb", Size { min: KB, max: 16 * GB }, "128 mb";
+    "sub-window-max" sub_window_max: usize = "64 mb", Size { min: KB, max: 2 * GB }, "128 mb";
     /// The largest message that can be published: payload, headers and reply subject together.
     "message-size" message_size: usize = "8 mb", Size { min: 1, max: MESSAGE_BYTES_MAX }, "1 mb";
     /// The largest datagram that is sent; `auto` is what the MTU of the interface carries, at most 8972 bytes.
@@ -119,9 +119,9 @@ keys! {
     /// The wanted send buffer of each socket.
     "send-buffer" send_buffer: usize = "1 mb", Size { min: 4 * KB, max: GB }, "4 mb";
     /// Bytes of messages that wait for an earlier datagram, over all publishers; beyond it the oldest gap is settled.
-    "hold-size" hold_size: usize = "64 mb", Size { min: 64 * KB, max: 16 * GB }, "128 mb";
+    "hold-size" hold_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "128 mb";
     /// Bytes of large messages that are still incomplete, for each publisher.
-    "reassembly-size" reassembly_size: usize = "64 mb", Size { min: 64 * KB, max: 16 * GB }, "128 mb";
+    "reassembly-size" reassembly_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "128 mb";
     /// Ranges of missing datagrams that are followed, for each publisher; beyond it the oldest is settled.
     "gaps-max" gaps_max: usize = "8192", Number { min: 16, max: 1_048_576 }, "1024";
     /// Other peers that are followed.
@@ -129,7 +129,7 @@ keys! {
     /// Local programs attached at one time.
     "client-max" client_max: usize = "256", Number { min: 1, max: 65_536 }, "16";
     /// Bytes that wait for a local program that does not read; beyond it that program loses messages, and is told.
-    "client-queue-size" client_queue_size: usize = "16 mb", Size { min: 64 * KB, max: 16 * GB }, "64 mb";
+    "client-queue-size" client_queue_size: usize = "16 mb", Size { min: 64 * KB, max: 2 * GB }, "64 mb";
     /// Messages that wait for a local program that does not read.
     "client-queue-count" client_queue_count: usize = "100000", Number { min: 1, max: 100_000_000 }, "1000";
     /// Subscriptions of all local programs together.

@@ -17,9 +17,8 @@ use crate::proto::{Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
 use document::{Entry, Node, Place};
 use serde::Serialize;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,18 +214,18 @@ impl Config {
     }
 }
 
-/// The bytes of a file, or why it cannot be one. Never waits, as opening a named pipe would.
+/// The bytes of a file, or why it cannot be one. Pipes are refused because opening one may wait for ever.
 fn read_file(path: &Path) -> Result<Vec<u8>, Reason> {
     let unreadable = |error: io::Error| Reason::Unreadable(plain(&error));
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();
     if kind.is_dir() {
         return Err(Reason::NotAFile("a directory"));
     }
-    if kind.is_socket() || kind.is_block_device() {
-        return Err(Reason::NotAFile("a socket or a device"));
+    if !kind.is_file() {
+        return Err(Reason::NotAFile("a pipe, a socket or a device"));
     }
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
     file.take(document::FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
 }
@@ -344,11 +343,11 @@ impl Draft {
             let refused = match entry.value {
                 Node::Text(text) => match self.put(index, &text) {
                     Ok(()) => continue,
-                    Err(error) => value_error(&text, error),
+                    Err(error) => value_error(key, &text, error),
                 },
-                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, missing(key)),
-                Node::List => (Reason::List, missing(key)),
-                Node::Map(_) => (Reason::Map, missing(key)),
+                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, Some(missing(key))),
+                Node::List => (Reason::List, Some(missing(key))),
+                Node::Map(_) => (Reason::Map, Some(missing(key))),
             };
             self.refused[index] = true;
             self.errors.push(file.error(at, key.name, refused.0, refused.1));
@@ -370,7 +369,7 @@ impl Draft {
         self.excerpts[index] = None;
         self.refused[index] = false;
         if let Err(refused) = self.put(index, &over.value) {
-            let (reason, suggestion) = value_error(&over.value, refused);
+            let (reason, suggestion) = value_error(&KEYS[index], &over.value, refused);
             self.refused[index] = true;
             self.errors.push(error(KEYS[index].name, reason, suggestion));
         }
@@ -433,13 +432,16 @@ impl Draft {
     }
 }
 
-fn value_error(text: &str, error: ValueError) -> (Reason, Option<String>) {
-    let suggestion = error.suggestion(text.trim());
-    (Reason::Value { text: text.to_owned(), error }, suggestion)
+fn value_error(key: &Key, text: &str, error: ValueError) -> (Reason, Option<String>) {
+    let suggestion = match error {
+        ValueError::Empty => missing(key),
+        _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
+    };
+    (Reason::Value { text: text.to_owned(), error }, Some(suggestion))
 }
 
-fn missing(key: &Key) -> Option<String> {
-    Some(format!("write {}: {}", key.name, key.example))
+fn missing(key: &Key) -> String {
+    format!("write {}: {}", key.name, key.example)
 }
 
 /// The place of a key in `KEYS`; underscores are as good as hyphens.
@@ -450,8 +452,10 @@ fn find(name: &str) -> Option<usize> {
 
 fn suggest(name: &str) -> Option<String> {
     let name = name.replace('_', "-").to_ascii_lowercase();
-    let near = value::nearest(&name, KEYS.iter().map(|key| key.name));
-    near.map(|near| format!("did you mean {near}?"))
+    Some(match value::nearest(&name, KEYS.iter().map(|key| key.name)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "'seqcast config show' lists the keys that there are".to_owned(),
+    })
 }
 
 /// The text that entries stand in.

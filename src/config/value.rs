@@ -208,6 +208,7 @@ pub(super) fn show_size(bytes: usize) -> String {
     let units = [("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)];
     match units.iter().find(|(_, scale)| bytes != 0 && bytes.is_multiple_of(*scale)) {
         Some((unit, scale)) => format!("{} {unit}", bytes / scale),
+        None if bytes == 1 => "1 byte".into(),
         None => format!("{bytes} bytes"),
     }
 }
@@ -239,6 +240,7 @@ pub(super) struct Span {
 fn show_span(span: Duration) -> String {
     match (span.as_secs(), span.subsec_nanos()) {
         (0, 0) => "0 sec".into(),
+        (86_400, 0) => "1 day".into(),
         (secs, 0) if secs.is_multiple_of(86_400) => format!("{} days", secs / 86_400),
         (secs, 0) => format!("{secs} sec"),
         (_, nanos) if nanos % 1_000_000 == 0 => format!("{} ms", span.as_millis()),
@@ -526,12 +528,18 @@ pub enum LogFormat {
 pub(super) const LOG_FORMAT: Choice<LogFormat> =
     Choice { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
 
-/// The candidate that is closest to `word`, if it is close: at most a third of the letters differ.
+/// The candidate that is closest to `word`, if it is close: at most a third of the letters differ, or one begins with
+/// the other.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if 64 < word.len() {
         return None;
     }
-    let best = candidates.map(|candidate| (edit_distance(word, candidate), candidate)).min()?;
+    let begins = |a: &str, b: &str| 3 <= b.len() && a.starts_with(b);
+    let distance = |candidate: &str| match begins(word, candidate) || begins(candidate, word) {
+        true => 1,
+        false => edit_distance(word, candidate),
+    };
+    let best = candidates.map(|candidate| (distance(candidate), candidate)).min()?;
     (best.0 <= 1.max(word.chars().count().max(best.1.len()) / 3)).then_some(best.1)
 }
 
@@ -615,6 +623,8 @@ mod tests {
         assert_eq!(nearest("pub-windw-size", words.into_iter()), Some("pub-window-size"));
         assert_eq!(nearest("prot", words.into_iter()), Some("port"));
         assert_eq!(nearest("tll", words.into_iter()), Some("ttl"));
+        assert_eq!(nearest("ports", words.into_iter()), Some("port"));
+        assert_eq!(nearest("sub-window", words.into_iter()), Some("sub-window-size"));
         assert_eq!(nearest("colour", words.into_iter()), None);
         assert_eq!(nearest(&"p".repeat(1000), words.into_iter()), None);
         assert_eq!(edit_distance("", "abc"), 3);

@@ -1,0 +1,177 @@
+//! Memory of the sequence windows, measured with an allocator that counts: `cargo bench --bench memory`.
+//!
+//! Prints the bytes that each subject costs beyond its own bytes, and exits with 1 if a limit is exceeded:
+//! 48 bytes in the publication window, 128 in the subscription window. Besides the full window it shows the worst
+//! moment while the number of subjects doubled (growing tables exist twice for a moment), and the state
+//! after three quarters of the subjects have left. Nothing here depends on time or chance: every run prints the same.
+
+use seqcast::message::Dseq;
+use seqcast::proto::WindowSettings;
+use seqcast::proto::stats::WindowRow;
+use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
+use seqcast::rng::Rng;
+use seqcast::seqno::Seq;
+use seqcast::subject::Subject;
+use seqcast::time::{Instant, Now, Wall};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Counts the bytes asked for; what the system's allocator needs beside is not included.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counters touch no allocated memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`; `place` came from the system's allocator.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const PUB_LIMIT: f64 = 48.0;
+const SUB_LIMIT: f64 = 128.0;
+/// A rotation takes at most so many calls; more than enough.
+const ROTATE_CALLS: usize = 100;
+const SECOND: u64 = 1_000_000_000;
+
+/// Either window, with what a publisher or subscriber does with it.
+enum Window {
+    Pub(PubWindow, Rng),
+    Sub(SubWindow),
+}
+
+impl Window {
+    fn new(name: &str) -> Window {
+        // Rotates as soon as its time has passed; has room for all of it.
+        let settings = WindowSettings { bytes: 0, time: Duration::from_secs(10), bytes_max: 1 << 40 };
+        match name {
+            "pub" => Window::Pub(PubWindow::new(settings, u64::MAX, 1), Rng::new(1)),
+            _ => Window::Sub(SubWindow::new(settings, 1)),
+        }
+    }
+
+    /// The next message of a subject.
+    fn message(&mut self, subject: &Subject, secs: u64) {
+        let instant = Instant::from_nanos(secs * SECOND);
+        match self {
+            Window::Pub(window, rng) => {
+                let now = Now { instant, wall: Wall::from_nanos(1_659_131_646 * SECOND) };
+                assert!(matches!(window.number(subject, now, rng), Numbering::Numbered { .. }));
+            }
+            Window::Sub(window) => {
+                let entry = SubEntry { last: Seq::new(1).expect("not 0"), dseq: Dseq(1), at: instant };
+                // A subject from one of three publishers.
+                let publisher = 1 + u32::from(subject.as_bytes()[0] % 3);
+                assert!(window.insert(publisher, subject, entry));
+            }
+        }
+    }
+
+    fn rotate(&mut self, secs: u64) {
+        for _ in 0..ROTATE_CALLS {
+            match self {
+                Window::Pub(window, _) => window.rotate_if_due(Instant::from_nanos(secs * SECOND)),
+                Window::Sub(window) => drop(window.rotate_if_due(Instant::from_nanos(secs * SECOND))),
+            }
+        }
+    }
+
+    fn row(&self) -> WindowRow {
+        match self {
+            Window::Pub(window, _) => window.row(),
+            Window::Sub(window) => window.row(),
+        }
+    }
+}
+
+/// The nth of many different subjects, with a length from `low` to `high`.
+fn subject(n: usize, low: usize, high: usize) -> Subject {
+    let mut rng = Rng::new(n as u64);
+    let len = rng.between(low as u64, high as u64) as usize;
+    let mut text = format!("{}.{n:x}.", ["RSF.REC", "plant.line-4", "md.eq"][n % 3]);
+    while text.len() < len {
+        text.push(char::from(b'a' + rng.below(26) as u8));
+    }
+    text.truncate(len.max(text.trim_end_matches('.').len()));
+    text.trim_end_matches('.').parse().expect("made of letters, digits and dots")
+}
+
+/// Measures one window and prints its line. False if it exceeds its limit.
+fn measure(name: &str, subjects: usize, (low, high): (usize, usize)) -> bool {
+    let limit = if name == "pub" { PUB_LIMIT } else { SUB_LIMIT };
+    let before = LIVE.load(Relaxed);
+    let mut window = Window::new(name);
+    window.rotate(0);
+    let (mut text_bytes, mut worst) = (0, 0.0_f64);
+    let overhead = |bytes: usize, text_bytes: usize, subjects: usize| {
+        (bytes - before).saturating_sub(text_bytes) as f64 / subjects as f64
+    };
+    for n in 0..subjects {
+        let subject = subject(n, low, high);
+        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        window.message(&subject, 1);
+        text_bytes += subject.as_bytes().len();
+        if subjects / 2 <= n {
+            worst = worst.max(overhead(PEAK.load(Relaxed), text_bytes, n + 1));
+        }
+    }
+    let full = overhead(LIVE.load(Relaxed), text_bytes, subjects);
+    let account = window.row().bytes as usize;
+    let measured = LIVE.load(Relaxed) - before;
+    assert_eq!(window.row().subjects, subjects as u64);
+    assert!(account <= measured && measured - account < 8192, "the window counts {account}, it has {measured} bytes");
+
+    // Two rotations with only every fourth subject in use.
+    let (mut kept, mut kept_bytes) = (0, 0);
+    window.rotate(11);
+    for n in (0..subjects).step_by(4) {
+        let subject = subject(n, low, high);
+        window.message(&subject, 12);
+        kept += 1;
+        kept_bytes += subject.as_bytes().len();
+    }
+    window.rotate(22);
+    assert_eq!(window.row().subjects, kept, "the idle ones have left");
+    let thinned = overhead(LIVE.load(Relaxed), kept_bytes, kept as usize);
+
+    let within = full <= limit && worst <= limit && thinned <= limit;
+    let mean = text_bytes as f64 / subjects as f64;
+    let verdict = if within { "ok" } else { "TOO MUCH" };
+    println!(
+        "{name:>6} | {subjects:>8} | {low:>3}..{high:<3} {mean:>6.1} | {measured:>11} | {full:>6.1} | {worst:>6.1} | \
+         {thinned:>6.1} | {limit:>5.0} | {verdict}"
+    );
+    within
+}
+
+fn main() -> ExitCode {
+    println!("Bytes for each subject beyond its own bytes");
+    println!("       |          |    subject's   |             |      overhead of a subject |       |");
+    println!("window | subjects |    bytes  mean | bytes in all|   full |  worst |   left | limit |");
+    println!("-------+----------+----------------+-------------+--------+--------+--------+-------+---------");
+    let mut within = true;
+    for name in ["pub", "sub"] {
+        for subjects in [60_000, 1_000_000] {
+            for lengths in [(12, 32), (20, 20), (10, 255)] {
+                within &= measure(name, subjects, lengths);
+            }
+        }
+    }
+    println!("full: all subjects in; worst: the worst moment of the last doubling; left: after 3 of 4 subjects left");
+    if within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,258 @@
+//! The configuration as its users meet it: the file, the flags, the texts of errors.
+
+mod errors;
+
+use crate::support::{TempDir, root};
+use errors::CASES;
+use seqcast::config::{Config, ConfigErrors, DatagramSize, KEYS, Override, Source};
+use seqcast::rng::Rng;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// The keys that the shipped file sets away from their defaults, as seed 002 shows them.
+const SEED_KEYS: [&str; 4] = ["pub-window-size", "pub-window-time", "sub-window-size", "sub-window-time"];
+
+/// Keys that have one value only, so that no other can be tried.
+const SINGLE_VALUED: [&str; 1] = ["mode"];
+
+fn shown(config: &Config) -> Vec<(&'static str, String)> {
+    config.show().into_iter().map(|row| (row.key, row.value)).collect()
+}
+
+#[test]
+fn every_class_of_mistake_is_told_with_its_place_and_a_remedy() {
+    for case in CASES {
+        let errors = Config::from_text("param.yaml", case.text).expect_err(case.name);
+        assert_eq!(errors.to_string(), case.errors, "{}", case.name);
+    }
+}
+
+#[test]
+fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
+    let path = root().join("config/param.yaml");
+    let config = Config::load(&path).expect("the shipped file is right");
+    for (row, default) in config.show().into_iter().zip(Config::default().show()) {
+        assert!(matches!(row.source, Source::File { .. }), "{} is missing in {}", row.key, path.display());
+        assert_eq!(row.value != default.value, SEED_KEYS.contains(&row.key), "{}: {}", row.key, row.value);
+    }
+    assert_eq!((config.pub_window_size, config.pub_window_time.as_secs()), (10 << 20, 60));
+}
+
+#[test]
+fn every_key_changes_its_own_value_and_no_other() {
+    let before = shown(&Config::default());
+    for (index, key) in KEYS.iter().enumerate().filter(|(_, key)| !SINGLE_VALUED.contains(&key.name)) {
+        let text = format!("parameters:\n  {}: {}\n", key.name, key.example);
+        let config = Config::from_text("param.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"));
+        let after = shown(&config);
+        let changed: Vec<_> = (0..KEYS.len()).filter(|i| before[*i] != after[*i]).collect();
+        assert_eq!(changed, [index], "{}", key.name);
+        assert_eq!(config.show()[index].source.to_string(), "param.yaml:2");
+        // What is shown is read back.
+        let again = format!("parameters:\n  {}: {}\n", key.name.replace('-', "_"), after[index].1);
+        assert_eq!(shown(&Config::from_text("again.yaml", &again).unwrap()), after, "{again}");
+    }
+}
+
+#[test]
+fn keys_of_the_core_reach_its_settings() {
+    let core = [
+        "name",
+        "port",
+        "heartbeat",
+        "reliability",
+        "forget",
+        "pub-window-size",
+        "pub-window-time",
+        "pub-window-max",
+        "sub-window-size",
+        "sub-window-time",
+        "sub-window-max",
+        "message-size",
+        "datagram-size",
+        "hold-size",
+        "reassembly-size",
+        "gaps-max",
+        "peers-max",
+        "subscriptions-max",
+        "client-subscriptions-max",
+        "match-cache",
+        "advisory-subjects",
+    ];
+    let before = Config::default().settings(1472);
+    let mut reached = BTreeSet::new();
+    for key in KEYS {
+        let text = format!("parameters:\n  {}: {}\n", key.name, key.example);
+        if Config::from_text("param.yaml", &text).unwrap().settings(1472) != before {
+            reached.insert(key.name);
+        }
+    }
+    assert_eq!(reached, BTreeSet::from(core));
+}
+
+#[test]
+fn datagrams_fit_the_interface_unless_told_otherwise() {
+    let mut config = Config::default();
+    for (payload_bytes, expected) in [(1472, 1472), (1232, 1232), (65_507, 8972), (100, 576)] {
+        assert_eq!(config.datagram_bytes(payload_bytes), expected);
+    }
+    config.datagram_size = DatagramSize::Bytes(9000);
+    assert_eq!(config.datagram_bytes(1472), 9000);
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let dir = TempDir::new();
+    let path = dir.file("param.yaml", "parameters:\n  port: 1\n  ttl: 2\n  heartbeat: 2 sec\n");
+    let environment = |name: &str, key: &str, value: &str| Override {
+        key: key.into(),
+        value: value.into(),
+        source: Source::Environment(name.into()),
+    };
+    let overrides = [
+        environment("SEQCAST_PORT", "port", "3"),
+        environment("SEQCAST_TTL", "ttl", "4"),
+        Override::flag("--port", "port", "5"),
+        Override::assignment("--set", "pub_window_size = 1 mb").unwrap(),
+    ];
+    let config = Config::resolve(Some(&path), &overrides).unwrap();
+    assert_eq!((config.port, config.ttl, config.heartbeat.as_secs(), config.pub_window_size), (5, 4, 2, 1 << 20));
+    let source = |key: &str| config.show().into_iter().find(|row| row.key == key).unwrap().source.to_string();
+    assert_eq!(source("port"), "--port 5");
+    assert_eq!(source("ttl"), "$SEQCAST_TTL");
+    assert_eq!(source("heartbeat"), format!("{}:4", path.display()));
+    assert_eq!(source("pub-window-size"), "--set pub_window_size = 1 mb");
+    assert_eq!(source("group"), "default");
+}
+
+#[test]
+fn errors_of_flags_and_of_the_environment_name_them() {
+    let check = |overrides: &[Override], expected: &str| {
+        assert_eq!(Config::resolve(None, overrides).unwrap_err().to_string(), expected);
+    };
+    check(
+        &[Override::flag("--port", "port", "x"), Override::assignment("--set", "prot=1").unwrap()],
+        "--port x: port: \"x\": not a whole number\n      = allowed: 1 to 65535\n\
+         --set prot=1: prot: unknown key\n      = did you mean port?",
+    );
+    check(
+        &[Override { key: "group".into(), value: " ".into(), source: Source::Environment("SEQCAST_GROUP".into()) }],
+        "$SEQCAST_GROUP: group: \" \": the value is missing\n      = write group: 239.1.2.3",
+    );
+    check(
+        &[Override::assignment("--set", "pub-window-max=1 mb").unwrap()],
+        "--set pub-window-max=1 mb: pub-window-max: pub-window-max (1 mb) is less than pub-window-size (4 mb): the hard limit cannot be \
+         below the size at which the window rotates\n      = raise pub-window-max to 4 mb, or lower pub-window-size",
+    );
+    assert_eq!(
+        Override::assignment("--set", "port").unwrap_err().to_string(),
+        "--set port: \"port\" is not of the form key=value\n      = write --set pub-window-time=60s"
+    );
+}
+
+#[test]
+fn a_flag_mends_what_the_file_has_wrong_only_by_replacing_it() {
+    let dir = TempDir::new();
+    let path = dir.file("param.yaml", "parameters:\n  ttl: x\n  pub-window-size: 100 mb\n");
+    let overrides = [Override::flag("--pub-window-max", "pub-window-max", "1 gb"), Override::flag("--ttl", "ttl", "2")];
+    let errors = Config::resolve(Some(&path), &overrides).unwrap_err();
+    assert_eq!(errors.0.len(), 1, "a mistake in the file stays one, even if a flag covers it: {errors}");
+    assert_eq!(errors.0[0].key, "ttl");
+}
+
+#[test]
+fn what_is_no_file_of_text_is_refused() {
+    let dir = TempDir::new();
+    let check = |path: &Path, expected: &str| {
+        let ConfigErrors(errors) = Config::load(path).expect_err(expected);
+        assert_eq!(errors.len(), 1);
+        let text = errors[0].to_string();
+        assert_eq!(text.lines().next(), Some(format!("{}: {expected}", path.display()).as_str()));
+    };
+    check(&dir.path().join("none.yaml"), "cannot be read: No such file or directory");
+    check(dir.path(), "is a directory, not a file");
+    check(&dir.file("file", "").join("x"), "cannot be read: Not a directory");
+    check(&dir.file("empty", ""), "holds no configuration");
+    check(&dir.file("nul", "parameters:\0"), "is not text: byte 11 is not UTF-8, or is a control character");
+    check(&dir.file("binary", b"\x7fELF\xff\xfe"), "is not text: byte 4 is not UTF-8, or is a control character");
+    check(&dir.file("large", "#".repeat(1024 * 1024 + 1)), "is larger than 1048576 bytes");
+    check(Path::new("/dev/zero"), "is a pipe, a socket or a device, not a file");
+    let socket = dir.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    check(&socket, "is a pipe, a socket or a device, not a file");
+    Config::load(&dir.file("comments", format!("# {}\nparameters:\n", "x".repeat(1024 * 1023)))).unwrap();
+}
+
+#[test]
+fn reading_changes_nothing_on_disk() {
+    let dir = TempDir::new();
+    let socket = dir.path().join("run/peer.sock");
+    let log = dir.path().join("log/peer.log");
+    let text = format!("parameters:\n  socket: {}\n  log-file: {}\n  port: x\n", socket.display(), log.display());
+    let path = dir.file("param.yaml", &text);
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    assert!(Config::load(&path).is_err());
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["param.yaml"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn rows_and_errors_are_machine_readable() {
+    let config = Config::from_text("param.yaml", "parameters:\n  port: 7501\n").unwrap();
+    let rows = serde_json::to_value(config.show()).unwrap();
+    let row = rows.as_array().unwrap().iter().find(|row| row["key"] == "port").unwrap();
+    assert_eq!(row["value"], "7501");
+    assert_eq!(row["source"], "param.yaml:2");
+    assert_eq!(row["default"], "7500");
+    let errors = Config::from_text("param.yaml", "parameters:\n  port: x\n").unwrap_err();
+    let expected = serde_json::json!([{
+        "source": "param.yaml", "line": 2, "column": 9, "key": "port",
+        "reason": "\"x\": not a whole number", "suggestion": "allowed: 1 to 65535",
+    }]);
+    assert_eq!(serde_json::to_value(errors.0).unwrap(), expected);
+}
+
+#[test]
+fn the_documentation_names_every_key_with_its_default_and_range() {
+    let text = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let mut documented = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        documented.push((cells[0].to_owned(), cells[1].to_owned(), cells[2].to_owned(), cells[3].to_owned()));
+    }
+    let quoted = |text: &str| format!("`{text}`");
+    let row = |key: &seqcast::config::Key| (quoted(key.name), quoted(key.default), (key.range)(), quoted(key.example));
+    let expected: Vec<_> = KEYS.iter().map(row).collect();
+    assert_eq!(documented, expected);
+}
+
+#[test]
+fn damaged_files_are_refused_or_read_but_never_more() {
+    let text = fs::read_to_string(root().join("config/param.yaml")).unwrap();
+    let seed = 0x5eed;
+    let mut rng = Rng::new(seed);
+    let noise = b"\t\n:-&*[]{}'\"|>%@`!?#, \xff\0";
+    for round in 0..300 {
+        let mut bytes = text.clone().into_bytes();
+        for _ in 0..=rng.below(8) {
+            let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+            match rng.below(4) {
+                0 => drop(bytes.remove(at)),
+                1 => bytes.insert(at, noise[usize::try_from(rng.below(noise.len() as u64)).unwrap()]),
+                2 => bytes.truncate(at.max(2)),
+                _ => bytes[at] = u8::try_from(rng.below(256)).unwrap(),
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        let damaged = String::from_utf8_lossy(&bytes);
+        if let Err(errors) = Config::from_text("param.yaml", &damaged) {
+            assert!(!errors.0.is_empty() && !errors.to_string().is_empty(), "round {round} of seed {seed}");
+        }
+    }
+}

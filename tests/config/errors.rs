@@ -1,0 +1,327 @@
+//! The texts of configuration errors, whole: what people read must be looked at, not matched by its first word.
+
+/// A file and everything that is said about it.
+pub struct Case {
+    /// What is wrong.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+    /// The errors as they are printed.
+    pub errors: &'static str,
+}
+
+/// One case for each class of mistake.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "nothing at all",
+        text: "",
+        errors: r#"param.yaml: holds no configuration
+      = write 'parameters:' and keys below it; leave out the file for the defaults"#,
+    },
+    Case {
+        name: "a list",
+        text: "- a\n- b\n",
+        errors: r#"param.yaml: must hold lines of the form 'key: value'
+      = begin with 'parameters:'"#,
+    },
+    Case {
+        name: "a section without keys",
+        text: "parameters: 7\n",
+        errors: r#"param.yaml:1:13: parameters: must hold lines of the form 'key: value'
+    1 | parameters: 7
+      |             ^"#,
+    },
+    Case {
+        name: "unknown keys",
+        text: "parameters:\n  pub-windw-size: 10 mb\n  colour: red\n  Port: 7500\n  pub_window_tme: 1 s\n",
+        errors: r#"param.yaml:2:3: pub-windw-size: unknown key
+    2 |   pub-windw-size: 10 mb
+      |   ^^^^^^^^^^^^^^
+      = did you mean pub-window-size?
+param.yaml:3:3: colour: unknown key
+    3 |   colour: red
+      |   ^^^^^^
+      = 'seqcast config show' lists the keys that there are
+param.yaml:4:3: Port: unknown key
+    4 |   Port: 7500
+      |   ^^^^
+      = did you mean port?
+param.yaml:5:3: pub_window_tme: unknown key
+    5 |   pub_window_tme: 1 s
+      |   ^^^^^^^^^^^^^^
+      = did you mean pub-window-time?"#,
+    },
+    Case {
+        name: "an unknown section",
+        text: "parameter:\n  port: 1\n",
+        errors: r#"param.yaml:1:1: parameter: unknown key
+    1 | parameter:
+      | ^^^^^^^^^
+      = did you mean parameters?"#,
+    },
+    Case {
+        name: "keys beside the section",
+        text: "parameters:\n  port: 1\nttl: 4\ncolor: 1\n",
+        errors: r#"param.yaml:3:1: ttl: stands beside 'parameters:', not below it
+    3 | ttl: 4
+      | ^^^
+      = write it below 'parameters:', two spaces further in
+param.yaml:4:1: color: unknown key
+    4 | color: 1
+      | ^^^^^
+      = the only section is 'parameters:'"#,
+    },
+    Case {
+        name: "repeated keys and sections",
+        text: "parameters:\n  inbox-port: 1\n  inbox_port: 2\nparameters:\n  ttl: 300\n",
+        errors: r#"param.yaml:3:3: inbox-port: stands here for the second time, first in line 2
+    3 |   inbox_port: 2
+      |   ^^^^^^^^^^
+      = remove one of the two
+param.yaml:4:1: parameters: stands here for the second time, first in line 1
+    4 | parameters:
+      | ^^^^^^^^^^
+      = merge the two
+param.yaml:5:8: ttl: "300": more than 255, the most allowed
+    5 |   ttl: 300
+      |        ^^^
+      = allowed: 0 to 255"#,
+    },
+    Case {
+        name: "no single values",
+        text: "parameters:\n  port: [1, 2]\n  ttl: {a: b}\n  name:\n  group: ''\n",
+        errors: r#"param.yaml:2:9: port: takes one value, not a list
+    2 |   port: [1, 2]
+      |         ^
+      = write port: 7501
+param.yaml:3:8: ttl: takes one value, not further keys
+    3 |   ttl: {a: b}
+      |        ^
+      = write ttl: 4
+param.yaml:4:7: name: the value is missing
+    4 |   name:
+      |       ^
+      = write name: A.test
+param.yaml:5:10: group: the value is missing
+    5 |   group: ''
+      |          ^^
+      = write group: 239.1.2.3"#,
+    },
+    Case {
+        name: "sizes and times",
+        text: "parameters:\n  pub-window-size: ten mb\n  pub-window-time: 60\n  pub-window-max: 10 mbit\n  sub-window-time: 1 fortnight\n  heartbeat: 1 ms\n  forget: 1 year\n  reliability: -5 ms\n",
+        errors: r#"param.yaml:2:20: pub-window-size: "ten mb": a size starts with a number
+    2 |   pub-window-size: ten mb
+      |                    ^^^^^^
+      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb
+param.yaml:3:20: pub-window-time: "60": a time needs a unit
+    3 |   pub-window-time: 60
+      |                    ^^
+      = write 60 sec or 60 ms
+param.yaml:4:19: pub-window-max: "10 mbit": "mbit" is no unit of size
+    4 |   pub-window-max: 10 mbit
+      |                   ^^^^^^^
+      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb
+param.yaml:5:20: sub-window-time: "1 fortnight": not a time: unknown time unit "fortnight", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)
+    5 |   sub-window-time: 1 fortnight
+      |                    ^^^^^^^^^^^
+      = write a number with a unit, such as 250 ms, 60 sec or 5 min
+param.yaml:6:14: heartbeat: "1 ms": less than 100 ms, the least allowed
+    6 |   heartbeat: 1 ms
+      |              ^^^^
+      = allowed: 100 ms to 60 sec
+param.yaml:7:11: forget: "1 year": more than 1 day, the most allowed
+    7 |   forget: 1 year
+      |           ^^^^^^
+      = allowed: 1 sec to 1 day
+param.yaml:8:16: reliability: "-5 ms": not a time: expected number at 0
+    8 |   reliability: -5 ms
+      |                ^^^^^
+      = write a number with a unit, such as 250 ms, 60 sec or 5 min"#,
+    },
+    Case {
+        name: "the least window",
+        text: "parameters:\n  pub-window-time: 9999 ms\n",
+        errors: r#"param.yaml:2:20: pub-window-time: "9999 ms": less than 10 sec, the least allowed: a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)
+    2 |   pub-window-time: 9999 ms
+      |                    ^^^^^^^
+      = allowed: 10 sec to 1 day"#,
+    },
+    Case {
+        name: "numbers",
+        text: "parameters:\n  port: 70000\n  inbox-port: -1\n  ttl: 1.5\n  peers-max: 99999999999999999999999999\n  gaps-max: many\n",
+        errors: r#"param.yaml:2:9: port: "70000": more than 65535, the most allowed
+    2 |   port: 70000
+      |         ^^^^^
+      = allowed: 1 to 65535
+param.yaml:3:15: inbox-port: "-1": not a whole number
+    3 |   inbox-port: -1
+      |               ^^
+      = allowed: 0 to 65535
+param.yaml:4:8: ttl: "1.5": not a whole number
+    4 |   ttl: 1.5
+      |        ^^^
+      = allowed: 0 to 255
+param.yaml:5:14: peers-max: "99999999999999999999999999": more than 65536, the most allowed
+    5 |   peers-max: 99999999999999999999999999
+      |              ^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = allowed: 1 to 65536
+param.yaml:6:13: gaps-max: "many": not a whole number
+    6 |   gaps-max: many
+      |             ^^^^
+      = allowed: 16 to 1048576"#,
+    },
+    Case {
+        name: "words and addresses",
+        text: "parameters:\n  name: a b\n  mode: realm\n  group: 10.0.0.1\n  interface: a b c\n  log-level: warning\n  log-format: jsn\n",
+        errors: r#"param.yaml:2:9: name: "a b": a peer name has only letters, digits, '.', '_' and '-', not ' '
+    2 |   name: a b
+      |         ^^^
+      = allowed: 1 to 64 of A-Z a-z 0-9 . _ -; auto is the name of the host
+param.yaml:3:9: mode: "realm": not supported by this build
+    3 |   mode: realm
+      |         ^^^^^
+      = only mode: open is there; keyed modes are to come
+param.yaml:4:10: group: "10.0.0.1": 10.0.0.1 is not a multicast address
+    4 |   group: 10.0.0.1
+      |          ^^^^^^^^
+      = use 224.0.0.0 to 239.255.255.255
+param.yaml:5:14: interface: "a b c": 'a b c' is no interface name: at most 15 bytes, neither space nor slash
+    5 |   interface: a b c
+      |              ^^^^^
+      = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
+param.yaml:6:14: log-level: "warning": must be one of error, warn, info, debug, trace
+    6 |   log-level: warning
+      |              ^^^^^^^
+      = did you mean warn?
+param.yaml:7:15: log-format: "jsn": must be one of text, json
+    7 |   log-format: jsn
+      |               ^^^
+      = did you mean json?"#,
+    },
+    Case {
+        name: "networks and long paths",
+        text: "parameters:\n  group: fe80::1\n  mode: closed\n  interface: 10.0.0.0/40\n  socket: /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n",
+        errors: r#"param.yaml:2:10: group: "fe80::1": fe80::1 is not a multicast address
+    2 |   group: fe80::1
+      |          ^^^^^^^
+      = use an address that starts with ff
+param.yaml:3:9: mode: "closed": must be one of open
+    3 |   mode: closed
+      |         ^^^^^^
+      = allowed: open
+param.yaml:4:14: interface: "10.0.0.0/40": '10.0.0.0/40' is no network: after the slash stand 0 to 32 bits, or 128 for IPv6
+    4 |   interface: 10.0.0.0/40
+      |              ^^^^^^^^^^^
+      = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
+param.yaml:5:11: socket: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…": the path of a Unix socket has at most 107 bytes, this one has 113
+    5 |   socket: /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+      |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = allowed: a path of at most 107 bytes; auto is $XDG_RUNTIME_DIR/seqcast.sock, else /tmp/seqcast-UID/seqcast.sock"#,
+    },
+    Case {
+        name: "values that contradict each other",
+        text: "parameters:\n  pub-window-size: 100 mb\n  sub-window-max: 1 mb\n  hold-size: 1 mb\n  client-subscriptions-max: 10,000,000\n",
+        errors: r#"param.yaml:2:20: pub-window-size: pub-window-max (64 mb) is less than pub-window-size (100 mb): the hard limit cannot be below the size at which the window rotates
+    2 |   pub-window-size: 100 mb
+      |                    ^^^^^^
+      = raise pub-window-max to 100 mb, or lower pub-window-size
+param.yaml:3:19: sub-window-max: sub-window-max (1 mb) is less than sub-window-size (4 mb): the hard limit cannot be below the size at which the window rotates
+    3 |   sub-window-max: 1 mb
+      |                   ^^^^
+      = raise sub-window-max to 4 mb, or lower sub-window-size
+param.yaml:4:14: hold-size: hold-size (1 mb) is less than message-size (8 mb): the largest message must fit
+    4 |   hold-size: 1 mb
+      |              ^^^^
+      = raise hold-size to 8 mb, or lower message-size
+param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less than client-subscriptions-max (10000000): the limit for one cannot be above the limit for all
+    5 |   client-subscriptions-max: 10,000,000
+      |                             ^^^^^^^^^^
+      = raise subscriptions-max to 10000000, or lower client-subscriptions-max"#,
+    },
+    Case {
+        name: "a tab",
+        text: "parameters:\n\tport: 1\n",
+        errors: r#"param.yaml:2:2: not YAML: tabs disallowed within this context (block indentation)
+    2 |  port: 1
+      |  ^"#,
+    },
+    Case {
+        name: "a bad indent",
+        text: "parameters:\n  port: 1\n   ttl: 2\n",
+        errors: r#"param.yaml:3:7: not YAML: mapping values are not allowed in this context
+    3 |    ttl: 2
+      |       ^"#,
+    },
+    Case {
+        name: "an open quote",
+        text: "parameters:\n  port: 'a\n",
+        errors: r#"param.yaml:3:1: not YAML: invalid indentation in multiline quoted scalar
+    3 | 
+      | ^"#,
+    },
+    Case {
+        name: "an open bracket",
+        text: "parameters: [\n",
+        errors: r#"param.yaml:1:13: not YAML: unclosed bracket '['
+    1 | parameters: [
+      |             ^"#,
+    },
+    Case {
+        name: "two documents",
+        text: "a: 1\n---\nb: 2\n",
+        errors: r#"param.yaml:2:1: a second document begins; there must be one
+    2 | ---
+      | ^^^"#,
+    },
+    Case {
+        name: "an unknown alias",
+        text: "parameters:\n  name: *nobody\n",
+        errors: r#"param.yaml:2:9: not YAML: alias references unknown anchor
+    2 |   name: *nobody
+      |         ^"#,
+    },
+    Case {
+        name: "a key that is no word",
+        text: "parameters:\n  ? [a, b]\n  : c\n",
+        errors: r#"param.yaml:2:5: a key must be a word
+    2 |   ? [a, b]
+      |     ^"#,
+    },
+    Case {
+        name: "a merge",
+        text: "parameters:\n  <<: {port: 1}\n",
+        errors: r#"param.yaml:2:3: <<: unknown key
+    2 |   <<: {port: 1}
+      |   ^^
+      = 'seqcast config show' lists the keys that there are"#,
+    },
+    Case {
+        name: "an alias bomb",
+        text: "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n",
+        errors: r#"param.yaml:3:32: the document holds, or its aliases expand to, more than 1000 keys and values
+    3 | c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]
+      |                                ^^"#,
+    },
+    Case {
+        name: "an alias of itself",
+        text: "parameters: &a\n  port: *a\n",
+        errors: r#"param.yaml:2:9: not YAML: recursive references require weak recursion types
+    2 |   port: *a
+      |         ^^"#,
+    },
+    Case {
+        name: "control characters",
+        text: "\u{1}\n",
+        errors: r#"param.yaml: is not text: byte 0 is not UTF-8, or is a control character
+      = is this the right file?"#,
+    },
+    Case {
+        name: "line ends of another system",
+        text: "parameters:\r\n  port: 1\r\n  tll: 1\r\n",
+        errors: r#"param.yaml:3:3: tll: unknown key
+    3 |   tll: 1
+      |   ^^^
+      = did you mean ttl?"#,
+    },
+];
