@@ -145,6 +145,7 @@ impl Throttle {
         publisher: &Publisher,
         scid: u16,
     ) -> Option<Advisory> {
+        // Rule: advisory-throttle
         if now < self.deadline()? && !flush {
             return None;
         }

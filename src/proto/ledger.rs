@@ -296,6 +296,7 @@ impl Ledger {
 
     /// Gives up on the oldest gap if its deadline has passed.
     pub fn settle_due(&mut self, now: Instant, reason: Reason) -> Option<Settled> {
+        // Rule: gap
         if self.deadline()? <= now { self.settle_oldest(reason) } else { None }
     }
 
@@ -504,6 +505,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
+    // Rule: overflow
     #[test]
     fn ranges_beyond_the_limit_are_forgotten_but_stay_counted() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 2);
@@ -521,6 +523,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
+    // Rule: number
     /// The obviously right twin: one state for each datagram in a plain vector.
     #[test]
     fn random_histories_agree_with_a_plain_list_of_states() {

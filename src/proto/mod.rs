@@ -2,6 +2,25 @@
 //!
 //! There is no socket, clock, thread, lock, log line or global here: time and chance are arguments,
 //! and everything that happens leaves as an [`effect::Effect`].
+//!
+//! The rules of loss accounting have short names. Each stands as `// Rule: <name>` where it is kept and where it is
+//! proved; a test of the tree wants both.
+//!
+//! | rule | says | source |
+//! |---|---|---|
+//! | `epoch` | a run of a peer has its own ledger; a new run closes the old one's tail | R1 |
+//! | `number` | datagrams are numbered without gaps, control datagrams apart | R2 |
+//! | `heartbeat` | the highest number is repeated, decaying, by multicast and unicast; only what is new shows life | R3 |
+//! | `baseline` | who listened before the publisher started is owed everything, others what follows first contact | R4 |
+//! | `gap` | what is skipped is pending for the grace, then settled | R5, A2 |
+//! | `silence` | silence is told, its ledger is kept | R8 |
+//! | `overflow` | limits end gaps early and tell so; they never cost detection | R9, A8 |
+//! | `frame` | a new frame is above every frame given up; no proof depends on a clock | R10, A11 |
+//! | `evict` | only idle subjects leave the windows, and what left proves nothing | R11 |
+//! | `cross-check` | numbers of subjects and counts of datagrams must agree | R12 |
+//! | `release` | a message is released when it follows its subject's last, or nothing before it is open | A3 |
+//! | `quarantine` | an implausible jump waits for a second word | A10 |
+//! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
 pub mod effect;

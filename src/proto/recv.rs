@@ -344,6 +344,7 @@ impl Recv {
 
     /// Settles the oldest gap because a limit was reached (R9).
     pub fn overflow(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        // Rule: overflow
         let ranges: Vec<Settled> = self.ledger.settle_oldest(Reason::Overflow).into_iter().collect();
         ctx.counters.overflow_gaps += ranges.len() as u64;
         if !ctx.mutants.is(Mutant::OverflowSilent) {
@@ -411,6 +412,7 @@ impl Recv {
                 }
                 (Verdict::Next, None)
             }
+            // Rule: release
             Judgement::Follows => (Verdict::Next, None),
             _ if !settled => return Some(item),
             Judgement::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),

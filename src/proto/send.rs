@@ -50,6 +50,7 @@ impl Beat {
         if now < self.next {
             return false;
         }
+        // Rule: heartbeat
         self.interval = (self.interval * 2).min(self.interval_max);
         self.next = now + self.interval;
         true
@@ -145,6 +146,7 @@ impl Send {
         if !self.is_open() {
             return;
         }
+        // Rule: number
         self.high = self.high.next();
         let messages = self.builder.messages();
         let kind = if self.receiver.is_some() { Kind::Directed } else { Kind::Data };

@@ -92,6 +92,7 @@ impl Peer {
         let started = member.started;
         self.members.insert(epoch, member);
         self.tell(epoch, MemberEvent::Up);
+        // Rule: epoch
         // The same address means the same socket: an earlier run of that peer has ended (R1).
         let former: Vec<Epoch> = self
             .members
@@ -124,6 +125,7 @@ impl Peer {
             member.quarantine = None;
             return Some(None);
         }
+        // Rule: quarantine
         match member.quarantine.take() {
             Some(Quarantine { number, data })
                 if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
@@ -168,11 +170,10 @@ impl Peer {
 
     /// Ends gaps early while too much is held for them (A7).
     pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, directed: bool) {
-        loop {
-            let stream = |member: &Member| if directed { member.ptp.held_bytes() } else { member.bcast.held_bytes() };
-            let mine = self.members.get(&epoch).map_or(0, stream);
+        let stream = |member: &Member| if directed { member.ptp.held_bytes() } else { member.bcast.held_bytes() };
+        while self.members.get(&epoch).map_or(0, stream) != 0 {
             let all: usize = self.members.values().map(|m| m.ptp.held_bytes() + m.bcast.held_bytes()).sum();
-            if mine == 0 || all <= self.settings.hold_bytes_max {
+            if all <= self.settings.hold_bytes_max {
                 return;
             }
             self.with_stream(now, epoch, directed, |recv, ctx, out| recv.overflow(ctx, out));

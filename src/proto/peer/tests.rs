@@ -137,6 +137,7 @@ fn a_message_crosses_and_what_nobody_wants_is_counted() {
     assert_eq!(s.peer.counters().discard_duplicate, 1);
 }
 
+// Rule: cross-check
 #[test]
 fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
     let (mut s, mut p) = pair(">", 1000);
@@ -162,6 +163,7 @@ impl Host {
     }
 }
 
+// Rule: release
 #[test]
 fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
     let (mut s, mut p) = pair(">", 1000);
@@ -175,6 +177,7 @@ fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
     assert_eq!(s.told(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
 }
 
+// Rule: gap
 #[test]
 fn reordered_datagrams_within_the_grace_are_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
@@ -186,6 +189,7 @@ fn reordered_datagrams_within_the_grace_are_no_loss() {
     assert_eq!(s.told(), ["a"; 3]);
 }
 
+// Rule: heartbeat
 #[test]
 fn a_lost_tail_is_found_by_the_heartbeat() {
     let (mut s, mut p) = pair("a", 1000);
@@ -201,6 +205,7 @@ fn a_lost_tail_is_found_by_the_heartbeat() {
     assert_eq!(s.told(), ["unverified 2-2 1"]);
 }
 
+// Rule: baseline
 #[test]
 fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
     let (mut s, mut p) = pair("a", 1000);
@@ -262,6 +267,8 @@ fn large_messages_are_split_rejoined_and_lost_as_one() {
     assert_eq!(s.told(), ["lost a 2-2 1", "lost a 3-3 1", "a"]);
 }
 
+// Rule: epoch
+// Rule: silence
 #[test]
 fn silence_a_new_epoch_and_a_bye_are_told() {
     let (mut s, mut p) = pair("a", 1000);
@@ -336,6 +343,7 @@ fn kernel_drops_are_named_as_the_cause() {
     assert_eq!(s.peer.loss_rows()[0].overrun, 2);
 }
 
+// Rule: quarantine
 #[test]
 fn jumps_without_data_wait_for_a_second_word() {
     let (mut s, mut p) = pair("a", 1000);

@@ -62,6 +62,7 @@ impl Peer {
                 if member.has_successor {
                     return self.end(now, epoch, Reason::Crashed);
                 }
+                // Rule: silence
                 member.state = MemberState::Silent;
                 self.tell(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);

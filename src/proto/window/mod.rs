@@ -94,7 +94,8 @@ impl PubWindow {
             let stamp = Some(stamp(frame, entry.offset));
             return Numbering::Numbered { seq: entry.last, stamp, chain: Some(last) };
         }
-        // Rule R10: above the floor, so that nothing that is new looks repeated.
+        // Rule: frame
+        // Above the floor, so that nothing that is new looks repeated.
         let frame = match self.floor.map(Frame::next) {
             None => clock,
             Some(_) if self.mutants.is(Mutant::NoFrameFloor) => clock,
@@ -304,6 +305,7 @@ impl<E: Entry> Rotating<E> {
         let Some((sweep, steps)) = &mut self.sweep else { return };
         let kept = [self.generation, self.generation.wrapping_sub(1)];
         let evicted = &mut self.evicted;
+        // Rule: evict
         let more = self.table.sweep(sweep, *steps, |entry| {
             let leaves = !kept.contains(&entry.generation());
             if leaves {

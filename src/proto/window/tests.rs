@@ -110,6 +110,7 @@ fn the_count_runs_over_into_a_chained_frame() {
 }
 
 /// Rule R10: neither a step back nor a step to the end of the field lowers a number.
+// Rule: frame
 #[test]
 fn clock_steps_never_lower_a_number() {
     // Two hours back, to 1970, forward again; `a` lives all the time, `b`, `c`, `d` are new.
@@ -190,6 +191,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
 }
 
 /// Rule R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
+// Rule: evict
 #[test]
 fn only_idle_entries_leave() {
     let mut window = PubWindow::new(settings(0, 1 << 20), u64::MAX, 1);
