@@ -8,6 +8,7 @@ pub mod message;
 pub mod proto;
 pub mod rng;
 pub mod seqno;
+pub mod sim;
 pub mod subject;
 pub mod time;
 pub mod wire;

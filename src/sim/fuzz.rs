@@ -1,0 +1,138 @@
+//! The bodies of the fuzz targets. Each takes any bytes and panics if something is wrong.
+//!
+//! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
+
+use crate::message::{Message, Stamp};
+use crate::seqno::Seq;
+use crate::wire::{self, Builder, Datagram, Entry, Fragment, Header, Record};
+use bytes::Bytes;
+
+/// Name and body of every target.
+pub const TARGETS: [(&str, fn(&[u8])); 1] = [("decode", decode)];
+
+/// Bytes of the check value at the end of a datagram.
+const CHECK_BYTES: usize = 4;
+
+/// The same datagram with a check value that fits: what a sender makes of it.
+fn repaired(bytes: &[u8]) -> Bytes {
+    let content = bytes.get(..bytes.len().saturating_sub(CHECK_BYTES)).unwrap_or_default();
+    [content, &crc32c::crc32c(content).to_be_bytes()].concat().into()
+}
+
+/// Target `decode`: a datagram as it comes, and with its check value repaired. Whatever decodes encodes back.
+pub fn decode(bytes: &[u8]) {
+    // Damage is refused or, one time in 2^32, read; either way without harm.
+    if let Ok(datagram) = wire::decode(Bytes::copy_from_slice(bytes)) {
+        check_datagram(&datagram, bytes.len());
+    }
+    if let Ok(datagram) = wire::decode(repaired(bytes)) {
+        check_datagram(&datagram, bytes.len().max(CHECK_BYTES));
+    }
+}
+
+/// A message with all that the wire carries of it.
+#[derive(Clone, Debug, PartialEq)]
+struct Carried {
+    message: Message,
+    seq: Option<Seq>,
+    stamp: Option<Stamp>,
+    chain: Option<Seq>,
+}
+
+impl Carried {
+    fn entry(&self) -> Entry<'_> {
+        Entry { message: &self.message, seq: self.seq, stamp: self.stamp, chain: self.chain }
+    }
+}
+
+fn check_datagram(datagram: &Datagram, bytes: usize) {
+    let carried = carried(datagram);
+    let body_bytes: usize = carried.iter().map(|carried| carried.message.body_bytes()).sum();
+    assert!(body_bytes <= bytes, "messages do not grow by decoding");
+    let fragments: Vec<&Fragment> = datagram.records.iter().filter_map(fragment).collect();
+    let begun = carried.len() + fragments.iter().filter(|fragment| fragment.index == 0).count();
+    assert_eq!(datagram.messages_begun(), begun as u64);
+    check_messages(&datagram.header, &carried);
+    for fragment in fragments {
+        check_fragment(&datagram.header, fragment);
+    }
+    for record in datagram.records.iter().filter(|record| is_control(record)) {
+        let encoded = wire::encode_control(&datagram.header, record, 0);
+        let again = Datagram { header: datagram.header, records: vec![record.clone()] };
+        assert_eq!(wire::decode(encoded), Ok(again));
+    }
+}
+
+fn carried(datagram: &Datagram) -> Vec<Carried> {
+    let mut all = Vec::new();
+    for record in &datagram.records {
+        let Record::Run(run) = record else { continue };
+        for (at, message) in run.messages().enumerate() {
+            let seq = run.first.map(|seq| seq.forward(at as u64).expect("a run stays in its frame"));
+            let is_first = at == 0;
+            all.push(Carried {
+                message,
+                seq,
+                stamp: run.stamp.filter(|_| is_first),
+                chain: run.chain.filter(|_| is_first),
+            });
+        }
+    }
+    all
+}
+
+fn fragment(record: &Record) -> Option<&Fragment> {
+    match record {
+        Record::Fragment(fragment) => Some(fragment),
+        _ => None,
+    }
+}
+
+fn is_control(record: &Record) -> bool {
+    matches!(record, Record::Heartbeat(_) | Record::Hello(_) | Record::Bye(_))
+}
+
+/// Encodes the messages anew, in as many datagrams as it takes, and compares what comes out.
+fn check_messages(header: &Header, sent: &[Carried]) {
+    let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
+    let mut received = Vec::new();
+    let mut receive = |builder: &mut Builder| {
+        let datagram = wire::decode(builder.seal(header)).expect("what is encoded decodes");
+        received.extend(self::carried(&datagram));
+    };
+    for message in sent {
+        if !builder.push(&message.entry()) {
+            receive(&mut builder);
+            assert!(builder.push(&message.entry()), "what came in a datagram fits one");
+        }
+    }
+    if !builder.is_empty() {
+        receive(&mut builder);
+    }
+    assert_eq!(received, sent);
+}
+
+/// Encodes the last part of a message anew; other parts would be given another size.
+fn check_fragment(header: &Header, fragment: &Fragment) {
+    if let Ok(message) = wire::assemble(fragment.subject.clone(), fragment.event, fragment.meta, fragment.chunk.clone())
+    {
+        assert!(message.body_bytes() <= fragment.chunk.len());
+    }
+    if !fragment.is_last() || wire::DATAGRAM_BYTES_MAX < fragment.total as usize {
+        return;
+    }
+    let body: Bytes = [&vec![0; fragment.offset as usize], fragment.chunk.as_ref()].concat().into();
+    let message = Message {
+        reply: fragment.meta.then(|| fragment.subject.clone()),
+        event: fragment.event,
+        ..Message::new(fragment.subject.clone(), Bytes::new())
+    };
+    let carried = Carried { message, seq: fragment.seq, stamp: fragment.stamp, chain: fragment.chain };
+    let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
+    let taken = builder.push_fragment(&carried.entry(), &body, fragment.index, fragment.offset as usize);
+    let datagram = wire::decode(builder.seal(header)).expect("what is encoded decodes");
+    // A directed datagram's header leaves the same room that the builder keeps; the other one has eight bytes to spare.
+    if taken == fragment.chunk.len() {
+        assert_eq!(datagram.records, [Record::Fragment(fragment.clone())]);
+    }
+}
