@@ -4,3 +4,4 @@ mod config;
 mod corpus;
 mod multicast;
 mod support;
+mod tidy;

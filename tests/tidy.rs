@@ -1,0 +1,572 @@
+//! The tree keeps the habits that no compiler checks: layers, budgets, rule marks, leftovers, what lies where.
+//!
+//! Each check is a function of text that returns complaints, and is tested on small texts of its own.
+
+mod source;
+
+use crate::support::root;
+use source::{code, functions, without_tests};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Lines of a file without its tests; 500 is where a reader tires.
+const FILE_LINES_MAX: usize = 700;
+
+/// Lines of a function; 70 is where a reader tires.
+const FUNCTION_LINES_MAX: usize = 100;
+
+/// What may lie at the top of the tree.
+const TOP: [&str; 14] = [
+    ".ci",
+    ".gitignore",
+    "Cargo.lock",
+    "Cargo.toml",
+    "README.md",
+    "benches",
+    "clippy.toml",
+    "config",
+    "docs",
+    "examples",
+    "rustfmt.toml",
+    "src",
+    "tests",
+    "tools",
+];
+
+/// A part of the crate, the other parts that it may use, and the crates from outside that it may use.
+struct Layer {
+    module: &'static str,
+    may_use: &'static [&'static str],
+    crates: &'static [&'static str],
+}
+
+const BASE: &[&str] = &["time", "rng", "subject", "seqno", "message"];
+
+/// The arrows of the architecture, lowest first. A longer path stands for that part of a module alone.
+const LAYERS: &[Layer] = &[
+    Layer { module: "time", may_use: &[], crates: &[] },
+    Layer { module: "rng", may_use: &[], crates: &[] },
+    Layer { module: "subject", may_use: &[], crates: &["bytes"] },
+    Layer { module: "seqno", may_use: &["time"], crates: &[] },
+    Layer { module: "message", may_use: BASE, crates: &["bytes"] },
+    Layer { module: "wire", may_use: BASE, crates: &["bytes", "crc32c"] },
+    Layer {
+        module: "proto",
+        may_use: &["time", "rng", "subject", "seqno", "message", "wire"],
+        crates: &["bytes", "foldhash", "hashbrown", "lru"],
+    },
+    Layer {
+        module: "door",
+        may_use: &["time", "rng", "subject", "seqno", "message", "proto::effect"],
+        crates: &["bytes"],
+    },
+    Layer {
+        module: "config",
+        may_use: &["message", "seqno", "time", "proto", "daemon::interface"],
+        crates: &["humantime", "nix", "serde", "serde_yaml"],
+    },
+    Layer {
+        module: "daemon",
+        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto", "door", "config"],
+        crates: &[
+            "bytes",
+            "crossbeam_channel",
+            "foldhash",
+            "hashbrown",
+            "libc",
+            "lru",
+            "mio",
+            "nix",
+            "serde",
+            "serde_json",
+            "signal_hook",
+            "socket2",
+            "tracing",
+            "tracing_subscriber",
+        ],
+    },
+    Layer {
+        module: "bus",
+        may_use: &["time", "rng", "subject", "seqno", "message", "proto", "door", "config", "daemon"],
+        crates: &["bytes", "crossbeam_channel", "foldhash", "hashbrown", "libc", "mio", "nix", "socket2"],
+    },
+    Layer {
+        module: "sim",
+        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto", "door"],
+        crates: &["bytes", "foldhash", "hashbrown"],
+    },
+    Layer {
+        module: "cli",
+        may_use: &[
+            "time", "rng", "subject", "seqno", "message", "wire", "proto", "door", "config", "daemon", "bus", "sim",
+        ],
+        crates: &[
+            "base64",
+            "bytes",
+            "clap",
+            "clap_complete",
+            "crossbeam_channel",
+            "humantime",
+            "libc",
+            "mio",
+            "nix",
+            "rustyline",
+            "serde",
+            "serde_json",
+            "signal_hook",
+            "tracing",
+            "tracing_subscriber",
+        ],
+    },
+];
+
+/// Modules without I/O, and what would break that.
+const PURE: [&str; 8] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "door"];
+const IMPURE: [&str; 16] = [
+    "UdpSocket",
+    "TcpStream",
+    "UnixStream",
+    "std::fs",
+    "std::env",
+    "std::io::std",
+    "std::thread",
+    "std::process",
+    "Mutex",
+    "RwLock",
+    "RefCell",
+    "static mut",
+    "thread_local!",
+    "OnceLock",
+    "std::time::Instant",
+    "SystemTime",
+];
+
+/// A text file of the tree, by its path from the top.
+struct File {
+    path: String,
+    text: String,
+}
+
+/// Every text file that belongs to the tree; build results and version control do not.
+fn tree() -> Vec<File> {
+    fn walk(dir: &Path, files: &mut Vec<File>) {
+        for entry in fs::read_dir(dir).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            let name = path.file_name().expect("entries have names").to_string_lossy().into_owned();
+            let built = ["target", ".git", "corpus", "artifacts", "node_modules"].contains(&name.as_str());
+            if path.is_dir() && !built {
+                walk(&path, files);
+            } else if path.is_file()
+                && !built
+                && let Ok(text) = fs::read_to_string(&path)
+            {
+                let path = path.strip_prefix(root()).expect("below the top").to_string_lossy().into_owned();
+                files.push(File { path, text });
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(root(), &mut files);
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn rust() -> Vec<File> {
+    tree().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+}
+
+/// Whether the file as a whole holds tests.
+fn is_test(path: &str) -> bool {
+    !path.starts_with("src/") || path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+fn assert_tidy(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+/// Complains about all files for which `check(path, text)` does.
+fn assert_each(files: &[File], check: impl Fn(&str, &str) -> Vec<String>) {
+    assert_tidy(files.iter().flat_map(|file| check(&file.path, &file.text)).collect());
+}
+
+// ---- layers
+
+/// The module path of a file in `src`: `src/proto/window/mod.rs` is `proto::window`.
+fn module(path: &str) -> String {
+    let path = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    path.replace('/', "::")
+}
+
+/// Whether the path `used` is `of` or something in it.
+fn within(used: &str, of: &str) -> bool {
+    used.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Every path that follows `prefix` in blanked code, groups spelled out: `crate::a::{b, c::d}` gives `a::b`, `a::c::d`.
+fn paths(code: &str, prefix: &str) -> Vec<String> {
+    fn names(text: &str, before: &str, found: &mut Vec<String>) -> usize {
+        let text_trimmed = text.trim_start();
+        let skipped = text.len() - text_trimmed.len();
+        if let Some(group) = text_trimmed.strip_prefix('{') {
+            let mut at = skipped + 1;
+            let mut rest = group;
+            while !rest.trim_start().is_empty() && !rest.trim_start().starts_with('}') {
+                let used = names(rest, before, found).max(1);
+                rest = &rest[used.min(rest.len())..];
+                at += used;
+                let comma = rest.find([',', '}']).unwrap_or(rest.len());
+                let step = if rest[comma..].starts_with(',') { comma + 1 } else { comma };
+                rest = &rest[step..];
+                at += step;
+            }
+            return at + 1;
+        }
+        let name: String = text_trimmed.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let at = skipped + name.len();
+        let path = if before.is_empty() { name.clone() } else { format!("{before}::{name}") };
+        match text[at..].strip_prefix("::") {
+            Some(rest) if !rest.starts_with('<') => at + 2 + names(rest, &path, found),
+            _ => {
+                found.push(path);
+                at
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        let before = code[..at].chars().next_back();
+        if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+            names(&code[at + prefix.len()..], "", &mut found);
+        }
+    }
+    found
+}
+
+/// Uses that point down the table of layers, and crates that the layer has no business with.
+fn check_layers(path: &str, text: &str) -> Vec<String> {
+    let own = module(path);
+    if is_test(path) || own == "lib" || own == "main" {
+        return Vec::new();
+    }
+    let top = own.split("::").next().unwrap_or_default();
+    let Some(layer) = LAYERS.iter().find(|layer| layer.module == top) else {
+        return vec![format!("{path}: no layer is written down for '{top}' (tests/tidy.rs, LAYERS)")];
+    };
+    let code = without_tests(&code(text));
+    let mut used = paths(&code, "crate::");
+    if !own.contains("::") {
+        used.extend(paths(&code, "super::"));
+    }
+    let allowed = |path: &String| within(path, top) || layer.may_use.iter().any(|may| within(path, may));
+    let mut complaints: Vec<_> = used
+        .iter()
+        .filter(|path| path.chars().next().is_some_and(char::is_lowercase) && !allowed(path))
+        .map(|used| format!("{path}: {top} may not use crate::{used}"))
+        .collect();
+    for dependency in dependencies() {
+        if !layer.crates.contains(&dependency.as_str()) && !paths(&code, &format!("{dependency}::")).is_empty() {
+            complaints.push(format!("{path}: {top} may not use the crate {dependency}"));
+        }
+    }
+    complaints
+}
+
+/// The crates that the library depends on, as code names them.
+fn dependencies() -> Vec<String> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
+    let section =
+        manifest.split("\n[dependencies]\n").nth(1).expect("dependencies").split("\n[").next().unwrap_or_default();
+    let name = |line: &str| line.split_once(" =").map(|(name, _)| name.replace('-', "_"));
+    section.lines().filter(|line| !line.starts_with('#')).filter_map(name).collect()
+}
+
+/// Inside the core: only `peer` uses `peer`, and only it makes effects.
+fn check_core(path: &str, text: &str) -> Vec<String> {
+    let own = module(path);
+    if is_test(path) || !within(&own, "proto") || within(&own, "proto::peer") || own == "proto::effect" {
+        return Vec::new();
+    }
+    let code = without_tests(&code(text));
+    let mut complaints = Vec::new();
+    if own != "proto" && paths(&code, "crate::").iter().any(|used| within(used, "proto::peer")) {
+        complaints.push(format!("{path}: a part of the core may not use proto::peer"));
+    }
+    if !paths(&code, "Effect::").is_empty() {
+        complaints.push(format!("{path}: only proto::peer makes effects; return a value"));
+    }
+    complaints
+}
+
+fn check_pure(path: &str, text: &str) -> Vec<String> {
+    let own = module(path);
+    if is_test(path) || !PURE.iter().any(|pure| within(&own, pure)) {
+        return Vec::new();
+    }
+    let code = without_tests(&code(text));
+    let impure = IMPURE.iter().filter(|word| code.contains(**word));
+    impure.map(|word| format!("{path}: {word} in a module without I/O, clocks, locks and globals")).collect()
+}
+
+#[test]
+fn layers_use_only_what_is_below_them() {
+    let files = rust();
+    assert_each(&files, check_layers);
+    assert_each(&files, check_core);
+    assert_each(&files, check_pure);
+}
+
+#[test]
+fn the_layer_checks_see_what_they_should() {
+    assert_eq!(module("src/proto/window/mod.rs"), "proto::window");
+    assert_eq!(module("src/time.rs"), "time");
+    let check = |text: &str, expected: &[&str]| assert_eq!(paths(&code(text), "crate::"), expected, "{text}");
+    check(
+        "use crate::a::{b, c::{d, e}, f::*};\ncrate::g::H::new()",
+        &["a::b", "a::c::d", "a::c::e", "a::f::", "g::H::new"],
+    );
+    check("use crate::{\n    a::B,\n    c::D,\n};", &["a::B", "c::D"]);
+    check("// crate::a\nlet x = \"crate::b\"; mycrate::c;", &[]);
+    let complains = |path: &str, text: &str| !check_layers(path, text).is_empty();
+    assert!(complains("src/time.rs", "use crate::proto::Settings;"));
+    assert!(complains("src/time.rs", "use super::proto::Settings;"));
+    assert!(complains("src/proto/send.rs", "use crate::daemon::clock;"));
+    assert!(complains("src/proto/send.rs", "use crate::{message::Epoch, daemon::clock};"));
+    assert!(complains("src/config/mod.rs", "use crate::daemon::multicast;"));
+    assert!(complains("src/proto/send.rs", "fn f() { mio::Poll::new() }"));
+    assert!(complains("src/newcomer.rs", ""));
+    assert!(!complains("src/config/mod.rs", "use crate::daemon::interface::Spec;"));
+    assert!(!complains("src/proto/send.rs", "use crate::wire::{Header, Kind};\nuse super::loss;"));
+    assert!(!complains("src/proto/send.rs", "#[cfg(test)]\nmod tests {\n    use crate::sim::World;\n}"));
+    assert!(!check_core("src/proto/recv.rs", "use crate::proto::peer::Peer;").is_empty());
+    assert!(!check_core("src/proto/recv.rs", "Effect::Stopped").is_empty());
+    assert!(check_core("src/proto/peer/mod.rs", "Effect::Stopped").is_empty());
+    assert!(!check_pure("src/wire/mod.rs", "std::thread::sleep(x)").is_empty());
+    assert!(check_pure("src/wire/mod.rs", "// std::thread").is_empty());
+}
+
+// ---- budgets
+
+fn check_budget(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if text.lines().next().is_none_or(|line| !line.starts_with("//!")) {
+        complaints.push(format!("{path}:1: must begin with '//!' and what the file is for"));
+    }
+    let code = code(text);
+    let product = if is_test(path) { code } else { without_tests(&code) };
+    // What stands in the place of cut tests is empty lines at the end.
+    let lines = text.lines().take(product.trim_end().lines().count()).count();
+    if FILE_LINES_MAX < lines && !is_test(path) {
+        complaints.push(format!(
+            "{path}: {lines} lines without tests, more than {FILE_LINES_MAX}: a second state hides inside"
+        ));
+    }
+    let long = |function: &&source::Function| FUNCTION_LINES_MAX < function.lines && !is_test(path);
+    for function in functions(&product).iter().filter(long) {
+        let (name, line, lines) = (&function.name, function.line, function.lines);
+        complaints.push(format!("{path}:{line}: {name} has {lines} lines, more than {FUNCTION_LINES_MAX}"));
+    }
+    complaints
+}
+
+#[test]
+fn files_and_functions_stay_readable_and_say_what_they_are_for() {
+    assert_each(&rust(), check_budget);
+}
+
+#[test]
+fn the_budget_check_sees_what_it_should() {
+    let long = "x();\n".repeat(FILE_LINES_MAX);
+    assert!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(98))).is_empty());
+    assert_eq!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(99))).len(), 1);
+    assert_eq!(check_budget("src/a.rs", &format!("//! A.\n{long}")).len(), 1);
+    assert!(check_budget("src/a.rs", &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
+    assert_eq!(check_budget("src/a.rs", "use x;\n").len(), 1);
+}
+
+// ---- rules
+
+/// The names of the protocol's rules, as the documentation of the core lists them: ``//! - `name`: meaning``.
+fn declared_rules(core: &str) -> BTreeSet<String> {
+    let name = |line: &str| Some(line.trim().strip_prefix("//! - `")?.split_once('`')?.0.to_owned());
+    core.lines().filter_map(name).collect()
+}
+
+/// The marks `// Rule: name` in a text, with whether each stands in a test.
+fn rule_marks(path: &str, text: &str) -> Vec<(String, bool)> {
+    let product = without_tests(&code(text));
+    let product_lines = product.trim_end().lines().count();
+    let mark = |(index, line): (usize, &str)| {
+        let names = line.trim().strip_prefix("// Rule: ")?;
+        let test = is_test(path) || path.starts_with("src/sim/") || product_lines <= index;
+        let names = names.split(',').map(|name| name.trim().to_owned());
+        Some(names.map(move |name| (name, test)).collect::<Vec<_>>())
+    };
+    text.lines().enumerate().filter_map(mark).flatten().collect()
+}
+
+fn check_rules(files: &[(&str, &str)]) -> Vec<String> {
+    let core = files.iter().find(|(path, _)| *path == "src/proto/mod.rs").map_or("", |(_, text)| text);
+    let declared = declared_rules(core);
+    if declared.is_empty() {
+        return Vec::new();
+    }
+    let mut complaints = Vec::new();
+    let mut seen: BTreeMap<String, (bool, bool)> = BTreeMap::new();
+    for (path, text) in files {
+        for (name, test) in rule_marks(path, text) {
+            if !declared.contains(&name) {
+                complaints.push(format!("{path}: the rule {name} is not declared in src/proto/mod.rs"));
+            }
+            let (in_code, in_test) = seen.entry(name).or_default();
+            *(if test { in_test } else { in_code }) = true;
+        }
+    }
+    for name in declared {
+        let (in_code, in_test) = seen.get(&name).copied().unwrap_or_default();
+        if !in_code {
+            complaints.push(format!("no code carries '// Rule: {name}'"));
+        }
+        if !in_test {
+            complaints.push(format!("no test carries '// Rule: {name}'"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn every_rule_is_marked_where_it_is_kept_and_where_it_is_proved() {
+    let files = rust();
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    assert_tidy(check_rules(&files));
+}
+
+#[test]
+fn the_rule_check_sees_what_it_should() {
+    let core = ("src/proto/mod.rs", "//! Rules:\n//! - `gap`: wait.\n//! - `silence`: tell.\n");
+    let kept = ("src/proto/a.rs", "// Rule: gap, silence\nx();\n#[cfg(test)]\nmod tests {\n    // Rule: gap\n}\n");
+    assert_eq!(check_rules(&[core, kept]), ["no test carries '// Rule: silence'"]);
+    assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n")]), [""; 0]);
+    let unknown = ("src/proto/b.rs", "// Rule: nonsense\n");
+    assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n"), unknown]).len(), 1);
+}
+
+// ---- leftovers
+
+/// Words that must not stay in code, outside literals and comments.
+const LEFTOVERS: [&str; 8] =
+    ["dbg!(", "todo!(", "unimplemented!(", "#[ignore", "allow(dead_code", "#![allow", "allow(unused", "allow(clippy::"];
+
+fn check_leftovers(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let blanked = code(text);
+    for (index, (line, raw)) in blanked.lines().zip(text.lines()).enumerate() {
+        let mut found: Vec<&str> = LEFTOVERS.into_iter().filter(|word| line.contains(word)).collect();
+        let comment = raw.split_once("//").map_or("", |(_, comment)| comment);
+        found.extend(
+            [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")]
+                .into_iter()
+                .filter(|word| comment.contains(word)),
+        );
+        let prints = ["println!(", "print!(", "eprintln!(", "eprint!("].iter().any(|word| line.contains(word));
+        let library =
+            path.starts_with("src/") && !path.starts_with("src/cli") && path != "src/main.rs" && !is_test(path);
+        if prints && library && without_tests(&blanked).lines().nth(index).is_some_and(|line| line.contains("print")) {
+            found.push("printing in the library; return a value or log");
+        }
+        complaints.extend(found.iter().map(|word| format!("{path}:{}: {word}", index + 1)));
+    }
+    complaints
+}
+
+/// Places of one machine; `path` is only for the complaint.
+fn check_machine(path: &str, text: &str) -> Vec<String> {
+    let places = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!(".cargo/", "registry")];
+    let found = |(index, line): (usize, &str)| {
+        let place = places.iter().find(|place| line.contains(**place))?;
+        Some(format!("{path}:{}: names a place of one machine: {place}", index + 1))
+    };
+    text.lines().enumerate().filter_map(found).collect()
+}
+
+#[test]
+fn nothing_is_left_over() {
+    assert_each(&rust(), check_leftovers);
+    assert_each(&tree(), check_machine);
+}
+
+#[test]
+fn the_leftover_checks_see_what_they_should() {
+    let check =
+        |path: &str, text: &str, expected: usize| assert_eq!(check_leftovers(path, text).len(), expected, "{text}");
+    check("src/a.rs", "dbg!(x); todo!()", 2);
+    check("src/a.rs", "#[ignore]\n#[ignore = \"slow\"]", 2);
+    check("src/a.rs", "#[allow(dead_code)]", 1);
+    check("src/a.rs", concat!("x(); // FIX", "ME: later"), 1);
+    check("src/a.rs", "println!(\"x\")", 1);
+    check("src/a.rs", "#[cfg(test)]\nmod tests { fn f() { println!(\"x\") } }", 0);
+    check("src/cli/a.rs", "println!(\"x\")", 0);
+    check("src/a.rs", "let x = \"todo!()\"; // dbg!(x)", 0);
+    assert_eq!(check_machine("a.md", concat!("see /wo", "rk/main")).len(), 1);
+    assert!(check_machine("a.md", "see /works, /run/seqcast").is_empty());
+}
+
+// ---- clocks
+
+/// Methods that the linter must refuse.
+const BANNED: [&str; 2] = ["std::time::Instant::now", "std::time::SystemTime::now"];
+
+/// The one file of the library that may lift the ban.
+const CLOCK: &str = "src/daemon/clock.rs";
+
+#[test]
+fn only_the_clock_reads_the_clock() {
+    let lints = fs::read_to_string(root().join("clippy.toml")).expect("clippy.toml");
+    for method in BANNED {
+        assert!(lints.contains(&format!("path = \"{method}\"")), "clippy.toml must refuse {method}");
+    }
+    for file in rust().iter().filter(|file| file.path.starts_with("src/") && file.path != CLOCK && !is_test(&file.path))
+    {
+        let code = without_tests(&code(&file.text));
+        assert!(!code.contains("disallowed_methods"), "{}: only {CLOCK} may lift the ban on clocks", file.path);
+    }
+}
+
+// ---- the top of the tree, and links
+
+#[test]
+fn the_top_of_the_tree_holds_what_it_should() {
+    let ignored = fs::read_to_string(root().join(".gitignore")).expect(".gitignore");
+    let ignored: Vec<_> = ignored.lines().map(|line| line.trim_matches('/')).collect();
+    for entry in fs::read_dir(root()).expect("a readable directory") {
+        let name = entry.expect("a readable entry").file_name().to_string_lossy().into_owned();
+        let known = TOP.contains(&name.as_str()) || name == ".git" || ignored.contains(&name.as_str());
+        assert!(known, "{name} does not belong at the top of the tree");
+    }
+}
+
+/// Links of a page to files of the tree that are not there.
+fn check_links(path: &str, text: &str, exists: impl Fn(&Path) -> bool) -> Vec<String> {
+    let dir = Path::new(path).parent().unwrap_or(Path::new(""));
+    let mut complaints = Vec::new();
+    for (at, _) in text.match_indices("](") {
+        let target = text[at + 2..].split([')', '#', ' ', '\n']).next().unwrap_or_default();
+        if !target.is_empty() && !target.contains("://") && !exists(&dir.join(target)) {
+            complaints.push(format!("{path}: links to {target}, which is not there"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn pages_link_to_what_is_there() {
+    let pages: Vec<_> = tree().into_iter().filter(|file| file.path.ends_with(".md")).collect();
+    assert_each(&pages, |path, text| check_links(path, text, |target| root().join(target).exists()));
+}
+
+#[test]
+fn the_link_check_sees_what_it_should() {
+    let text = "[a](wire.md#x) [b](https://example.org/) [c](none.md) [d](#here)";
+    let complaints = check_links("docs/a.md", text, |target| target == Path::new("docs/wire.md"));
+    assert_eq!(complaints, ["docs/a.md: links to none.md, which is not there"]);
+}
