@@ -65,8 +65,24 @@ impl fmt::Display for SubjectError {
 
 impl std::error::Error for SubjectError {}
 
+/// Whether the bytes are one of the many subjects that need no second look: printable ASCII without `*` and `>`. Without
+/// branches within the loops, because every subject that arrives goes through here.
+fn is_plain(bytes: &[u8]) -> bool {
+    let (Some(b'!'..=b'-' | b'/'..=b'~'), Some(b'!'..=b'-' | b'/'..=b'~')) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
+    let odd = bytes.iter().fold(false, |odd, b| odd | !b.is_ascii_graphic() | (*b == b'*') | (*b == b'>'));
+    let empty_token = bytes.iter().zip(&bytes[1..]).fold(false, |empty, (a, b)| empty | (*a == b'.') & (*b == b'.'));
+    let dots: usize = bytes.iter().map(|b| usize::from(*b == b'.')).sum();
+    !odd && !empty_token && dots < SUBJECT_TOKENS_MAX && bytes.len() <= SUBJECT_BYTES_MAX
+}
+
 /// Checks what subjects and patterns have in common; `wildcards` says whether `*` and `>` are allowed.
 fn check(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
+    if is_plain(bytes) { Ok(()) } else { check_slowly(bytes, wildcards) }
+}
+
+fn check_slowly(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
     if bytes.is_empty() {
         return Err(SubjectError::Empty);
     }
@@ -233,6 +249,28 @@ mod tests {
             assert_eq!(text.parse::<Pattern>().err(), pattern, "{text}");
         }
         assert_eq!(Subject::from_bytes(Bytes::from_static(b"\xff")), Err(SubjectError::Encoding));
+    }
+
+    /// The quick look accepts nothing that the slow one refuses: all texts of up to six letters that matter, and depths.
+    #[test]
+    fn what_is_plain_is_a_subject() {
+        let letters = *b"a.*> \x7f\xc3";
+        for len in 0..=6 {
+            for code in 0..letters.len().pow(len) {
+                let text: Vec<u8> = (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
+                assert!(!is_plain(&text) || check_slowly(&text, false).is_ok(), "{text:?}");
+                let simple = text.iter().all(|b| matches!(b, b'a' | b'.'));
+                assert_eq!(is_plain(&text), simple && check_slowly(&text, false).is_ok(), "{text:?}");
+            }
+        }
+        for tokens in [31, 32, 33, 127, 128, 129] {
+            let text = vec!["x"; tokens].join(".").into_bytes();
+            assert_eq!(is_plain(&text), check_slowly(&text, false).is_ok(), "{tokens} tokens");
+        }
+        for bytes in [254, 255, 256] {
+            let text = vec![b'x'; bytes];
+            assert_eq!(is_plain(&text), check_slowly(&text, false).is_ok(), "{bytes} bytes");
+        }
     }
 
     #[test]
