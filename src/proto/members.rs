@@ -91,6 +91,8 @@ pub struct Member {
     pub ptp: Recv,
     /// This peer's directed stream to it.
     pub directed: Send,
+    /// When a HELLO of it was last answered.
+    pub answered: Option<Instant>,
     /// Unicast heartbeats to it.
     pub beat: Beat,
     /// A jump held back.
@@ -132,6 +134,7 @@ impl Member {
             control: 0,
             heartbeat: settings.heartbeat,
             pub_window_time: None,
+            answered: None,
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: None,
             losses: LossCounters::default(),

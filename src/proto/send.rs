@@ -16,28 +16,31 @@ pub struct Beat {
     next: Instant,
     interval: Duration,
     interval_max: Duration,
+    /// When the last one was sent: a publisher without a pause still sends one per interval.
+    last: Instant,
 }
 
 impl Beat {
     /// As after a datagram sent now; the intervals grow up to `interval_max`.
     pub fn new(now: Instant, interval_max: Duration) -> Beat {
         let interval = HEARTBEAT_FIRST.min(interval_max);
-        Beat { next: now + interval, interval, interval_max }
+        Beat { next: now + interval, interval, interval_max, last: now }
     }
 
     /// As at the start of a peer: at 0, +20, 60, 140 ms …
     pub fn starting(now: Instant, interval_max: Duration) -> Beat {
-        Beat { next: now, interval: HEARTBEAT_FIRST / 2, interval_max }
+        Beat { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
     }
 
     /// At the interval from the first on.
     pub fn steady(now: Instant, interval_max: Duration) -> Beat {
-        Beat { next: now + interval_max, interval: interval_max, interval_max }
+        Beat { next: now + interval_max, interval: interval_max, interval_max, last: now }
     }
 
     /// A datagram was sent: the sequence begins again.
     pub fn on_datagram(&mut self, now: Instant) {
-        *self = Beat::new(now, self.interval_max);
+        let soon = Beat::new(now, self.interval_max);
+        *self = Beat { next: soon.next.min(self.last + self.interval_max), last: self.last, ..soon };
     }
 
     /// When the next one is due.
@@ -53,6 +56,7 @@ impl Beat {
         // Rule: heartbeat
         self.interval = (self.interval * 2).min(self.interval_max);
         self.next = now + self.interval;
+        self.last = now;
         true
     }
 }
@@ -229,5 +233,12 @@ mod tests {
         assert_eq!(due, [20, 60, 140, 300, 620, 1260, 2260, 3260]);
         beat.on_datagram(Instant::ZERO + Duration::from_millis(4000));
         assert_eq!(beat.deadline(), Instant::ZERO + Duration::from_millis(4020));
+        for millis in 4000..10_000 {
+            beat.on_datagram(Instant::ZERO + Duration::from_millis(millis));
+            if beat.take_due(Instant::ZERO + Duration::from_millis(millis)) {
+                due.push(millis);
+            }
+        }
+        assert_eq!(due[8..], [4260, 5260, 6260, 7260, 8260, 9260], "a busy publisher beats once per interval");
     }
 }

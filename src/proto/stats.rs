@@ -57,7 +57,7 @@ counters! {
     discard_malformed,
     /// Discarded: this peer's own multicast, looped back.
     discard_own,
-    /// Discarded: an epoch heard from another address than the one it is bound to.
+    /// Discarded: an epoch heard from another address than the one it is bound to, or from one that cannot be answered.
     discard_source,
     /// Discarded: a datagram already received.
     discard_duplicate,

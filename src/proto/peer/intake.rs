@@ -14,6 +14,9 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// The HELLOs of one peer are answered at most this often.
+const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
         self.counters.datagrams_in += 1;
@@ -28,6 +31,8 @@ impl Peer {
             self.counters.discard_group += 1;
         } else if header.epoch == self.origin.epoch {
             self.counters.discard_own += 1;
+        } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
+            self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control {
@@ -249,7 +254,10 @@ impl Peer {
 
     /// Answers a HELLO, never with more bytes than it had, and only to the address it came from.
     pub(super) fn answer(&mut self, now: Now, epoch: Epoch, cookie: u64, bytes_max: usize) {
-        if self.stop.is_none() && HELLO_BYTES <= bytes_max {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let lately = member.answered.is_some_and(|at| now.instant.since(at) < ANSWER_INTERVAL);
+        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately {
+            member.answered = Some(now.instant);
             self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }
     }
