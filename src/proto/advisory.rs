@@ -91,13 +91,14 @@ impl Throttle {
     /// Messages of a subject are lost; at most `subjects_max` subjects are named.
     pub fn on_lost(&mut self, subject: &Subject, count: Count, reason: Reason, subjects_max: usize) {
         let sums = self.sums(reason, Cause::Network);
-        sums.lost_min += count.min();
-        sums.lost_max += count.max();
+        // A hostile publisher may claim any numbers.
+        sums.lost_min = sums.lost_min.saturating_add(count.min());
+        sums.lost_max = sums.lost_max.saturating_add(count.max());
         match sums.places.get(subject) {
             Some(Some(at)) => {
                 let (_, min, max) = &mut sums.subjects[*at];
-                *min += count.min();
-                *max += count.max();
+                *min = min.saturating_add(count.min());
+                *max = max.saturating_add(count.max());
             }
             Some(None) => {}
             None if sums.subjects.len() < subjects_max => {
@@ -114,7 +115,7 @@ impl Throttle {
     /// Datagrams are missing and their content is not known.
     pub fn on_unverified(&mut self, range: &Settled, messages: Count) {
         let sums = self.sums(range.reason, range.cause());
-        sums.unverified += messages.max();
+        sums.unverified = sums.unverified.saturating_add(messages.max());
         let (first, last) = sums.unverified_datagrams.unwrap_or((range.first.0, range.last.0));
         sums.unverified_datagrams = Some((first.min(range.first.0), last.max(range.last.0)));
     }
@@ -122,8 +123,8 @@ impl Throttle {
     /// Messages directed to this peer are lost.
     pub fn on_inbox(&mut self, messages: u64, reason: Reason, cause: Cause) {
         let sums = self.sums(reason, cause);
-        sums.lost_min += messages;
-        sums.lost_max += messages;
+        sums.lost_min = sums.lost_min.saturating_add(messages);
+        sums.lost_max = sums.lost_max.saturating_add(messages);
     }
 
     /// The publisher fell silent or crashed.

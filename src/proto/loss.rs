@@ -33,7 +33,8 @@ impl LossCounters {
     /// Counts messages proven lost.
     pub fn on_lost(&mut self, count: Count, at: Wall) {
         self.msg_loss.add(count.min(), at);
-        self.msg_loss_uncertain += count.max() - count.min();
+        // A hostile publisher may claim any numbers.
+        self.msg_loss_uncertain = self.msg_loss_uncertain.saturating_add(count.max() - count.min());
     }
 
     /// The row of `show loss`.

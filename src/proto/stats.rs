@@ -112,7 +112,7 @@ impl Tally {
     /// Counts `more`; 0 leaves the time as it is.
     pub fn add(&mut self, more: u64, at: Wall) {
         if 0 < more {
-            self.count += more;
+            self.count = self.count.saturating_add(more);
             self.last = Some(at);
         }
     }
