@@ -149,6 +149,11 @@ impl Ledger {
         self.states.high
     }
 
+    /// Messages begun in all datagrams up to the highest known.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The lowest datagram that is not settled: everything below it is delivered, held for no gap, lost or unverified.
     pub fn frontier(&self) -> Dseq {
         self.gaps.front().map_or(self.states.high.next(), |gap| Dseq(gap.first))

@@ -2,6 +2,7 @@
 
 use crate::message::{Dseq, Epoch, Publisher};
 use crate::proto::advisory::{Stream, Throttle};
+use crate::proto::former::Former;
 use crate::proto::fragment::Reassembly;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
@@ -143,6 +144,13 @@ impl Member {
             duplicate_name: false,
             forgotten: false,
         }
+    }
+
+    /// Takes up the directed streams where they were when the member was forgotten.
+    pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant) {
+        let (high, count) = former.ptp;
+        self.ptp = Recv::new(Kind::Ptp, Ledger::new(high, count, now, settings.gaps_max), reassembly(settings));
+        self.directed.resume(former.directed.0, former.directed.1);
     }
 
     /// The run of the peer.

@@ -24,6 +24,7 @@
 
 pub mod advisory;
 pub mod effect;
+mod former;
 mod fragment;
 pub mod interest;
 mod ledger;

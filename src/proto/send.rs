@@ -98,6 +98,12 @@ impl Send {
         Send { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
     }
 
+    /// Goes on after a datagram of the same stream, up to which `count` messages were begun.
+    pub fn resume(&mut self, high: Dseq, count: u64) {
+        assert!(self.high == Dseq(0) && !self.is_open(), "only a stream without datagrams is resumed");
+        (self.high, self.count) = (high, count);
+    }
+
     /// The last datagram sealed.
     pub fn high(&self) -> Dseq {
         self.high

@@ -87,13 +87,22 @@ impl Peer {
             }
             return true;
         }
-        if self.settings.peers_max <= self.members.len() && !self.make_room() {
+        if self.formers.has_left(epoch) {
+            self.counters.discard_old_epoch += 1;
+            return false;
+        }
+        if self.settings.peers_max <= self.members.len() && !self.make_room(now) {
             self.counters.discard_peers_full += 1;
             return false;
         }
         self.uids += 1;
         let publisher = Publisher { name: None, epoch, uid: self.uids };
-        let member = Member::new(&self.settings, publisher, from, contact, now.instant, self.listening);
+        let former = self.formers.take(epoch);
+        let listening = if former.is_some() { now.instant } else { self.listening };
+        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, listening);
+        if let Some(former) = former {
+            member.resume(&former, &self.settings, now.instant);
+        }
         let started = member.started;
         self.members.insert(epoch, member);
         self.tell(epoch, MemberEvent::Up);
@@ -111,9 +120,9 @@ impl Peer {
     }
 
     /// Drops the member that ended longest ago.
-    pub(super) fn make_room(&mut self) -> bool {
+    pub(super) fn make_room(&mut self, now: Now) -> bool {
         let oldest = self.members.values().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        oldest.is_some_and(|(_, epoch)| self.members.remove(&epoch).is_some())
+        oldest.map(|(_, epoch)| self.forget(now, epoch)).is_some()
     }
 
     /// Quarantines an implausible jump (A10). `None`: do not go on; otherwise a datagram held back before that is now

@@ -9,6 +9,7 @@ mod words;
 use crate::message::{Epoch, Publisher};
 use crate::proto::Settings;
 use crate::proto::effect::{Effect, Input};
+use crate::proto::former::Formers;
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
 use crate::proto::recv::Outcome;
@@ -38,6 +39,7 @@ pub struct Peer {
     settings: Settings,
     origin: Origin,
     rng: Rng,
+    /// Whoever started after this instant was never heard before its first contact.
     listening: Instant,
     interest: Interest,
     pub_window: PubWindow,
@@ -48,6 +50,7 @@ pub struct Peer {
     hellos: u8,
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
+    formers: Formers,
     uids: u32,
     /// Kernel drops that no gap explains yet, and when the last of them was told.
     overrun: (u64, Instant),
@@ -86,6 +89,7 @@ impl Peer {
             hellos: HELLOS,
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
+            formers: Formers::new(settings.peers_max),
             uids: 0,
             overrun: (0, now.instant),
             open: Vec::new(),

@@ -428,3 +428,92 @@ fn a_name_in_use_by_two_live_peers_is_told() {
         .collect();
     assert_eq!(told.len(), 2, "each of the two once");
 }
+
+/// How long a silent peer is remembered, and how long after that its end: longer than this and it is a stranger.
+const FORGOTTEN: u64 = 2 * 60_000 + 4000;
+
+#[test]
+fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
+    let (mut s, mut p) = pair("a", 1000);
+    for millis in [1001, 1002, 1003] {
+        s.hear(millis, p.address, &p.publish(millis, "a"));
+    }
+    assert_eq!(s.told(), ["a", "a", "a"]);
+    let _unheard = p.publish(2000, "a");
+    for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.told(), ["SILENT after 3", "CRASHED after 3"]);
+    assert_eq!(s.peer.member_rows(at(200_000)), []);
+    s.hear(200_000, p.address, &p.publish(200_000, "a"));
+    s.tick_quietly(200_010);
+    assert_eq!(s.told(), ["a"], "what was sent meanwhile was covered by the end that was told");
+    assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
+    assert_eq!(s.peer.counters().inconsistent, 0);
+}
+
+#[test]
+fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
+    for forgetful in [true, false] {
+        let (mut s, mut p) = pair("_INBOX.>", 1000);
+        for hello in s.tick(1000) {
+            p.hear(1000, s.address, &hello);
+        }
+        p.drain();
+        let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+        for millis in [1100, 1101, 1102] {
+            let reply = p.direct(millis, &inbox);
+            s.hear(millis, p.address, &reply);
+        }
+        assert_eq!(s.told(), [inbox.as_str(); 3]);
+        let end = 5000 + FORGOTTEN;
+        for millis in (2000..end).step_by(1000) {
+            let (words, to_p) = (p.tick(millis), s.tick(millis));
+            let (hearer, from, words) = if forgetful { (&mut s, p.address, words) } else { (&mut p, s.address, to_p) };
+            words.iter().for_each(|word| hearer.hear(millis, from, word));
+        }
+        s.drain();
+        for word in s.tick(end) {
+            p.hear(end, s.address, &word);
+        }
+        for word in p.tick(end) {
+            s.hear(end, p.address, &word);
+        }
+        p.drain();
+        let reply = p.direct(end + 1, &inbox);
+        s.hear(end + 1, p.address, &reply);
+        s.tick_quietly(end + 10);
+        assert_eq!(s.told(), [inbox.as_str()], "the publisher forgot: {forgetful}");
+    }
+}
+
+#[test]
+fn a_peer_that_left_does_not_come_back() {
+    let (mut s, mut p) = pair("a", 1000);
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    p.peer.handle(at(1002), Input::Stop);
+    let late = p.drain();
+    let Some(Effect::Multicast(bye)) = late.last() else { panic!("{late:?}") };
+    s.hear(1002, p.address, bye);
+    s.tick_quietly(62_000);
+    assert_eq!(s.told(), ["a"]);
+    assert_eq!(s.peer.member_rows(at(62_000)), []);
+    s.hear(62_001, p.address, bye);
+    s.hear(62_001, p.address, &pair("a", 1000).1.publish(1001, "a"));
+    assert_eq!((s.told(), s.peer.member_rows(at(62_001))), (vec![], vec![]));
+    assert_eq!(s.peer.counters().discard_old_epoch, 1);
+}
+
+impl Host {
+    /// Publishes to one peer's inbox and gives the datagram.
+    fn direct(&mut self, millis: u64, inbox: &str) -> Bytes {
+        let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        self.peer.handle(at(millis), Input::Tick);
+        let directed = |e| if let Effect::Unicast { bytes, .. } = e { Some(bytes) } else { None };
+        let mut sent: Vec<Bytes> = self.drain().into_iter().filter_map(directed).collect();
+        sent.retain(|bytes| bytes[4] == 1);
+        assert_eq!(sent.len(), 1, "one directed datagram");
+        sent.remove(0)
+    }
+}

@@ -71,10 +71,19 @@ impl Peer {
             MemberState::Left | MemberState::Crashed
                 if member.ended.unwrap_or(member.last_heard) + forget <= now.instant =>
             {
-                self.advise(now, Some(epoch), true);
-                self.members.remove(&epoch);
+                self.forget(now, epoch);
             }
             _ => {}
+        }
+    }
+
+    /// Lets go of a member that has ended; what was to be told of it is told first.
+    pub(super) fn forget(&mut self, now: Now, epoch: Epoch) {
+        self.advise(now, Some(epoch), true);
+        if let Some(member) = self.members.remove(&epoch)
+            && self.formers.remember(&member)
+        {
+            self.listening = now.instant;
         }
     }
 

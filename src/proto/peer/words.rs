@@ -82,6 +82,7 @@ impl Peer {
             let receiver = Some(member.publisher.epoch);
             member.directed = Send::new(receiver, self.settings.datagram_bytes_max, self.settings.mutants);
         }
+        self.formers.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }
 }

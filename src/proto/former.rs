@@ -1,0 +1,79 @@
+//! What stays of members that were forgotten, so that the return of one is neither a loss nor a repetition.
+//!
+//! A member is forgotten some time after it left or was given up. If its epoch is heard again, after a long outage,
+//! what it sent before was delivered or told: it must not be owed once more because this peer is older. And the
+//! directed streams of both sides go on where they were, because their numbers are never used twice.
+
+use crate::message::{Dseq, Epoch};
+use crate::proto::members::Member;
+use crate::proto::stats::MemberState;
+use std::collections::VecDeque;
+
+/// How many are remembered for each one that may be followed.
+const PER_PEER: usize = 16;
+
+/// What stays of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// The run of the peer.
+    pub epoch: Epoch,
+    /// Whether it said BYE: then it never comes back.
+    pub left: bool,
+    /// The last datagram of this peer's directed stream to it, and the messages begun up to there.
+    pub directed: (Dseq, u64),
+    /// The same of its directed stream to this peer.
+    pub ptp: (Dseq, u64),
+}
+
+impl Former {
+    fn of(member: &Member) -> Former {
+        Former {
+            epoch: member.epoch(),
+            left: member.state == MemberState::Left,
+            directed: (member.directed.high(), member.directed.count()),
+            ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
+        }
+    }
+}
+
+/// The members forgotten last, oldest first.
+#[derive(Clone, Debug)]
+pub struct Formers {
+    list: VecDeque<Former>,
+    list_max: usize,
+}
+
+impl Formers {
+    /// None yet; `peers_max` members may be followed at a time.
+    pub fn new(peers_max: usize) -> Formers {
+        Formers { list: VecDeque::new(), list_max: peers_max.saturating_mul(PER_PEER).max(1) }
+    }
+
+    /// Remembers a member that is forgotten now. True if an earlier one had to make room, so that an epoch older than
+    /// now may have been known before.
+    #[must_use]
+    pub fn remember(&mut self, member: &Member) -> bool {
+        let full = self.list_max <= self.list.len();
+        if full {
+            self.list.pop_front();
+        }
+        self.list.push_back(Former::of(member));
+        full
+    }
+
+    /// Whether this epoch ended with a BYE.
+    pub fn has_left(&self, epoch: Epoch) -> bool {
+        self.list.iter().any(|former| former.epoch == epoch && former.left)
+    }
+
+    /// Takes out what stays of a member that returns.
+    pub fn take(&mut self, epoch: Epoch) -> Option<Former> {
+        let at = self.list.iter().position(|former| former.epoch == epoch)?;
+        self.list.remove(at)
+    }
+
+    /// This peer begins a new epoch, whose directed streams begin at the first datagram.
+    pub fn on_new_epoch(&mut self) {
+        self.list.iter_mut().for_each(|former| former.directed = (Dseq(0), 0));
+    }
+}
