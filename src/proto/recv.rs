@@ -329,8 +329,12 @@ impl Recv {
     }
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
-    pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64) -> bool {
-        self.ledger.on_word(ctx.now.instant, high, count, ctx.deadline, ctx.overrun)
+    pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
+        let fits = self.ledger.on_word(ctx.now.instant, high, count, ctx.deadline, ctx.overrun);
+        while self.ledger.is_over_limit() {
+            self.overflow(ctx, out);
+        }
+        fits
     }
 
     /// Settles the gaps whose deadline has passed.

@@ -223,7 +223,9 @@ impl Peer {
             return;
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if header.number <= member.control || member.state == MemberState::Left {
+        let left = member.state == MemberState::Left;
+        // A later BYE may be the one that tells of the directed stream.
+        if header.number <= member.control || (left && !bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
                 self.on_heard(now, epoch);
@@ -237,7 +239,7 @@ impl Peer {
         self.on_high(now, header, &announce);
         match hello {
             Some((cookie, true)) => self.answer(now, epoch, cookie, source.bytes),
-            _ if bye => self.end(now, epoch, Reason::PublisherGone),
+            _ if bye && !left => self.end(now, epoch, Reason::PublisherGone),
             _ => {}
         }
     }
@@ -249,13 +251,14 @@ impl Peer {
             self.accept(now, earlier, records);
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
-        let fits = self.with_stream(now, epoch, false, |recv, ctx, _| recv.on_word(ctx, high, count));
+        let fits = self.with_stream(now, epoch, false, |recv, ctx, out| recv.on_word(ctx, high, count, out));
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
         let directed_fits = high <= known
             || plausible
-                && self.with_stream(now, epoch, true, |recv, ctx, _| recv.on_word(ctx, high, count)) == Some(true);
+                && self.with_stream(now, epoch, true, |recv, ctx, out| recv.on_word(ctx, high, count, out))
+                    == Some(true);
         if fits != Some(true) || !directed_fits {
             self.counters.discard_contradiction += 1;
         }

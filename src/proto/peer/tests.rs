@@ -488,6 +488,29 @@ fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
 }
 
 #[test]
+fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
+    let (mut s, mut p) = pair("_INBOX.>", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    p.drain();
+    let _lost = p.direct(1100, &format!("_INBOX.{}.1", s.peer.epoch()));
+    p.peer.handle(at(1101), Input::Stop);
+    let byes = p.drain();
+    let [Effect::Unicast { .. }, Effect::Multicast(heard)] = &byes[..] else { panic!("{byes:?}") };
+    s.hear(1101, p.address, heard);
+    p.peer.handle(at(1121), Input::Tick);
+    for effect in p.drain() {
+        if let Effect::Unicast { bytes, .. } = effect {
+            s.hear(1121, p.address, &bytes);
+        }
+    }
+    s.tick_quietly(1130);
+    assert_eq!(s.told(), ["inbox 1"]);
+    assert_eq!(s.peer.member_rows(at(1130))[0].state, MemberState::Left);
+}
+
+#[test]
 fn a_peer_that_left_does_not_come_back() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));

@@ -93,10 +93,6 @@ impl Peer {
         }
         self.flush(now);
         self.stop = Some(Stop { byes: BYES, beat: Beat::starting(now.instant, self.settings.heartbeat) });
-        let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
-        for epoch in alive {
-            self.say(now, Word::Bye, Some(epoch), 0);
-        }
         self.on_stop_tick(now);
     }
 
@@ -107,6 +103,11 @@ impl Peer {
         }
         stop.byes -= 1;
         let last = stop.byes == 0;
+        // Each peer is told alone how much was directed to it, before all are told what was multicast.
+        let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
+        for epoch in alive {
+            self.say(now, Word::Bye, Some(epoch), 0);
+        }
         self.say(now, Word::Bye, None, 0);
         if last {
             self.advise(now, None, true);
