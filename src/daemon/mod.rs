@@ -1,7 +1,20 @@
 //! The shell around the core: the only code that touches clocks, sockets and the disk.
 
+pub(crate) mod advise;
 pub mod batch;
+pub(crate) mod clients;
 pub mod clock;
+pub mod drop_rule;
+pub(crate) mod engine;
 pub mod interface;
+pub mod local;
+pub mod log;
+pub(crate) mod mailbox;
 pub mod multicast;
+pub(crate) mod outbox;
+pub mod queue;
 pub mod self_test;
+pub(crate) mod serve;
+pub mod show;
+pub mod start;
+pub(crate) mod transmit;

@@ -1,0 +1,158 @@
+//! A DATALOSS advisory as a message: the seed's fields in the seed's order, and what this bus knows beyond them.
+//!
+//! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
+
+use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
+use crate::proto::advisory::{Advisory, INBOUND_BCAST, INBOUND_PTP, Stream};
+use crate::subject::Subject;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::net::IpAddr;
+
+/// What all DATALOSS subjects begin with; the rest is the seed's `ADV_NAME`.
+const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
+
+/// The advisory as a message from `me`. `host` is where the publisher's datagrams come from, if that is known.
+pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher) -> Delivery {
+    let payload = serde_json::to_vec(&Notice { advisory, host }).expect("numbers and texts are valid JSON");
+    let subject: Subject = subject(advisory.stream).parse().expect("a constant that is a subject");
+    let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
+    let message = Message { headers, ..Message::new(subject, payload) };
+    Delivery { message, publisher: me, seq: None, verdict: Verdict::Direct }
+}
+
+fn subject(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Bcast => INBOUND_BCAST,
+        Stream::Ptp => INBOUND_PTP,
+    }
+}
+
+struct Notice<'a> {
+    advisory: &'a Advisory,
+    host: Option<IpAddr>,
+}
+
+impl Serialize for Notice<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Advisory { publisher, subjects, .. } = self.advisory;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("ADV_CLASS", "ERROR")?;
+        map.serialize_entry("ADV_SOURCE", "SYSTEM")?;
+        let subject = subject(self.advisory.stream);
+        map.serialize_entry("ADV_NAME", subject.strip_prefix(SUBJECT_PREFIX).unwrap_or(subject))?;
+        map.serialize_entry("ADV_DESC", "lost msgs")?;
+        map.serialize_entry("lost", &Counted(Count::from_bounds(self.advisory.lost_min, self.advisory.lost_max)))?;
+        map.serialize_entry("sub_cnt", &self.advisory.subjects_count)?;
+        for (index, (subject, min, max)) in subjects.iter().enumerate() {
+            map.serialize_entry(&format!("sub{}", index + 1), subject.as_str())?;
+            map.serialize_entry(&format!("lost{}", index + 1), &Counted(Count::from_bounds(*min, *max)))?;
+        }
+        map.serialize_entry("scid", &self.advisory.scid)?;
+        if let Some(host) = self.host {
+            map.serialize_entry("host", &host)?;
+        }
+        map.serialize_entry("user", &publisher.to_string())?;
+        map.serialize_entry("publisher", &publisher.name.as_ref().map(|name| name.as_str()))?;
+        map.serialize_entry("epoch", &publisher.epoch.to_string())?;
+        map.serialize_entry("reason", self.advisory.reason.as_str())?;
+        map.serialize_entry("cause", self.advisory.cause.as_str())?;
+        if let Cause::LocalOverrun { datagrams } = self.advisory.cause {
+            map.serialize_entry("kernel_drops", &datagrams)?;
+        }
+        map.serialize_entry("unverified", &self.advisory.unverified)?;
+        if let Some((first, last)) = self.advisory.unverified_datagrams {
+            map.serialize_entry("unverified_first", &first)?;
+            map.serialize_entry("unverified_last", &last)?;
+        }
+        map.serialize_entry("subjects_omitted", &(self.advisory.subjects_count - subjects.len() as u64))?;
+        map.end()
+    }
+}
+
+/// A count in JSON: a number if it is known, otherwise its bounds. Never a number for an unknown one.
+pub(crate) struct Counted(pub(crate) Count);
+
+impl Serialize for Counted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Count::Exact(count) => serializer.serialize_u64(count),
+            Count::Between { min, max } => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("min", &min)?;
+                map.serialize_entry("max", &max)?;
+                map.end()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Epoch, Reason};
+
+    fn publisher() -> Publisher {
+        Publisher { name: Some("B.test".parse().unwrap()), epoch: Epoch::new(0xabc).unwrap(), uid: 1 }
+    }
+
+    #[test]
+    fn the_seeds_fields_come_first_and_in_its_order() {
+        let names = ["RSF.REC.PAC.NaE", "RSF.REC.MTC.NaE"];
+        let advisory = Advisory {
+            stream: Stream::Bcast,
+            publisher: publisher(),
+            lost_min: 2,
+            lost_max: 2,
+            unverified: 0,
+            unverified_datagrams: None,
+            subjects: names.map(|name| (name.parse().unwrap(), 1, 1)).to_vec(),
+            subjects_count: 2,
+            reason: Reason::Disabled,
+            cause: Cause::Network,
+            scid: 7500,
+        };
+        let told = delivery(&advisory, Some("10.0.0.2".parse().unwrap()), publisher());
+        assert_eq!(told.message.subject.as_str(), "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
+        assert_eq!(told.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
+        assert_eq!(
+            std::str::from_utf8(&told.message.payload).unwrap(),
+            concat!(
+                r#"{"ADV_CLASS":"ERROR","ADV_SOURCE":"SYSTEM","ADV_NAME":"DATALOSS.INBOUND.BCAST","#,
+                r#""ADV_DESC":"lost msgs","lost":2,"sub_cnt":2,"sub1":"RSF.REC.PAC.NaE","lost1":1,"#,
+                r#""sub2":"RSF.REC.MTC.NaE","lost2":1,"scid":7500,"host":"10.0.0.2","user":"B.1","#,
+                r#""publisher":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","#,
+                r#""unverified":0,"subjects_omitted":0}"#
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_exactly_is_told_by_its_bounds() {
+        let advisory = Advisory {
+            stream: Stream::Ptp,
+            publisher: Publisher { name: None, ..publisher() },
+            lost_min: 0,
+            lost_max: 9,
+            unverified: 4,
+            unverified_datagrams: Some((7, 8)),
+            subjects: vec![("a".parse().unwrap(), 0, 9)],
+            subjects_count: 70,
+            reason: Reason::Overflow,
+            cause: Cause::LocalOverrun { datagrams: 2 },
+            scid: 1,
+        };
+        let told = delivery(&advisory, None, publisher());
+        let json: serde_json::Value = serde_json::from_slice(&told.message.payload).unwrap();
+        assert_eq!(json["ADV_NAME"], "DATALOSS.INBOUND.PTP");
+        assert_eq!(json["lost"], serde_json::json!({"min": 0, "max": 9}));
+        assert_eq!(json["lost1"], serde_json::json!({"min": 0, "max": 9}));
+        assert_eq!((&json["cause"], &json["kernel_drops"]), (&"LOCAL_OVERRUN".into(), &2.into()));
+        assert_eq!(
+            (&json["unverified"], &json["unverified_first"], &json["unverified_last"]),
+            (&4.into(), &7.into(), &8.into())
+        );
+        assert_eq!(json["subjects_omitted"], 69);
+        assert_eq!(json["publisher"], serde_json::Value::Null);
+        assert!(json.get("host").is_none());
+    }
+}

@@ -1,0 +1,259 @@
+//! The clients of a peer: attached ones through the Unix socket, embedded ones in the same process; what is delivered to
+//! each.
+
+use crate::daemon::local::Connection;
+use crate::daemon::queue::{Event, EventQueue, QueueLimits};
+use crate::daemon::show::ClientRow;
+use crate::door::frame::ToClient;
+use crate::door::value::delivery_body;
+use crate::message::{ClientId, Delivery, Loss, Missing, SubId};
+use crate::proto::effect::Target;
+use crate::time::{Instant, Now};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The least time between two log lines about one client being slow.
+const SLOW_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) published: u64,
+    connected: Instant,
+    delivered: u64,
+    slow_told: Option<Instant>,
+    /// Whether it is in [`Clients::dirty`].
+    is_dirty: bool,
+}
+
+/// How a client is reached.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Through the Unix socket.
+    Attached(Box<Connection>),
+    /// In the same process: a queue for each subscription.
+    Embedded(BTreeMap<SubId, Arc<EventQueue>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Clients {
+    map: BTreeMap<ClientId, Client>,
+    limits: QueueLimits,
+    next: u32,
+    /// Attached clients that something waits for since the last write.
+    dirty: Vec<ClientId>,
+    subs: Vec<SubId>,
+}
+
+impl Clients {
+    pub(crate) fn new(limits: QueueLimits) -> Clients {
+        Clients { map: BTreeMap::new(), limits, next: 1, dirty: Vec::new(), subs: Vec::new() }
+    }
+
+    /// The limits of each client's queue.
+    pub(crate) fn limits(&self) -> QueueLimits {
+        self.limits
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The number of the next client.
+    pub(crate) fn peek_next(&self) -> ClientId {
+        ClientId(self.next)
+    }
+
+    /// Takes a client in and gives it its number, which is never used again.
+    pub(crate) fn add(&mut self, now: Now, name: String, kind: Kind) -> ClientId {
+        let id = self.peek_next();
+        self.next = self.next.checked_add(1).expect("4 billion clients");
+        let client =
+            Client { name, kind, published: 0, connected: now.instant, delivered: 0, slow_told: None, is_dirty: false };
+        self.map.insert(id, client);
+        id
+    }
+
+    pub(crate) fn client(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.map.get_mut(&id)
+    }
+
+    /// The connection of an attached client.
+    pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
+        match &mut self.map.get_mut(&id)?.kind {
+            Kind::Attached(connection) => Some(connection),
+            Kind::Embedded(_) => None,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
+        let client = self.map.remove(&id)?;
+        if let Kind::Embedded(queues) = &client.kind {
+            queues.values().for_each(|queue| queue.close());
+        }
+        Some(client)
+    }
+
+    /// The attached clients, in the order of their numbers.
+    pub(crate) fn attached(&mut self) -> impl Iterator<Item = (ClientId, &mut Connection)> {
+        self.map.iter_mut().filter_map(|(id, client)| match &mut client.kind {
+            Kind::Attached(connection) => Some((*id, &mut **connection)),
+            Kind::Embedded(_) => None,
+        })
+    }
+
+    /// The numbers of all clients.
+    pub(crate) fn ids(&self) -> Vec<ClientId> {
+        self.map.keys().copied().collect()
+    }
+
+    /// Hands a message to every client that has one of the subscriptions. It is encoded once.
+    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], delivery: &Delivery) {
+        let mut body: Option<Bytes> = None;
+        for group in to.chunk_by(|a, b| a.client == b.client) {
+            let Some(client) = self.map.get_mut(&group[0].client) else { continue };
+            client.delivered += 1;
+            match &mut client.kind {
+                Kind::Embedded(queues) => {
+                    push_to(queues, group, || Event::Message(delivery.clone()));
+                }
+                Kind::Attached(connection) => {
+                    let body = body.get_or_insert_with(|| delivery_body(delivery).freeze());
+                    self.subs.clear();
+                    self.subs.extend(group.iter().map(|target| target.sub));
+                    let dropped = connection.outbox.push_message(&self.subs, body);
+                    if !std::mem::replace(&mut client.is_dirty, true) {
+                        self.dirty.push(group[0].client);
+                    }
+                    if dropped {
+                        client.tell_slow(now, group[0].client);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands a loss to the clients it concerns. What cannot be told by subject concerns every subscription of a client.
+    pub(crate) fn report(&mut self, now: Now, to: &[Target], loss: &Loss) {
+        let by_subject = matches!(loss.what, Missing::Messages { .. });
+        for group in to.chunk_by(|a, b| a.client == b.client) {
+            let Some(client) = self.map.get_mut(&group[0].client) else { continue };
+            client.delivered += 1;
+            match &mut client.kind {
+                Kind::Embedded(queues) if by_subject => push_to(queues, group, || Event::Loss(loss.clone())),
+                Kind::Embedded(queues) => {
+                    distinct(queues.values().collect()).iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
+                }
+                Kind::Attached(connection) => {
+                    self.subs.clear();
+                    self.subs.extend(group.iter().map(|target| target.sub));
+                    let dropped = connection.outbox.push_loss(&self.subs, loss);
+                    if !std::mem::replace(&mut client.is_dirty, true) {
+                        self.dirty.push(group[0].client);
+                    }
+                    if dropped {
+                        client.tell_slow(now, group[0].client);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers an attached client.
+    pub(crate) fn answer(&mut self, id: ClientId, answer: &ToClient) {
+        let Some(client) = self.map.get_mut(&id) else { return };
+        if let Kind::Attached(connection) = &mut client.kind {
+            connection.outbox.push_answer(answer);
+            if !std::mem::replace(&mut client.is_dirty, true) {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    /// Writes to every attached client that something waits for. Gives those whose connection is at its end.
+    pub(crate) fn write(&mut self) -> Vec<ClientId> {
+        let mut ended = Vec::new();
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            let Some(client) = self.map.get_mut(&id) else { continue };
+            client.is_dirty = false;
+            if let Kind::Attached(connection) = &mut client.kind
+                && !connection.write()
+            {
+                ended.push(id);
+            }
+        }
+        self.dirty = dirty;
+        ended
+    }
+
+    /// The stream of a client takes bytes again.
+    pub(crate) fn on_writable(&mut self, id: ClientId) {
+        let Some(client) = self.map.get_mut(&id) else { return };
+        if let Kind::Attached(connection) = &mut client.kind {
+            connection.is_writable = true;
+            if !connection.outbox.is_empty() && !std::mem::replace(&mut client.is_dirty, true) {
+                self.dirty.push(id);
+            }
+        }
+    }
+
+    /// `show clients`.
+    pub(crate) fn rows(&self, now: Now) -> Vec<ClientRow> {
+        self.map.iter().map(|(id, client)| client.row(now, *id)).collect()
+    }
+}
+
+impl Client {
+    fn tell_slow(&mut self, now: Now, id: ClientId) {
+        if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
+            self.slow_told = Some(now.instant);
+            tracing::warn!(client = id.0, name = self.name, "client does not read fast enough and loses messages");
+        }
+    }
+
+    fn row(&self, now: Now, id: ClientId) -> ClientRow {
+        let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
+            Kind::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
+            Kind::Embedded(queues) => {
+                let fills = queues.values().map(|queue| queue.fill());
+                let sums = fills.fold((0, 0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1, sum.2 + fill.2));
+                (true, i32::try_from(std::process::id()).ok(), sums)
+            }
+        };
+        ClientRow {
+            client: id.0,
+            name: self.name.clone(),
+            embedded,
+            pid,
+            connected: now.instant.since(self.connected),
+            published: self.published,
+            delivered: self.delivered,
+            dropped,
+            queued: queued as u64,
+            queued_bytes: bytes as u64,
+        }
+    }
+}
+
+/// Pushes an event to the queues of these subscriptions.
+fn push_to(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], event: impl Fn() -> Event) {
+    if let [target] = group {
+        return queues.get(&target.sub).into_iter().for_each(|queue| queue.push(event()));
+    }
+    let queues = group.iter().filter_map(|target| queues.get(&target.sub)).collect();
+    distinct(queues).iter().for_each(|queue| queue.push(event()));
+}
+
+/// The queues, each once: one that serves several subscriptions gets an event once.
+pub(crate) fn distinct(mut queues: Vec<&Arc<EventQueue>>) -> Vec<&Arc<EventQueue>> {
+    if 1 < queues.len() {
+        queues.sort_unstable_by_key(|queue| Arc::as_ptr(queue));
+        queues.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    }
+    queues
+}

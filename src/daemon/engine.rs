@@ -1,0 +1,517 @@
+//! The loop around the core: inputs in, effects out, on one thread.
+//!
+//! A turn waits, reads the clock once, takes in what there is up to a budget, ticks, and lets everything out. Nothing here
+//! decides anything about the protocol.
+
+use crate::daemon::advise;
+use crate::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, RecvBatch};
+use crate::daemon::clients::{Clients, Kind};
+use crate::daemon::clock::Clock;
+use crate::daemon::drop_rule::Dropper;
+use crate::daemon::local::{Connection, Listener};
+use crate::daemon::log;
+use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::multicast::Sockets;
+use crate::daemon::queue::EventQueue;
+use crate::daemon::serve::why;
+use crate::daemon::show::{self, CounterRow, Subjects};
+use crate::daemon::transmit::Transmit;
+use crate::door::frame::{ByeReason, ToClient};
+use crate::message::{ClientId, Delivery, Epoch, Message, Publisher, SubId};
+use crate::proto::effect::{Effect, Input, Path, Refusal, Request, Targets};
+use crate::proto::peer::Peer;
+use crate::subject::Pattern;
+use crate::time::{Instant, Now};
+use crossbeam_channel::Sender;
+use mio::{Events, Interest, Poll, Token};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) const GROUP: Token = Token(0);
+pub(super) const INBOX: Token = Token(1);
+pub(super) const LISTENER: Token = Token(2);
+pub(super) const WAKER: Token = Token(3);
+pub(super) const SIGNALS: Token = Token(4);
+/// Tokens from here on belong to clients, by their number.
+const CLIENTS: usize = 16;
+
+/// Batches received from one socket before the others have their turn.
+const RECV_BATCHES: usize = 8;
+/// Requests of programs in the same process in one turn.
+const COMMANDS_PER_TURN: usize = 4096;
+/// How long a graceful stop may take before it is cut short.
+const STOP_TIME: Duration = Duration::from_secs(2);
+/// How long the clients are given to read the rest.
+const CLOSE_TIME: Duration = Duration::from_millis(500);
+
+/// What the engine is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Saying BYE to the group.
+    Stopping {
+        until: Instant,
+    },
+    /// Saying BYE to the clients.
+    Closing {
+        until: Instant,
+    },
+    Ended,
+}
+
+/// Who waits to be told that everything has left.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Attached(ClientId, u64),
+    Embedded(Sender<()>),
+}
+
+/// One peer with its sockets and clients. Built in `start`.
+pub(crate) struct Engine {
+    pub(super) peer: Peer,
+    pub(super) started: Now,
+    /// What does not change in `show status`.
+    pub(super) about: Value,
+    pub(super) poll: Poll,
+    pub(super) events: Events,
+    pub(super) sockets: Sockets,
+    pub(super) batch: RecvBatch,
+    /// Whether the group's socket and the inbox may have something.
+    pub(super) is_readable: [bool; 2],
+    pub(super) transmit: Transmit,
+    pub(super) listener: Option<Listener>,
+    pub(super) is_acceptable: bool,
+    pub(super) signals: Option<mio::net::UnixStream>,
+    pub(crate) clients: Clients,
+    pub(super) clients_max: usize,
+    pub(super) clients_refused: u64,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(super) commands: VecDeque<Command>,
+    pub(super) flushes: Vec<Waiting>,
+    /// The refusal of the request being handled.
+    pub(super) refused: Option<Refusal>,
+    /// Where each publisher's datagrams come from; an epoch is bound to its address.
+    pub(super) hosts: BTreeMap<Epoch, IpAddr>,
+    pub(super) dropper: Option<Dropper>,
+    pub(super) recv_errors: u64,
+    pub(super) scratch: Vec<u8>,
+    pub(super) phase: Phase,
+}
+
+impl Engine {
+    /// One turn: waits for at most `timeout` (`None`: until something happens), then does what there is to do. False
+    /// when the engine has ended.
+    ///
+    /// # Errors
+    /// The system's event queue is broken; nothing can go on.
+    pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.wait(timeout)?;
+        let now = Clock::now();
+        self.accept(now);
+        self.receive(now);
+        self.serve_clients(now);
+        self.take_commands(now);
+        self.peer.handle(now, Input::Tick);
+        self.act(now);
+        self.let_out(now);
+        self.advance(now);
+        Ok(self.phase != Phase::Ended)
+    }
+
+    /// Begins a graceful stop.
+    pub(crate) fn stop(&mut self, now: Now) {
+        if self.phase == Phase::Running {
+            tracing::info!("stopping");
+            self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
+            self.peer.handle(now, Input::Stop);
+        }
+    }
+
+    /// Whether it takes requests: it has not been told to stop.
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// Publishes for a client, unless too much waits to be sent: then the message comes back.
+    pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: Message) -> Result<(), Box<Message>> {
+        if self.transmit.is_long() {
+            self.transmit.flush(&mut self.sockets);
+            if self.transmit.is_long() {
+                return Err(Box::new(message));
+            }
+        }
+        self.request(now, client, Request::Publish(message));
+        if let Some(client) = self.clients.client(client) {
+            client.published += 1;
+        }
+        Ok(())
+    }
+
+    /// Subscribes for an embedded client; its events go to `queue`.
+    pub(crate) fn subscribe(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        sub: SubId,
+        pattern: Pattern,
+        queue: Arc<EventQueue>,
+    ) -> Result<(), Refusal> {
+        if let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) {
+            queues.insert(sub, queue);
+        }
+        match self.request(now, client, Request::Subscribe { sub, pattern }) {
+            None => Ok(()),
+            Some(refusal) => {
+                self.end_queue(client, sub);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Ends a subscription of an embedded client.
+    pub(crate) fn unsubscribe(&mut self, now: Now, client: ClientId, sub: SubId) {
+        self.request(now, client, Request::Unsubscribe { sub });
+        self.end_queue(client, sub);
+    }
+
+    fn end_queue(&mut self, client: ClientId, sub: SubId) {
+        if let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind)
+            && let Some(queue) = queues.remove(&sub)
+        {
+            queue.close();
+        }
+    }
+
+    /// The client is gone.
+    pub(crate) fn detach(&mut self, now: Now, id: ClientId) {
+        let Some(mut client) = self.clients.remove(id) else { return };
+        if let Kind::Attached(connection) = &mut client.kind
+            && let Err(error) = self.poll.registry().deregister(&mut connection.stream)
+        {
+            tracing::debug!(%error, client = id.0, "deregister");
+        }
+        tracing::debug!(client = id.0, name = client.name, "client disconnected");
+        self.peer.handle(now, Input::Detach { client: id });
+        self.act(now);
+        self.is_acceptable = true;
+    }
+
+    /// Hands a request to the core and does what follows. Gives the refusal, if it was refused.
+    pub(super) fn request(&mut self, now: Now, client: ClientId, request: Request) -> Option<Refusal> {
+        self.refused = None;
+        self.peer.handle(now, Input::Request { client, request });
+        self.act(now);
+        self.refused.take()
+    }
+
+    /// Answers a question about the peer.
+    pub(crate) fn show(&self, now: Now, query: &Value) -> Value {
+        let counters = self.counters();
+        let clients = self.clients.rows(now);
+        show::answer(query, &Subjects { peer: &self.peer, now, status: self.status(now), clients, counters })
+    }
+
+    fn status(&self, now: Now) -> Value {
+        let mut status = self.about.clone();
+        status["epoch"] = json!(self.peer.epoch().to_string());
+        status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
+        status["clients"] = json!(self.clients.len());
+        status["send_queue"] = json!(self.transmit.len());
+        status["phase"] = json!(match self.phase {
+            Phase::Running => "running",
+            _ => "stopping",
+        });
+        status
+    }
+
+    fn counters(&self) -> Vec<CounterRow> {
+        let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
+        vec![
+            ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
+            ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
+            ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),
+            ("clients_refused", self.clients_refused, "Clients turned away because there were too many."),
+            ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
+        ]
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = if self.has_work() || !self.mailbox.sleep() {
+            Some(Duration::ZERO)
+        } else {
+            let mut deadline = self.peer.poll_deadline();
+            if let Phase::Stopping { until } | Phase::Closing { until } = self.phase {
+                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
+            }
+            let left = deadline.map(|deadline| deadline.since(Clock::now().instant));
+            timeout.into_iter().chain(left).min()
+        };
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+            Err(error) => return Err(error),
+        }
+        for event in &self.events {
+            match event.token() {
+                GROUP => self.is_readable[0] = true,
+                INBOX => {
+                    self.is_readable[1] |= event.is_readable();
+                    if event.is_writable() {
+                        self.transmit.on_writable();
+                    }
+                }
+                LISTENER => self.is_acceptable = true,
+                WAKER => {}
+                SIGNALS => {
+                    let mut bytes = [0u8; 16];
+                    while let Some(stream) = &mut self.signals
+                        && let Ok(count @ 1..) = stream.read(&mut bytes)
+                    {
+                        self.commands.extend((0..count).map(|_| Command::Stop));
+                    }
+                }
+                Token(token) => {
+                    let id =
+                        ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
+                    if event.is_readable()
+                        && let Some(connection) = self.clients.connection(id)
+                    {
+                        connection.is_readable = true;
+                    }
+                    if event.is_writable() {
+                        self.clients.on_writable(id);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is there that needs no event to be done.
+    fn has_work(&mut self) -> bool {
+        let is_held_up = self.transmit.is_long();
+        self.is_readable.contains(&true)
+            || (!is_held_up && !self.commands.is_empty())
+            || (!is_held_up && self.clients.attached().any(|(_, connection)| connection.has_input()))
+    }
+
+    fn accept(&mut self, now: Now) {
+        while self.is_acceptable && matches!(self.phase, Phase::Running) {
+            let Some(listener) = &self.listener else { return };
+            let mut stream = match listener.socket.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_acceptable = false;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    // Out of files, mostly: tried again when a client has gone.
+                    tracing::warn!(%error, "client not accepted");
+                    self.is_acceptable = false;
+                    return;
+                }
+            };
+            if self.clients_max <= self.clients.len() {
+                self.clients_refused += 1;
+                let mut connection = Connection::new(stream, self.clients.limits());
+                let text = format!("the peer has {} clients already; raise client-max", self.clients_max);
+                connection.outbox.push_answer(&ToClient::Bye { reason: ByeReason::TooManyClients, text });
+                connection.write();
+                continue;
+            }
+            let token = |id: ClientId| Token(CLIENTS + usize::try_from(id.0).expect("64-bit"));
+            let next = self.clients.peek_next();
+            let registry = self.poll.registry();
+            if let Err(error) = registry.register(&mut stream, token(next), Interest::READABLE | Interest::WRITABLE) {
+                tracing::warn!(%error, "client not accepted");
+                continue;
+            }
+            let connection = Connection::new(stream, self.clients.limits());
+            self.clients.add(now, String::new(), Kind::Attached(Box::new(connection)));
+        }
+    }
+
+    fn receive(&mut self, now: Now) {
+        for (index, path) in [Path::Multicast, Path::Unicast].into_iter().enumerate() {
+            for _ in 0..RECV_BATCHES {
+                if !self.is_readable[index] {
+                    break;
+                }
+                match self.sockets.recv_batch(path, &mut self.batch) {
+                    Ok(count) => self.is_readable[index] = count == BATCH_DATAGRAMS_MAX,
+                    Err(error) => {
+                        // An error ends no socket: most are news of an earlier send. Read on until nothing is left.
+                        self.recv_errors += 1;
+                        if self.recv_errors.is_power_of_two() {
+                            tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
+                        }
+                    }
+                }
+                let own = self.sockets.inbox_address();
+                for received in self.batch.drain() {
+                    if 0 < received.overrun {
+                        self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
+                    }
+                    if let Some(dropper) = &mut self.dropper
+                        && received.from != own
+                        && dropper.drops()
+                    {
+                        continue;
+                    }
+                    self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+                }
+                self.act(now);
+            }
+        }
+    }
+
+    fn take_commands(&mut self, now: Now) {
+        for _ in 0..COMMANDS_PER_TURN {
+            if self.commands.is_empty() {
+                self.mailbox.take(&mut self.commands);
+            }
+            // While the socket is behind, publishers wait; the mailbox fills and answers "full".
+            match self.commands.front() {
+                None => return,
+                Some(Command::Publish { .. }) if self.transmit.is_long() => return,
+                Some(_) => {}
+            }
+            if let Some(command) = self.commands.pop_front() {
+                self.on_command(now, command);
+            }
+        }
+    }
+
+    fn on_command(&mut self, now: Now, command: Command) {
+        match command {
+            Command::Publish { client, message } => {
+                if self.publish(now, client, message).is_err() {
+                    unreachable!("a publish is taken only while the queue is short");
+                }
+            }
+            Command::Subscribe { client, sub, pattern, queue, answer } => {
+                let outcome = self.subscribe(now, client, sub, pattern, queue);
+                if answer.send(outcome.map_err(|refusal| why(&refusal))).is_err() {
+                    self.unsubscribe(now, client, sub);
+                }
+            }
+            Command::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
+            Command::Show { query, answer } => {
+                // Who asked may have stopped waiting.
+                let _ = answer.send(self.show(now, &query));
+            }
+            Command::Flush { answer } => self.flushes.push(Waiting::Embedded(answer)),
+            Command::Detach { client } => self.detach(now, client),
+            Command::Stop if self.phase == Phase::Running => self.stop(now),
+            Command::Stop => {
+                tracing::warn!("stopping at once");
+                self.phase = Phase::Ended;
+            }
+        }
+    }
+
+    /// Does everything that the core wants done.
+    pub(super) fn act(&mut self, now: Now) {
+        while let Some(effect) = self.peer.poll_effect() {
+            match effect {
+                Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
+                Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
+                Effect::Deliver { to, delivery } => self.clients.deliver(now, &to, &delivery),
+                Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
+                Effect::Advise { to, advisory } => {
+                    log::advisory(&advisory);
+                    let host = self.host(now, advisory.publisher.epoch);
+                    let delivery = advise::delivery(&advisory, host, self.me());
+                    self.deliver_advisory(now, &to, &delivery);
+                }
+                Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
+                Effect::Member { publisher, event } => log::member(&publisher, event),
+                Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
+                Effect::Stopped => self.close(now),
+            }
+        }
+    }
+
+    fn deliver_advisory(&mut self, now: Now, to: &Targets, delivery: &Delivery) {
+        if !to.is_empty() {
+            self.clients.deliver(now, to, delivery);
+        }
+    }
+
+    fn me(&self) -> Publisher {
+        Publisher { name: Some(self.peer.settings().name.clone()), epoch: self.peer.epoch(), uid: 0 }
+    }
+
+    fn host(&mut self, now: Now, epoch: Epoch) -> Option<IpAddr> {
+        if !self.hosts.contains_key(&epoch) {
+            let rows = self.peer.member_rows(now);
+            self.hosts = rows.iter().map(|row| (row.publisher.epoch, row.address.ip())).collect();
+        }
+        self.hosts.get(&epoch).copied()
+    }
+
+    /// Sends what waits, tells those who wait for that, and writes to the clients.
+    pub(super) fn let_out(&mut self, now: Now) {
+        self.transmit.flush(&mut self.sockets);
+        if self.transmit.is_empty() {
+            for waiting in std::mem::take(&mut self.flushes) {
+                match waiting {
+                    Waiting::Attached(client, token) => self.clients.answer(client, &ToClient::Flushed { token }),
+                    Waiting::Embedded(answer) => {
+                        // Who asked may have stopped waiting.
+                        let _ = answer.send(());
+                    }
+                }
+            }
+        }
+        for id in self.clients.write() {
+            self.detach(now, id);
+        }
+    }
+
+    /// The group has been told; now the clients.
+    fn close(&mut self, now: Now) {
+        let text = "the peer is stopping".to_owned();
+        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
+        for id in self.clients.ids() {
+            self.clients.answer(id, &bye);
+            match self.clients.connection(id) {
+                Some(connection) => connection.is_closing = true,
+                None => self.detach(now, id),
+            }
+        }
+        self.listener = None;
+        self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
+    }
+
+    /// Goes on with a stop.
+    fn advance(&mut self, now: Now) {
+        match self.phase {
+            Phase::Stopping { until } if until <= now.instant => {
+                tracing::warn!("the stop took too long and was cut short");
+                self.close(now);
+            }
+            Phase::Closing { until }
+                if (self.clients.len() == 0 && self.transmit.is_empty()) || until <= now.instant =>
+            {
+                self.phase = Phase::Ended;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Whoever still waits for an answer is told that there will be none.
+    fn drop(&mut self) {
+        for id in self.clients.ids() {
+            self.clients.remove(id);
+        }
+        self.mailbox.close();
+    }
+}

@@ -1,0 +1,264 @@
+//! The Unix socket: where it stands, and one connection of a client.
+
+use crate::daemon::outbox::Outbox;
+use crate::daemon::queue::QueueLimits;
+use crate::door::local::Door;
+use mio::net::{UnixListener, UnixStream};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The socket's mode: its owner and group may connect.
+const SOCKET_MODE: u32 = 0o660;
+/// The mode of directories made for it.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Why the Unix socket could not be opened. The text names the fix.
+#[derive(Debug)]
+pub enum SocketError {
+    /// Another peer answers on it.
+    Running(PathBuf),
+    /// Something that is no socket has the name.
+    NotASocket(PathBuf),
+    /// Something else the system refused.
+    System {
+        /// What was asked of it.
+        step: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketError::Running(path) => {
+                write!(f, "a peer is already running at {}; use --socket to run another one beside it", path.display())
+            }
+            SocketError::NotASocket(path) => {
+                write!(f, "{} is there and is no socket; remove it or use --socket", path.display())
+            }
+            SocketError::System { step, path, error } => {
+                write!(f, "cannot {step} {}: {error}; use --socket for another place", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for SocketError {}
+
+/// The listening socket. Its file goes with it, unless another one has taken the place.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: UnixListener,
+    path: PathBuf,
+    /// (device, inode) of the file.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`. Makes the directory if it is missing, and takes the place of a peer that crashed.
+    pub(crate) fn bind(path: &Path) -> Result<Listener, SocketError> {
+        let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory)
+            .map_err(system("make the directory of"))?;
+        // Two peers that start at once must not both find a stale socket and remove each other's.
+        let guard = File::open(directory).map_err(system("open the directory of"))?;
+        guard.lock().map_err(system("lock the directory of"))?;
+        clear(path)?;
+        let listen = || {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
+            // Linux gives the file the mode of the socket, less the umask; so it is never open to all, not even briefly.
+            File::from(OwnedFd::from(socket.try_clone()?)).set_permissions(Permissions::from_mode(SOCKET_MODE))?;
+            socket.bind(&socket2::SockAddr::unix(path)?)?;
+            fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+            socket.listen(BACKLOG)?;
+            Ok(socket)
+        };
+        let socket = listen().map_err(system("listen at"))?;
+        let file = fs::symlink_metadata(path).map_err(system("look at"))?;
+        let socket = UnixListener::from_std(OwnedFd::from(socket).into());
+        Ok(Listener { socket, path: path.to_owned(), identity: (file.dev(), file.ino()) })
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "socket file not removed");
+        }
+    }
+}
+
+/// Removes a socket that nobody listens on.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(system("look at")(error)),
+        Ok(file) if !file.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    // Not waiting: a peer too busy to accept is running too, and answers "would block".
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
+        socket.connect(&socket2::SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => Err(SocketError::Running(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(SocketError::Running(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(system("remove the stale socket"))?;
+            tracing::info!(path = %path.display(), "removed the socket of a peer that crashed");
+            Ok(())
+        }
+        Err(error) => Err(system("try the socket")(error)),
+    }
+}
+
+/// One attached client: its stream, its conversation, and what waits to be written to it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: UnixStream,
+    pub(crate) door: Door,
+    pub(crate) outbox: Outbox,
+    /// Its process, if the kernel tells.
+    pub(crate) pid: Option<i32>,
+    /// There may be bytes to read.
+    pub(crate) is_readable: bool,
+    /// The stream may take bytes.
+    pub(crate) is_writable: bool,
+    /// Frames that were read wait in the door.
+    pub(crate) is_stalled: bool,
+    /// Nothing more is read; it ends when the outbox is empty.
+    pub(crate) is_closing: bool,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The client has closed, or the connection is broken.
+    End,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream, limits: QueueLimits) -> Connection {
+        Connection {
+            pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
+            stream,
+            door: Door::new(),
+            outbox: Outbox::new(limits),
+            is_readable: true,
+            is_writable: true,
+            is_stalled: false,
+            is_closing: false,
+        }
+    }
+
+    /// Whether the client has something for the engine, as far as is known.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.is_closing && !self.outbox.is_choked() && (self.is_stalled || self.is_readable)
+    }
+
+    /// Reads once, into the door, by way of `scratch`.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
+        loop {
+            match self.stream.read(scratch) {
+                Ok(0) => return Reading::End,
+                Ok(bytes) => {
+                    self.door.push(&scratch[..bytes]);
+                    return Reading::Bytes(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_readable = false;
+                    return Reading::Nothing;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Reading::End,
+            }
+        }
+    }
+
+    /// Writes what waits, as far as the stream takes it. False if the connection is broken, or at its end.
+    pub(crate) fn write(&mut self) -> bool {
+        if !self.is_writable {
+            return true;
+        }
+        match self.outbox.write_to(&mut self.stream) {
+            Ok(true) => !self.is_closing,
+            Ok(false) => {
+                self.is_writable = false;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::clock::random_u64;
+
+    fn place() -> PathBuf {
+        std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()))
+    }
+
+    #[test]
+    fn the_socket_is_private_and_goes_with_its_peer() {
+        let directory = place();
+        let path = directory.join("deep").join("peer.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap()), mode(&directory)), (0o660, 0o700, 0o700));
+        let text = Listener::bind(&path).unwrap_err().to_string();
+        assert!(text.contains("already running") && text.contains("--socket"), "{text}");
+        drop(listener);
+        assert!(!path.exists());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_anything_else_is_left_alone() {
+        let directory = place();
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("peer.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "a crashed peer leaves its socket");
+        let first = Listener::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&path).unwrap();
+        drop(first);
+        assert!(path.exists(), "the first one must not remove the second one's socket");
+        drop(second);
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(Listener::bind(&path), Err(SocketError::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

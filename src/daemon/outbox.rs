@@ -1,0 +1,369 @@
+//! What waits to be written to one attached client: bounded in messages and bytes, dropped counts in place.
+//!
+//! Frames are encoded on entry. Small ones are gathered in one buffer; a large body is shared by all its receivers.
+
+use crate::daemon::queue::QueueLimits;
+use crate::door::frame::{FRAME_SUBS_MAX, ToClient, put_message_head};
+use crate::message::{Loss, SubId};
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice, Write};
+
+/// Bytes gathered in one buffer before the next is begun.
+const GATHER_BYTES: usize = 64 * 1024;
+/// Bodies from this size on are shared instead of copied.
+const SHARE_BYTES: usize = 8 * 1024;
+/// Buffers written in one system call.
+const SLICES_MAX: usize = 16;
+/// Bytes of answers beyond which no more requests of the client are read: it asks and does not listen.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
+const LOSSES_BEYOND_MAX: usize = 4096;
+
+/// A run of whole frames, or the body of the frame that the run before it ends with.
+#[derive(Debug, Default)]
+struct Segment {
+    bytes: Bytes,
+    /// Messages and loss reports that are written when the segment is.
+    events: usize,
+    /// Bytes of answers in it.
+    answer_bytes: usize,
+}
+
+/// The frames on their way to one client.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    limits: QueueLimits,
+    segments: VecDeque<Segment>,
+    tail: BytesMut,
+    tail_events: usize,
+    tail_answer_bytes: usize,
+    bytes: usize,
+    events: usize,
+    answer_bytes: usize,
+    /// Dropped since the last frame in the outbox, by subscription.
+    dropped: BTreeMap<SubId, u64>,
+    dropped_total: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(limits: QueueLimits) -> Outbox {
+        Outbox {
+            limits,
+            segments: VecDeque::new(),
+            tail: BytesMut::new(),
+            tail_events: 0,
+            tail_answer_bytes: 0,
+            bytes: 0,
+            events: 0,
+            answer_bytes: 0,
+            dropped: BTreeMap::new(),
+            dropped_total: 0,
+        }
+    }
+
+    /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
+    /// [`delivery_body`](crate::door::value::delivery_body). Returns whether this is the first drop after a span without.
+    pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> bool {
+        let part = if self.dropped.is_empty() { 1 } else { 2 };
+        let is_full = self.limits.count_max.div_ceil(part) <= self.events
+            || (0 < self.bytes && self.limits.bytes_max / part < self.bytes + body.len());
+        if is_full {
+            return self.drop_for(subs);
+        }
+        self.tell_dropped();
+        for subs in subs.chunks(FRAME_SUBS_MAX) {
+            let start = self.tail.len();
+            put_message_head(&mut self.tail, subs, body.len());
+            if body.len() < SHARE_BYTES {
+                self.tail.extend_from_slice(body);
+                self.grown(start, 1, false);
+            } else {
+                self.grown(start, 0, false);
+                self.close_tail();
+                self.segments.push_back(Segment { bytes: body.clone(), events: 1, answer_bytes: 0 });
+                self.bytes += body.len();
+                self.events += 1;
+            }
+        }
+        false
+    }
+
+    /// Appends a loss report for these subscriptions, or counts it as dropped, as [`Outbox::push_message`] does.
+    pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> bool {
+        if self.limits.count_max + LOSSES_BEYOND_MAX <= self.events {
+            return self.drop_for(subs);
+        }
+        self.tell_dropped();
+        for subs in subs.chunks(FRAME_SUBS_MAX) {
+            let start = self.tail.len();
+            ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(&mut self.tail);
+            self.grown(start, 1, false);
+        }
+        false
+    }
+
+    /// Appends an answer to a request of the client. Answers are never dropped; see [`Outbox::is_choked`].
+    pub(crate) fn push_answer(&mut self, answer: &ToClient) {
+        let start = self.tail.len();
+        answer.encode(&mut self.tail);
+        self.grown(start, 0, true);
+    }
+
+    /// The subscription has ended: nobody will ask how much of it was dropped.
+    pub(crate) fn forget(&mut self, sub: SubId) {
+        self.dropped.remove(&sub);
+    }
+
+    /// Whether so many answers wait that no more requests of this client should be read.
+    pub(crate) fn is_choked(&self) -> bool {
+        ANSWER_BYTES_MAX < self.answer_bytes
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.tail.is_empty() && self.dropped.is_empty()
+    }
+
+    /// (messages and loss reports that wait, bytes that wait, dropped in all).
+    pub(crate) fn fill(&self) -> (usize, usize, u64) {
+        (self.events, self.bytes, self.dropped_total)
+    }
+
+    /// Writes until nothing waits or the writer would block; false in the latter case.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn write_to(&mut self, writer: &mut impl Write) -> io::Result<bool> {
+        loop {
+            self.close_tail();
+            if self.segments.is_empty() {
+                if self.dropped.is_empty() {
+                    return Ok(true);
+                }
+                self.tell_dropped();
+                continue;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+                *slice = IoSlice::new(&segment.bytes);
+            }
+            let count = self.segments.len().min(SLICES_MAX);
+            match writer.write_vectored(&slices[..count]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn drop_for(&mut self, subs: &[SubId]) -> bool {
+        let is_first = self.dropped.is_empty();
+        for sub in subs {
+            *self.dropped.entry(*sub).or_default() += 1;
+            self.dropped_total += 1;
+        }
+        is_first
+    }
+
+    /// Says at this place what was dropped since the frame before.
+    fn tell_dropped(&mut self) {
+        if self.dropped.is_empty() {
+            return;
+        }
+        let counts: Vec<(SubId, u64)> = std::mem::take(&mut self.dropped).into_iter().collect();
+        for counts in counts.chunks(FRAME_SUBS_MAX) {
+            let start = self.tail.len();
+            ToClient::Dropped { counts: counts.to_vec() }.encode(&mut self.tail);
+            self.grown(start, 0, false);
+        }
+    }
+
+    /// Accounts for what was appended to the tail since it was `start` bytes long.
+    fn grown(&mut self, start: usize, events: usize, is_answer: bool) {
+        let bytes = self.tail.len() - start;
+        self.bytes += bytes;
+        self.events += events;
+        self.tail_events += events;
+        if is_answer {
+            self.answer_bytes += bytes;
+            self.tail_answer_bytes += bytes;
+        }
+        if GATHER_BYTES <= self.tail.len() {
+            self.close_tail();
+        }
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.segments.push_back(Segment {
+                bytes: self.tail.split().freeze(),
+                events: std::mem::take(&mut self.tail_events),
+                answer_bytes: std::mem::take(&mut self.tail_answer_bytes),
+            });
+        }
+    }
+
+    fn written(&mut self, mut bytes: usize) {
+        self.bytes -= bytes;
+        while 0 < bytes {
+            let segment = self.segments.front_mut().expect("no more was written than there was");
+            let taken = bytes.min(segment.bytes.len());
+            segment.bytes.advance(taken);
+            bytes -= taken;
+            if segment.bytes.is_empty() {
+                self.events -= segment.events;
+                self.answer_bytes -= segment.answer_bytes;
+                self.segments.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::frame::{VERSION, Welcome};
+    use crate::door::local::Caller;
+    use crate::door::value::delivery_body;
+    use crate::message::{Cause, Delivery, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
+    use crate::rng::Rng;
+    use crate::time::Wall;
+
+    /// A client that takes so many bytes now and then blocks.
+    struct Slow {
+        caller: Caller,
+        room: usize,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room);
+            if taken == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.room -= taken;
+            self.caller.push(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slow(outbox: &mut Outbox) -> Slow {
+        let mut slow = Slow { caller: Caller::new(), room: 10_000 };
+        outbox.push_answer(&ToClient::Welcome(Welcome {
+            version: VERSION,
+            peer: "A".parse().unwrap(),
+            epoch: Epoch::new(1).unwrap(),
+            group: 1,
+            port: 1,
+            client: 1,
+            message_bytes_max: 1,
+            software: String::new(),
+        }));
+        assert!(outbox.write_to(&mut slow).unwrap());
+        assert!(matches!(slow.caller.poll_frame(), Ok(Some(ToClient::Welcome(_)))));
+        slow
+    }
+
+    fn publisher() -> Publisher {
+        Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
+    }
+
+    fn body(number: u32, bytes: usize) -> Bytes {
+        let mut payload = number.to_be_bytes().to_vec();
+        payload.resize(4 + bytes, 0);
+        let message = Message::new("a".parse().unwrap(), payload);
+        delivery_body(&Delivery { message, publisher: publisher(), seq: None, verdict: Verdict::Direct }).freeze()
+    }
+
+    fn loss() -> Loss {
+        let what = Missing::Tail { after: Dseq(1) };
+        Loss { publisher: publisher(), what, reason: Reason::Silent, cause: Cause::Network, at: Wall::EPOCH }
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_told_how_many_it_lost_and_where() {
+        let mut outbox = Outbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
+        let mut client = slow(&mut outbox);
+        client.room = 0;
+        let subs = [SubId(1), SubId(7)];
+        let firsts: Vec<bool> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
+        assert_eq!(firsts, [false, false, false, true, false]);
+        outbox.push_loss(&subs[..1], &loss());
+        assert_eq!(outbox.fill().2, 4);
+        client.room = usize::MAX;
+        assert!(outbox.write_to(&mut client).unwrap());
+        outbox.push_message(&subs, &body(5, 0));
+        assert!(outbox.write_to(&mut client).unwrap());
+        assert!(outbox.is_empty());
+        let mut read = Vec::new();
+        while let Some(frame) = client.caller.poll_frame().unwrap() {
+            read.push(match frame {
+                ToClient::Message { delivery, .. } => format!("m{}", delivery.message.payload[3]),
+                ToClient::Loss { .. } => "loss".to_owned(),
+                ToClient::Dropped { counts } => format!("{counts:?}"),
+                other => panic!("{other:?}"),
+            });
+        }
+        let dropped = "[(SubId(1), 2), (SubId(7), 2)]";
+        assert_eq!(read, ["m0", "m1", "m2", dropped, "loss", "m5"]);
+    }
+
+    #[test]
+    fn everything_pushed_is_read_or_counted_whatever_the_pace() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut outbox = Outbox::new(QueueLimits { count_max: 40, bytes_max: 100_000 });
+            let mut client = slow(&mut outbox);
+            let (mut pushed, mut read, mut dropped, mut next) = (0u64, 0u64, 0u64, 0u64);
+            for step in 0..2000u32 {
+                let size = if rng.chance(0.1) { rng.below(30_000) } else { rng.below(50) };
+                outbox.push_message(&[SubId(1)], &body(step, usize::try_from(size).unwrap()));
+                pushed += 1;
+                client.room = usize::try_from(rng.below(2_000)).unwrap();
+                if step == 1999 {
+                    client.room = usize::MAX;
+                }
+                outbox.write_to(&mut client).unwrap();
+                while let Some(frame) = client.caller.poll_frame().unwrap() {
+                    match frame {
+                        ToClient::Message { delivery, .. } => {
+                            let number = u32::from_be_bytes(delivery.message.payload[..4].try_into().unwrap());
+                            assert_eq!(u64::from(number), next, "the dropped count stands at its place");
+                            read += 1;
+                            next += 1;
+                        }
+                        ToClient::Dropped { counts } => {
+                            dropped += counts[0].1;
+                            next += counts[0].1;
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            assert!(outbox.is_empty());
+            assert_eq!(outbox.fill(), (0, 0, dropped));
+            assert_eq!(read + dropped, pushed, "seed {seed}");
+            assert!(0 < dropped && 0 < read, "seed {seed}: {read} {dropped}");
+        }
+    }
+
+    #[test]
+    fn answers_choke_only_the_one_who_asks_without_reading() {
+        let mut outbox = Outbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
+        let mut client = slow(&mut outbox);
+        client.room = 0;
+        outbox.push_answer(&ToClient::Shown { id: 1, answer: vec![b' '; 2 << 20].into() });
+        assert!(outbox.is_choked());
+        client.room = usize::MAX;
+        assert!(outbox.write_to(&mut client).unwrap());
+        assert!(!outbox.is_choked());
+        assert_eq!(outbox.fill(), (0, 0, 0));
+    }
+}

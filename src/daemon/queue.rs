@@ -1,0 +1,263 @@
+//! The bounded queue between the engine and one subscription of a program in the same process.
+//!
+//! When the reader is too slow, the newest events are dropped and counted, and the count stands in the stream at the
+//! place where they would have been.
+
+use crate::message::{Delivery, Loss};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a subscription yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message.
+    Message(Delivery),
+    /// A loss on the network, before any later message of its subject.
+    Loss(Loss),
+    /// So many messages and loss reports were dropped here, because this subscriber did not read fast enough.
+    Dropped(u64),
+}
+
+/// Bytes that an event counts beside its message: the structures around it.
+const EVENT_BYTES: usize = 256;
+
+/// Loss reports that are still taken when the queue is full of messages: reports are small, rare, and what the bus is
+/// for. Beyond them they are counted as dropped.
+const LOSSES_BEYOND_MAX: usize = 4096;
+
+/// Why [`EventQueue::pop`] has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    /// Nothing at present.
+    Yet,
+    /// Nothing, and there will be nothing.
+    Ever,
+}
+
+/// The limits of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueLimits {
+    /// Events.
+    pub(crate) count_max: usize,
+    /// Bytes of messages; one message larger than that still fits an empty queue.
+    pub(crate) bytes_max: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    limits: QueueLimits,
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<Event>,
+    bytes: usize,
+    /// Dropped since the last event in the queue.
+    dropped: u64,
+    /// Dropped in all.
+    dropped_total: u64,
+    readers_waiting: usize,
+    closed: bool,
+}
+
+impl EventQueue {
+    pub(crate) fn new(limits: QueueLimits) -> EventQueue {
+        EventQueue { limits, state: Mutex::default(), ready: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock; if some did, the queue would still be whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends an event, or drops and counts it. A [`Event::Dropped`] adds to the count.
+    pub(crate) fn push(&self, event: Event) {
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        let bytes = bytes_of(&event);
+        let is_full = match &event {
+            Event::Dropped(count) => {
+                state.dropped += count;
+                state.dropped_total += count;
+                None
+            }
+            Event::Loss(_) => Some(self.limits.count_max + LOSSES_BEYOND_MAX <= state.events.len()),
+            Event::Message(_) => Some(self.is_full(&state, bytes)),
+        };
+        match is_full {
+            None => {}
+            Some(true) => {
+                state.dropped += 1;
+                state.dropped_total += 1;
+            }
+            Some(false) => {
+                if 0 < state.dropped {
+                    let dropped = std::mem::take(&mut state.dropped);
+                    state.events.push_back(Event::Dropped(dropped));
+                }
+                state.bytes += bytes;
+                state.events.push_back(event);
+            }
+        }
+        if 0 < state.readers_waiting {
+            drop(state);
+            self.ready.notify_one();
+        }
+    }
+
+    /// After a drop the queue takes messages again when it has been read down to half, so that drops come in few spans.
+    fn is_full(&self, state: &State, bytes: usize) -> bool {
+        let part = if 0 < state.dropped { 2 } else { 1 };
+        self.limits.count_max.div_ceil(part) <= state.events.len()
+            || (0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes)
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn pop(&self) -> Result<Event, Nothing> {
+        self.lock().pop()
+    }
+
+    /// Takes the oldest event, waiting for one; for at most `timeout` if there is one.
+    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Event, Nothing> {
+        let mut state = self.lock();
+        state.readers_waiting += 1;
+        let is_idle = |state: &mut State| state.events.is_empty() && state.dropped == 0 && !state.closed;
+        state = match timeout {
+            None => self.ready.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                self.ready.wait_timeout_while(state, timeout, is_idle).unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        state.readers_waiting -= 1;
+        state.pop()
+    }
+
+    /// Nothing more comes; what is there can still be read.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_all();
+    }
+
+    /// (events, bytes, dropped in all).
+    pub(crate) fn fill(&self) -> (usize, usize, u64) {
+        let state = self.lock();
+        (state.events.len(), state.bytes, state.dropped_total)
+    }
+}
+
+impl State {
+    fn pop(&mut self) -> Result<Event, Nothing> {
+        match self.events.pop_front() {
+            Some(event) => {
+                self.bytes -= bytes_of(&event);
+                Ok(event)
+            }
+            None if 0 < self.dropped => Ok(Event::Dropped(std::mem::take(&mut self.dropped))),
+            None if self.closed => Err(Nothing::Ever),
+            None => Err(Nothing::Yet),
+        }
+    }
+}
+
+fn bytes_of(event: &Event) -> usize {
+    match event {
+        Event::Message(delivery) => EVENT_BYTES + delivery.message.body_bytes(),
+        Event::Loss(_) => EVENT_BYTES,
+        Event::Dropped(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Cause, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
+    use crate::time::Wall;
+    use std::sync::Arc;
+
+    fn publisher() -> Publisher {
+        Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
+    }
+
+    fn message(bytes: usize) -> Event {
+        let message = Message::new("a".parse().unwrap(), vec![0u8; bytes]);
+        Event::Message(Delivery { message, publisher: publisher(), seq: None, verdict: Verdict::Direct })
+    }
+
+    fn loss() -> Event {
+        let what = Missing::Tail { after: Dseq(1) };
+        let (reason, cause, at) = (Reason::Silent, Cause::Network, Wall::EPOCH);
+        Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
+    }
+
+    /// Runs a story: digits push so many messages, `l` a loss, `r` reads one; gives what was read, `.` for nothing.
+    fn check(count_max: usize, story: &str, expected: &str) {
+        let queue = EventQueue::new(QueueLimits { count_max, bytes_max: 1 << 30 });
+        let mut read = String::new();
+        for step in story.chars() {
+            match step {
+                'l' => queue.push(loss()),
+                'r' => match queue.pop() {
+                    Ok(Event::Message(_)) => read.push('m'),
+                    Ok(Event::Loss(_)) => read.push('l'),
+                    Ok(Event::Dropped(count)) => read.push_str(&count.to_string()),
+                    Err(_) => read.push('.'),
+                },
+                digit => (0..digit.to_digit(10).unwrap()).for_each(|_| queue.push(message(1))),
+            }
+        }
+        assert_eq!(read, expected, "{story}");
+    }
+
+    #[test]
+    fn drops_are_told_where_they_happened() {
+        check(4, "3rrrr", "mmm.");
+        check(4, "7rrrrrr", "mmmm3.");
+        // Read down to half before messages are taken again; the count stands before them.
+        check(4, "6r1rr1rrrr", "mmmm3m.");
+    }
+
+    #[test]
+    fn losses_still_fit_a_full_queue() {
+        check(2, "4lrrrrr", "mm2l.");
+    }
+
+    #[test]
+    fn bytes_are_bounded_too_but_one_message_always_fits() {
+        let queue = EventQueue::new(QueueLimits { count_max: 100, bytes_max: 1000 });
+        queue.push(message(5000));
+        queue.push(message(1));
+        assert_eq!(queue.fill(), (1, 5000 + EVENT_BYTES, 1));
+        assert!(matches!(queue.pop(), Ok(Event::Message(_))));
+        assert_eq!(queue.pop(), Ok(Event::Dropped(1)));
+        assert_eq!(queue.pop(), Err(Nothing::Yet));
+        queue.push(message(1));
+        queue.close();
+        queue.push(message(1));
+        assert!(matches!(queue.pop_wait(None), Ok(Event::Message(_))));
+        assert_eq!(queue.pop_wait(None), Err(Nothing::Ever));
+    }
+
+    #[test]
+    fn a_waiting_reader_wakes() {
+        let queue = Arc::new(EventQueue::new(QueueLimits { count_max: 4, bytes_max: 1000 }));
+        let reader = {
+            let queue = queue.clone();
+            std::thread::spawn(move || {
+                let mut read = 0;
+                while let Ok(event) = queue.pop_wait(None) {
+                    read += if let Event::Dropped(count) = event { count } else { 1 };
+                }
+                read
+            })
+        };
+        (0..10_000).for_each(|_| queue.push(message(1)));
+        queue.close();
+        assert_eq!(reader.join().unwrap(), 10_000);
+        assert_eq!(queue.pop_wait(Some(Duration::from_millis(1))), Err(Nothing::Ever));
+    }
+}

@@ -1,0 +1,154 @@
+//! What attached clients ask for: their frames in, answers out.
+
+use crate::daemon::clients::Kind;
+use crate::daemon::engine::{Engine, Waiting};
+use crate::daemon::local::Reading;
+use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
+use crate::door::local::Fault;
+use crate::message::{ClientId, SubId};
+use crate::proto::effect::{Refusal, Request};
+use crate::time::Now;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// Bytes read from one client before the others have their turn.
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes of the buffer for one read.
+pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
+
+impl Engine {
+    /// Serves every attached client that has something, up to a budget each.
+    pub(super) fn serve_clients(&mut self, now: Now) {
+        let waiting = self.clients.attached().filter(|(_, connection)| connection.has_input());
+        let ids: Vec<ClientId> = waiting.map(|(id, _)| id).collect();
+        for id in ids {
+            self.serve(now, id);
+        }
+    }
+
+    /// Takes frames and reads in turn, until nothing is left, the budget is used up, or publishers must wait.
+    fn serve(&mut self, now: Now, id: ClientId) {
+        let mut budget = READ_BYTES;
+        loop {
+            loop {
+                let is_held_up = self.transmit.is_long();
+                let Some(connection) = self.clients.connection(id) else { return };
+                connection.is_stalled = is_held_up || connection.outbox.is_choked();
+                if connection.is_stalled {
+                    return;
+                }
+                match connection.door.poll_frame() {
+                    Ok(Some(frame)) => self.on_frame(now, id, frame),
+                    Ok(None) => break,
+                    Err(fault) => return self.on_fault(now, id, &fault),
+                }
+            }
+            let Some(connection) = self.clients.connection(id) else { return };
+            if budget == 0 || !connection.is_readable || connection.is_closing {
+                return;
+            }
+            match connection.read(&mut self.scratch) {
+                Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
+                Reading::Nothing => return,
+                Reading::End => return self.detach(now, id),
+            }
+        }
+    }
+
+    fn on_fault(&mut self, now: Now, id: ClientId, fault: &Fault) {
+        let name = self.clients.client(id).map_or(String::new(), |client| client.name.clone());
+        tracing::warn!(client = id.0, name, reason = %fault, "client turned away");
+        self.clients.answer(id, &fault.bye());
+        if let Some(connection) = self.clients.connection(id) {
+            connection.write();
+        }
+        self.detach(now, id);
+    }
+
+    fn on_frame(&mut self, now: Now, id: ClientId, frame: ToPeer) {
+        match frame {
+            ToPeer::Hello { name, .. } => {
+                let welcome = self.welcome(id);
+                self.clients.answer(id, &ToClient::Welcome(welcome));
+                if let Some(client) = self.clients.client(id) {
+                    tracing::debug!(client = id.0, name, "client connected");
+                    client.name = name;
+                }
+            }
+            ToPeer::Publish(message) => {
+                if let Some(client) = self.clients.client(id) {
+                    client.published += 1;
+                }
+                self.request(now, id, Request::Publish(message));
+            }
+            ToPeer::Subscribe { sub, pattern } => {
+                if self.request(now, id, Request::Subscribe { sub, pattern }).is_none() {
+                    self.clients.answer(id, &ToClient::Subscribed { sub });
+                }
+            }
+            ToPeer::Unsubscribe { sub } => {
+                self.request(now, id, Request::Unsubscribe { sub });
+                if let Some(connection) = self.clients.connection(id) {
+                    connection.outbox.forget(sub);
+                }
+            }
+            ToPeer::Show { id: question, query } => {
+                let answer = match serde_json::from_slice::<Value>(&query) {
+                    Ok(query) => self.show(now, &query),
+                    Err(error) => json!({ "error": format!("the question is no JSON: {error}") }),
+                };
+                self.clients.answer(id, &ToClient::Shown { id: question, answer: encoded(&answer) });
+            }
+            ToPeer::Flush { token } => self.flushes.push(Waiting::Attached(id, token)),
+        }
+    }
+
+    /// The greeting of a client; embedded ones learn the same about the peer.
+    pub(crate) fn welcome(&self, id: ClientId) -> Welcome {
+        let settings = self.peer.settings();
+        Welcome {
+            version: VERSION,
+            peer: settings.name.clone(),
+            epoch: self.peer.epoch(),
+            group: settings.group,
+            port: self.sockets.group_address().port(),
+            client: id.0,
+            message_bytes_max: u32::try_from(settings.message_bytes_max).expect("at most 8 MiB"),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// The core refused a request: an attached client is told at once, others by whoever made the request.
+    pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
+        match self.clients.client(id).map(|client| &client.kind) {
+            Some(Kind::Attached(_)) => {
+                self.clients.answer(id, &ToClient::Refused(Refused { sub, why: why(&refusal) }));
+            }
+            Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
+            None => {}
+        }
+        self.refused = Some(refusal);
+    }
+}
+
+/// The bytes of an answer; what does not fit a frame is an error instead.
+fn encoded(answer: &Value) -> Bytes {
+    let bytes = serde_json::to_vec(answer).expect("JSON values can be written");
+    if bytes.len() < FRAME_BYTES_MAX - 16 {
+        return bytes.into();
+    }
+    let error = format!("the report has {} bytes, too many for one answer; ask with a lower limit", bytes.len());
+    serde_json::to_vec(&json!({ "error": error })).expect("JSON values can be written").into()
+}
+
+/// A refusal of the core in the words of the local protocol.
+pub(crate) fn why(refusal: &Refusal) -> Why {
+    match refusal {
+        Refusal::MessageTooLarge { bytes, bytes_max } => {
+            Why::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
+        }
+        Refusal::TooManySubscriptions { max } => Why::TooManySubscriptions { max: *max as u64 },
+        Refusal::Subject(error) => Why::Subject(error.to_string()),
+        Refusal::Stopping => Why::Stopping,
+    }
+}

@@ -1,0 +1,225 @@
+//! Answers to `show`: every report of the peer as JSON. The names of the fields are documented in
+//! `docs/local-protocol.md` and stay.
+
+use crate::message::{Count, Publisher};
+use crate::proto::peer::Peer;
+use crate::proto::stats::{LossRow, MemberRow, SeqnoRow, Tally, WindowRow};
+use crate::time::Now;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::advise::Counted;
+
+/// What can be asked for.
+pub const REPORTS: [&str; 8] = ["status", "loss", "peers", "subs", "seqno", "windows", "counters", "clients"];
+
+/// Rows of `show seqno` for each direction unless the question says otherwise.
+const SEQNO_LIMIT: u64 = 1_000;
+/// The most rows of `show seqno` for each direction: an answer must fit a frame.
+const SEQNO_LIMIT_MAX: u64 = 10_000;
+
+/// A counter of the shell: name, value, meaning.
+pub(crate) type CounterRow = (&'static str, u64, &'static str);
+
+/// A client in `show clients`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientRow {
+    /// The number that the peer gave it.
+    pub(crate) client: u32,
+    /// Its own name; may be empty.
+    pub(crate) name: String,
+    /// Whether it is in the peer's process.
+    pub(crate) embedded: bool,
+    /// Its process, if the kernel tells.
+    pub(crate) pid: Option<i32>,
+    /// How long it has been there.
+    pub(crate) connected: Duration,
+    /// Messages it published.
+    pub(crate) published: u64,
+    /// Messages and loss reports given to it; one for several of its subscriptions counts once.
+    pub(crate) delivered: u64,
+    /// Messages and loss reports dropped because it did not read fast enough, by subscription.
+    pub(crate) dropped: u64,
+    /// Messages and loss reports that wait for it.
+    pub(crate) queued: u64,
+    /// Bytes that wait for it.
+    pub(crate) queued_bytes: u64,
+}
+
+/// Everything that a question can be about.
+pub(crate) struct Subjects<'a> {
+    pub(crate) peer: &'a Peer,
+    pub(crate) now: Now,
+    /// The fields of `show status`.
+    pub(crate) status: Value,
+    pub(crate) clients: Vec<ClientRow>,
+    pub(crate) counters: Vec<CounterRow>,
+}
+
+/// Answers one question: `{"show": "loss"}`; seqno takes a `"limit"` too. What cannot be answered gives
+/// `{"error": "…"}`.
+pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
+    let Some(what) = query.get("show").and_then(Value::as_str) else {
+        return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
+    };
+    let rows: Vec<Value> = match what {
+        "status" => return json!({ "show": what, "status": about.status }),
+        "loss" => about.peer.loss_rows().iter().map(loss).collect(),
+        "peers" => about.peer.member_rows(about.now).iter().map(peer).collect(),
+        "subs" => subs(about),
+        "seqno" => {
+            let limit = query.get("limit").and_then(Value::as_u64).unwrap_or(SEQNO_LIMIT).min(SEQNO_LIMIT_MAX);
+            let rows = about.peer.seqno_rows(usize::try_from(limit).expect("at most 10,000"));
+            rows.iter().map(seqno).collect()
+        }
+        "windows" => {
+            let rows = about.peer.window_rows();
+            ["pub", "sub"].iter().zip(&rows).map(|(name, row)| window(name, row)).collect()
+        }
+        "counters" => {
+            let rows = about.peer.counters().rows().into_iter().chain(about.counters.iter().copied());
+            rows.map(|(counter, value, meaning)| json!({ "counter": counter, "value": value, "meaning": meaning }))
+                .collect()
+        }
+        "clients" => about.clients.iter().map(client).collect(),
+        _ => return json!({ "error": format!("no report '{what}'; there are {}", REPORTS.join(", ")) }),
+    };
+    json!({ "show": what, "rows": rows })
+}
+
+/// `user` as in the seed's table, then who that is.
+fn publisher(publisher: &Publisher) -> serde_json::Map<String, Value> {
+    let Value::Object(fields) = json!({
+        "user": publisher.to_string(),
+        "publisher": publisher.name.as_ref().map(|name| name.as_str()),
+        "epoch": publisher.epoch.to_string(),
+        "uid": publisher.uid,
+    }) else {
+        unreachable!("an object was written")
+    };
+    fields
+}
+
+/// The fields of `of`, then those of `more`.
+fn with(of: &Publisher, more: Value) -> Value {
+    let mut fields = publisher(of);
+    let Value::Object(more) = more else { unreachable!("every row is an object") };
+    fields.extend(more);
+    Value::Object(fields)
+}
+
+fn tally(tally: Tally) -> Value {
+    json!({
+        "count": tally.count,
+        "time": tally.last.map(|at| at.to_string()),
+        "time_ns": tally.last.map(|at| at.as_nanos()),
+    })
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn loss(row: &LossRow) -> Value {
+    let states = row.datagrams;
+    let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
+    with(
+        &row.publisher,
+        json!({
+            "repeat": tally(row.repeat),
+            "not_sub": tally(row.not_sub),
+            "msg_loss": tally(row.msg_loss),
+            "msg_loss_uncertain": row.msg_loss_uncertain,
+            "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
+            "ibx_loss": tally(row.ibx_loss),
+            "unverified": tally(row.unverified),
+            "datagrams": {
+                "baseline": states.baseline.0,
+                "high": states.high.0,
+                "delivered": states.delivered,
+                "held": states.held,
+                "pending": states.pending,
+                "lost": states.lost,
+                "unverified": states.unverified,
+            },
+            "overrun": row.overrun,
+            "inconsistent": row.inconsistent,
+        }),
+    )
+}
+
+fn peer(row: &MemberRow) -> Value {
+    with(
+        &row.publisher,
+        json!({
+            "address": row.address.to_string(),
+            "state": row.state.as_str(),
+            "uptime_ms": millis(row.uptime),
+            "last_heard_ms": millis(row.last_heard),
+            "messages_in": row.messages_in,
+            "datagrams_in": row.datagrams_in,
+            "lost": row.lost,
+            "unverified": row.unverified,
+            "duplicate_name": row.duplicate_name,
+        }),
+    )
+}
+
+fn subs(about: &Subjects<'_>) -> Vec<Value> {
+    let names: BTreeMap<u32, &str> = about.clients.iter().map(|row| (row.client, row.name.as_str())).collect();
+    let row = |row: &crate::proto::stats::SubRow| {
+        json!({
+            "client": row.client.0,
+            "name": names.get(&row.client.0),
+            "sub": row.sub.0,
+            "pattern": row.pattern.as_str(),
+            "deliveries": row.deliveries,
+        })
+    };
+    about.peer.sub_rows().iter().map(row).collect()
+}
+
+fn seqno(row: &SeqnoRow) -> Value {
+    let fields = json!({
+        "subject": row.subject.as_str(),
+        "seq": row.last.to_string(),
+        "seq_raw": row.last.raw(),
+        "frame": row.last.frame().number(),
+        "frame_start": row.last.frame().start().to_string(),
+        "frame_start_ns": row.last.frame().start().as_nanos(),
+        "count": row.last.count(),
+    });
+    match &row.publisher {
+        Some(publisher) => with(publisher, fields),
+        None => fields,
+    }
+}
+
+fn window(name: &str, row: &WindowRow) -> Value {
+    json!({
+        "window": name,
+        "subjects": row.subjects,
+        "bytes": row.bytes,
+        "size": row.size,
+        "bytes_max": row.bytes_max,
+        "time_ms": millis(row.time),
+        "rotations": row.rotations,
+        "evicted": row.evicted,
+    })
+}
+
+fn client(row: &ClientRow) -> Value {
+    json!({
+        "client": row.client,
+        "name": row.name,
+        "embedded": row.embedded,
+        "pid": row.pid,
+        "connected_ms": millis(row.connected),
+        "published": row.published,
+        "delivered": row.delivered,
+        "dropped": row.dropped,
+        "queued": row.queued,
+        "queued_bytes": row.queued_bytes,
+    })
+}

@@ -1,0 +1,243 @@
+//! Start-up: interface, sockets, self-test, local socket, core; each proved before the next.
+
+use crate::config::Config;
+use crate::daemon::batch::{BATCH_DATAGRAMS_MAX, RecvBatch};
+use crate::daemon::clients::Clients;
+use crate::daemon::clock::{Clock, random_u64};
+use crate::daemon::drop_rule::{DropRule, Dropper};
+use crate::daemon::engine::{Engine, GROUP, INBOX, LISTENER, Phase, SIGNALS, WAKER};
+use crate::daemon::interface::{self, ChooseError, Chosen, Family};
+use crate::daemon::local::{Listener, SocketError};
+use crate::daemon::mailbox::Mailbox;
+use crate::daemon::multicast::{self, OpenError, Sockets};
+use crate::daemon::queue::QueueLimits;
+use crate::daemon::self_test::{self, SelfTestError};
+use crate::daemon::serve::SCRATCH_BYTES;
+use crate::daemon::transmit::Transmit;
+use crate::message::Epoch;
+use crate::proto::effect::Input;
+use crate::proto::peer::Peer;
+use crate::rng::Rng;
+use mio::{Events, Interest, Poll, Waker};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the self-test waits for its own datagram.
+const SELF_TEST_TIME: Duration = Duration::from_secs(2);
+/// Events taken from the system at once.
+const EVENTS: usize = 256;
+
+/// What a peer does beside its configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Listen on the configured Unix socket, so that other programs of this host can attach.
+    pub serve: bool,
+    /// End on SIGTERM and SIGINT: gracefully on the first, at once on the second. For programs that are nothing but a
+    /// peer.
+    pub signals: bool,
+    /// Drop some of what is received, for demonstrations and tests.
+    pub drop: Option<DropRule>,
+}
+
+/// Why a peer could not start. The text names the fix.
+#[derive(Debug)]
+pub enum StartError {
+    /// No interface to use.
+    Interface(ChooseError),
+    /// The UDP sockets could not be opened.
+    Sockets(OpenError),
+    /// What is sent does not come back.
+    SelfTest(SelfTestError),
+    /// The Unix socket could not be opened.
+    Socket(SocketError),
+    /// Something else the system refused.
+    System {
+        /// What was asked of it.
+        step: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Interface(error) => error.fmt(f),
+            StartError::Sockets(error) => error.fmt(f),
+            StartError::SelfTest(error) => error.fmt(f),
+            StartError::Socket(error) => error.fmt(f),
+            StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl Engine {
+    /// Starts a peer.
+    pub(crate) fn open(config: &Config, options: &Options) -> Result<Engine, StartError> {
+        let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
+        tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, why = %chosen.why, "interface");
+        let mut sockets = open_sockets(config, &chosen)?;
+        let listener = match options.serve {
+            true => Some(Listener::bind(&config.socket).map_err(StartError::Socket)?),
+            false => None,
+        };
+        let meanwhile = self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
+        tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
+
+        let step = |step| move |error| StartError::System { step, error };
+        let poll = Poll::new().map_err(step("open an event queue"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
+        sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
+        let mut listener = listener;
+        if let Some(listener) = &mut listener {
+            let watched = poll.registry().register(&mut listener.socket, LISTENER, Interest::READABLE);
+            watched.map_err(step("watch the Unix socket"))?;
+        }
+        let signals =
+            if options.signals { Some(watch_signals(&poll).map_err(step("watch for signals"))?) } else { None };
+
+        let started = Clock::now();
+        let about = about(config, &chosen, &sockets, listener.as_ref());
+        let settings = config.settings(chosen.payload_bytes_max());
+        let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
+        let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
+        let mut engine = Engine {
+            peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
+            started,
+            about,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            sockets,
+            batch: RecvBatch::new(BATCH_DATAGRAMS_MAX),
+            is_readable: [true; 2],
+            transmit: Transmit::default(),
+            listener,
+            is_acceptable: true,
+            signals,
+            clients: Clients::new(limits),
+            clients_max: config.client_max,
+            clients_refused: 0,
+            mailbox: Arc::new(Mailbox::new(waker)),
+            commands: VecDeque::new(),
+            flushes: Vec::new(),
+            refused: None,
+            hosts: BTreeMap::new(),
+            dropper: options.drop.map(Dropper::new),
+            recv_errors: 0,
+            scratch: vec![0; SCRATCH_BYTES],
+            phase: Phase::Running,
+        };
+        tracing::info!(
+            name = %config.name,
+            %epoch,
+            group = %engine.sockets.group_address(),
+            inbox = %engine.sockets.inbox_address(),
+            socket = engine.listener.as_ref().map(|listener| tracing::field::display(listener.path().display().to_string())),
+            version = env!("CARGO_PKG_VERSION"),
+            "peer started"
+        );
+        for (path, received) in meanwhile {
+            engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
+        }
+        engine.act(started);
+        Ok(engine)
+    }
+}
+
+fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError> {
+    let sockets = Sockets::open(&multicast::Options {
+        group: config.group,
+        port: config.port,
+        interface: chosen,
+        inbox_port: config.inbox_port,
+        ttl: config.ttl,
+        receive_buffer: config.receive_buffer,
+        send_buffer: config.send_buffer,
+    })
+    .map_err(StartError::Sockets)?;
+    for granted in sockets.granted() {
+        if granted.is_short() {
+            tracing::warn!("{granted}");
+        } else {
+            tracing::debug!("{granted}");
+        }
+    }
+    Ok(sockets)
+}
+
+/// What does not change in `show status`.
+fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, listener: Option<&Listener>) -> Value {
+    let [receive, send] = sockets.granted();
+    json!({
+        "name": config.name.as_str(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "group": sockets.group_address().ip().to_string(),
+        "port": sockets.group_address().port(),
+        "inbox": sockets.inbox_address().to_string(),
+        "interface": chosen.name,
+        "address": chosen.address.to_string(),
+        "interface_why": chosen.why.to_string(),
+        "loopback": chosen.loopback,
+        "mtu": chosen.mtu,
+        "datagram_bytes": config.datagram_bytes(chosen.payload_bytes_max()),
+        "message_bytes_max": config.message_size,
+        "receive_buffer_wanted": receive.wanted,
+        "receive_buffer": receive.granted,
+        "send_buffer_wanted": send.wanted,
+        "send_buffer": send.granted,
+        "socket": listener.map(|listener| listener.path().display().to_string()),
+    })
+}
+
+/// SIGTERM and SIGINT arrive as bytes on a stream of their own.
+fn watch_signals(poll: &Poll) -> io::Result<mio::net::UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    write.set_nonblocking(true)?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    }
+    let mut read = mio::net::UnixStream::from_std(read);
+    poll.registry().register(&mut read, SIGNALS, Interest::READABLE)?;
+    Ok(read)
+}
+
+/// A peer as a program of its own.
+pub struct Daemon {
+    engine: Engine,
+}
+
+impl Daemon {
+    /// Starts a peer: joins the group, proves that multicast comes back, and listens on the Unix socket if asked to.
+    /// The log, if there is to be one, is the caller's: [`log::start`](crate::daemon::log::start).
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn open(config: &Config, options: &Options) -> Result<Daemon, StartError> {
+        Ok(Daemon { engine: Engine::open(config, options)? })
+    }
+
+    /// The answer to `show status`.
+    pub fn status(&self) -> Value {
+        self.engine.show(Clock::now(), &json!({ "show": "status" }))["status"].take()
+    }
+
+    /// Runs until a signal ends it.
+    ///
+    /// # Errors
+    /// The system's event queue is broken.
+    pub fn run(mut self) -> io::Result<()> {
+        while self.engine.turn(None)? {}
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
