@@ -1,5 +1,6 @@
 //! seqcast: a brokerless message bus for a LAN whose subscribers know exactly what they missed.
 
+pub mod bus;
 pub mod cli;
 pub mod config;
 pub mod daemon;

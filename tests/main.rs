@@ -2,6 +2,7 @@
 
 mod config;
 mod corpus;
+mod library;
 mod multicast;
 mod support;
 mod tidy;

@@ -89,7 +89,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "bus",
         may_use: &["time", "rng", "subject", "seqno", "message", "proto", "door", "config", "daemon"],
-        crates: &["bytes", "crossbeam_channel", "foldhash", "hashbrown", "libc", "mio", "nix", "socket2"],
+        crates: &["bytes", "crossbeam_channel", "mio", "serde_json", "socket2", "tracing"],
     },
     Layer {
         module: "sim",
@@ -513,14 +513,7 @@ fn the_leftover_checks_see_what_they_should() {
 // ---- clocks
 
 /// Methods that the linter must refuse.
-const BANNED: [&str; 6] = [
-    "std::time::Instant::now",
-    "std::time::SystemTime::now",
-    "std::collections::hash_map::RandomState::new",
-    "std::collections::HashMap::iter",
-    "std::collections::HashSet::iter",
-    "usize::to_be_bytes",
-];
+const BANNED: [&str; 2] = ["std::time::Instant::now", "std::time::SystemTime::now"];
 
 /// The one file of the library that may lift the ban.
 const CLOCK: &str = "src/daemon/clock.rs";

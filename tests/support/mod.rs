@@ -1,5 +1,7 @@
 //! What several test modules share.
 
+pub mod bus;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

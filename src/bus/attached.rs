@@ -1,0 +1,434 @@
+//! The way to a peer through its Unix socket: one thread reads and writes, so that publishing never waits.
+
+use super::{OpenError, PublishError, SubscribeError, WaitError};
+use crate::daemon::clients::distinct;
+use crate::daemon::queue::{Event, EventQueue};
+use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
+use crate::door::local::{Caller, Fault};
+use crate::message::{Loss, Message, Missing, SubId};
+use crate::subject::Pattern;
+use bytes::{Buf, BytesMut};
+use crossbeam_channel::Sender;
+use mio::net::UnixStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use serde_json::Value;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes on their way to the peer that wait at most; the thread may hold as many again.
+const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one read.
+const READ_BYTES: usize = 64 * 1024;
+/// How long the peer may take to greet.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How long closing waits for the peer to take the rest.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+const STREAM: Token = Token(0);
+const WAKER: Token = Token(1);
+
+/// What users' threads and the reading thread share.
+pub(super) struct Attached {
+    state: Mutex<State>,
+    queues: Mutex<BTreeMap<SubId, Arc<EventQueue>>>,
+    room: Condvar,
+    waker: Waker,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    out: BytesMut,
+    is_sleeping: bool,
+    writers_waiting: usize,
+    /// The user wants to end it: write the rest, then stop.
+    is_closing: bool,
+    /// Why it is over, once it is.
+    over: Option<String>,
+    next_token: u64,
+    subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
+    shows: BTreeMap<u32, Sender<Value>>,
+    flushes: BTreeMap<u64, Sender<()>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one of the locks; if some did, what is inside would still be whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Attached {
+    /// Connects, greets, and starts the thread.
+    pub(super) fn open(path: &Path, name: &str) -> Result<(Arc<Attached>, Welcome), OpenError> {
+        let system = |step| move |error| OpenError::System { step, error };
+        let no_peer = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => OpenError::NoPermission { path: path.to_owned() },
+            _ => OpenError::NoPeer { path: path.to_owned(), error },
+        };
+        let mut socket = connect(path).map_err(no_peer)?;
+        let mut caller = Caller::new();
+        let welcome = greet(&mut socket, &mut caller, path, name)?;
+        socket.set_nonblocking(true).map_err(system("prepare the connection"))?;
+        let mut stream = UnixStream::from_std(OwnedFd::from(socket).into());
+        let poll = Poll::new().map_err(system("open an event queue"))?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut stream, STREAM, both).map_err(system("watch the connection"))?;
+        let attached = Arc::new(Attached {
+            state: Mutex::default(),
+            queues: Mutex::default(),
+            room: Condvar::new(),
+            waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
+            thread: Mutex::default(),
+        });
+        let pump = Pump {
+            shared: attached.clone(),
+            stream,
+            poll,
+            caller,
+            writing: BytesMut::new(),
+            is_readable: true,
+            is_writable: true,
+        };
+        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || pump.run());
+        *locked(&attached.thread) = Some(thread.map_err(system("start a thread"))?);
+        Ok((attached, welcome))
+    }
+
+    pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
+        let bytes = message.body_bytes();
+        let is_full = |state: &State| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
+        let mut state = locked(&self.state);
+        if is_full(&state) && !timeout.is_zero() {
+            state.writers_waiting += 1;
+            let waits = |state: &mut State| is_full(state) && state.is_open();
+            state = self.room.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
+            state.writers_waiting -= 1;
+        }
+        if !state.is_open() {
+            return Err(PublishError::Closed);
+        }
+        if is_full(&state) {
+            return Err(PublishError::Full(Box::new(message)));
+        }
+        ToPeer::Publish(message).encode(&mut state.out);
+        self.wake(state);
+        Ok(())
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        sub: SubId,
+        pattern: &Pattern,
+        queue: Arc<EventQueue>,
+        answer: Sender<Result<(), Why>>,
+    ) -> Result<(), SubscribeError> {
+        locked(&self.queues).insert(sub, queue);
+        let sent = self.send(&ToPeer::Subscribe { sub, pattern: pattern.clone() }, |state| {
+            state.subscribes.insert(sub, answer);
+        });
+        if sent.is_err() {
+            locked(&self.queues).remove(&sub);
+            return Err(SubscribeError::Closed);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unsubscribe(&self, sub: SubId) {
+        if let Some(queue) = locked(&self.queues).remove(&sub) {
+            queue.close();
+        }
+        // If the peer is gone, so is the subscription.
+        let _ = self.send(&ToPeer::Unsubscribe { sub }, |_| {});
+    }
+
+    pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
+        let query = serde_json::to_vec(query).expect("JSON values can be written").into();
+        let id = locked(&self.state).token() as u32;
+        self.send(&ToPeer::Show { id, query }, |state| {
+            state.shows.insert(id, answer);
+        })
+    }
+
+    pub(super) fn flush(&self, answer: Sender<()>) -> Result<(), WaitError> {
+        let token = locked(&self.state).token();
+        self.send(&ToPeer::Flush { token }, |state| {
+            state.flushes.insert(token, answer);
+        })
+    }
+
+    /// Writes what waits, as far as the peer takes it in time, and ends the connection.
+    pub(super) fn close(&self) {
+        let mut state = locked(&self.state);
+        state.is_closing = true;
+        self.wake(state);
+        if let Some(thread) = locked(&self.thread).take() {
+            // A panic of the thread has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+
+    /// Why it is over, if it is.
+    pub(super) fn over(&self) -> Option<String> {
+        locked(&self.state).over.clone()
+    }
+
+    fn send(&self, frame: &ToPeer, note: impl FnOnce(&mut State)) -> Result<(), WaitError> {
+        let mut state = locked(&self.state);
+        if !state.is_open() {
+            return Err(WaitError::Closed);
+        }
+        frame.encode(&mut state.out);
+        note(&mut state);
+        self.wake(state);
+        Ok(())
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        if std::mem::take(&mut state.is_sleeping) {
+            drop(state);
+            self.waker.wake().expect("an eventfd takes one more wake-up");
+        }
+    }
+
+    /// It is over: everyone who waits is told.
+    fn end(&self, why: String) {
+        let mut state = locked(&self.state);
+        state.over.get_or_insert(why);
+        state.subscribes.clear();
+        state.shows.clear();
+        state.flushes.clear();
+        state.out.clear();
+        drop(state);
+        self.room.notify_all();
+        for queue in locked(&self.queues).values() {
+            queue.close();
+        }
+    }
+
+    fn on_frame(&self, frame: ToClient) {
+        match frame {
+            ToClient::Message { subs, delivery } => {
+                let queues = locked(&self.queues);
+                if let [sub] = subs[..] {
+                    return queues.get(&sub).into_iter().for_each(|queue| queue.push(Event::Message(delivery.clone())));
+                }
+                let queues = distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect());
+                queues.iter().for_each(|queue| queue.push(Event::Message(delivery.clone())));
+            }
+            ToClient::Loss { subs, loss } => self.on_loss(&subs, &loss),
+            ToClient::Dropped { counts } => {
+                let queues = locked(&self.queues);
+                for (queue, count) in counts.iter().filter_map(|(sub, count)| Some((queues.get(sub)?, count))) {
+                    queue.push(Event::Dropped(*count));
+                }
+            }
+            ToClient::Subscribed { sub } => {
+                if let Some(answer) = locked(&self.state).subscribes.remove(&sub) {
+                    // Who asked may have stopped waiting.
+                    let _ = answer.send(Ok(()));
+                }
+            }
+            ToClient::Refused(refused) => {
+                let answer = refused.sub.and_then(|sub| locked(&self.state).subscribes.remove(&sub));
+                match answer {
+                    Some(answer) => {
+                        let _ = answer.send(Err(refused.why));
+                    }
+                    None => tracing::warn!(reason = %refused.why, "request refused by the peer"),
+                }
+            }
+            ToClient::Shown { id, answer } => {
+                let json = serde_json::from_slice(&answer)
+                    .unwrap_or_else(|error| serde_json::json!({ "error": format!("the answer is no JSON: {error}") }));
+                if let Some(waiting) = locked(&self.state).shows.remove(&id) {
+                    let _ = waiting.send(json);
+                }
+            }
+            ToClient::Flushed { token } => {
+                if let Some(waiting) = locked(&self.state).flushes.remove(&token) {
+                    let _ = waiting.send(());
+                }
+            }
+            ToClient::Bye { text, .. } => self.end(text),
+            ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
+        }
+    }
+
+    /// What cannot be told by subject concerns every subscription.
+    fn on_loss(&self, subs: &[SubId], loss: &Loss) {
+        let queues = locked(&self.queues);
+        let queues = distinct(match loss.what {
+            Missing::Messages { .. } => subs.iter().filter_map(|sub| queues.get(sub)).collect(),
+            _ => queues.values().collect(),
+        });
+        queues.iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
+    }
+}
+
+impl State {
+    fn is_open(&self) -> bool {
+        self.over.is_none() && !self.is_closing
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+}
+
+fn connect(path: &Path) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // On Linux the time for writing also bounds the waiting for a peer that does not accept.
+    socket.set_write_timeout(Some(GREETING_TIME))?;
+    socket.set_read_timeout(Some(GREETING_TIME))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket)
+}
+
+fn greet(socket: &mut Socket, caller: &mut Caller, path: &Path, name: &str) -> Result<Welcome, OpenError> {
+    let system = |step| move |error| OpenError::System { step, error };
+    let incompatible = |fault: Fault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
+    let mut hello = BytesMut::new();
+    ToPeer::Hello { version: VERSION, name: name.to_owned() }.encode(&mut hello);
+    // A peer that is full says BYE and closes before it reads this; its words are more use than "broken pipe".
+    let written = socket.write_all(&hello);
+    let mut bytes = [0u8; 4096];
+    loop {
+        match caller.poll_frame().map_err(incompatible)? {
+            Some(ToClient::Welcome(welcome)) => return Ok(welcome),
+            Some(ToClient::Bye { text, .. }) => return Err(OpenError::Refused(text)),
+            Some(_) => unreachable!("the first frame is a greeting or a fault"),
+            None => {}
+        }
+        match socket.read(&mut bytes) {
+            Ok(0) => {
+                written.map_err(system("greet the peer"))?;
+                let error = io::ErrorKind::UnexpectedEof.into();
+                return Err(OpenError::NoPeer { path: path.to_owned(), error });
+            }
+            Ok(count) => caller.push(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(OpenError::NoPeer { path: path.to_owned(), error }),
+        }
+    }
+}
+
+/// The thread: moves bytes both ways.
+struct Pump {
+    shared: Arc<Attached>,
+    stream: UnixStream,
+    poll: Poll,
+    caller: Caller,
+    writing: BytesMut,
+    is_readable: bool,
+    is_writable: bool,
+}
+
+impl Pump {
+    fn run(mut self) {
+        let why = match self.pump() {
+            Ok(why) => why,
+            Err(error) => format!("the connection to the peer broke: {error}"),
+        };
+        self.shared.end(why);
+    }
+
+    /// Works until the connection is over, and says why.
+    fn pump(&mut self) -> io::Result<String> {
+        let mut events = Events::with_capacity(8);
+        let mut scratch = vec![0u8; READ_BYTES];
+        let mut closing_waits = 0;
+        loop {
+            let is_closing = self.write()?;
+            if let Some(why) = self.read(&mut scratch)? {
+                return Ok(why);
+            }
+            if is_closing && (self.writing.is_empty() || CLOSE_TIME.as_millis() / 100 <= closing_waits) {
+                return Ok("closed".to_owned());
+            }
+            let timeout = match self.is_idle() {
+                true if is_closing => Some(Duration::from_millis(100)),
+                true => None,
+                false => Some(Duration::ZERO),
+            };
+            closing_waits += u128::from(is_closing && self.is_idle());
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            for event in events.iter().filter(|event| event.token() == STREAM) {
+                self.is_readable |= event.is_readable() || event.is_read_closed();
+                self.is_writable |= event.is_writable();
+            }
+        }
+    }
+
+    /// Whether there is nothing to do before the next event. From then on a new frame wakes the thread.
+    fn is_idle(&self) -> bool {
+        let mut state = locked(&self.shared.state);
+        let has_output = self.is_writable && (!state.out.is_empty() || !self.writing.is_empty());
+        state.is_sleeping = !self.is_readable && !has_output;
+        state.is_sleeping
+    }
+
+    /// Writes as much as the stream takes. Gives whether the user wants to end it.
+    fn write(&mut self) -> io::Result<bool> {
+        loop {
+            if self.writing.is_empty() {
+                let mut state = locked(&self.shared.state);
+                std::mem::swap(&mut self.writing, &mut state.out);
+                if self.writing.is_empty() {
+                    return Ok(state.is_closing);
+                }
+                if 0 < state.writers_waiting {
+                    drop(state);
+                    self.shared.room.notify_all();
+                }
+            }
+            if !self.is_writable {
+                return Ok(locked(&self.shared.state).is_closing);
+            }
+            match self.stream.write(&self.writing) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.writing.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The peer has closed; what it said last, perhaps why, can still be read.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.writing.clear(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads a few times, and gives why it is over if it is.
+    fn read(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
+        for _ in 0..16 {
+            if !self.is_readable {
+                break;
+            }
+            match self.stream.read(scratch) {
+                Ok(0) => return Ok(Some("the peer is gone".to_owned())),
+                Ok(count) => {
+                    self.caller.push(&scratch[..count]);
+                    loop {
+                        match self.caller.poll_frame() {
+                            Ok(Some(frame)) => self.shared.on_frame(frame),
+                            Ok(None) => break,
+                            Err(fault) => return Ok(Some(format!("the peer sends what it must not: {fault}"))),
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,151 @@
+//! A peer inside the program, driven by the caller's own thread: the fast path.
+
+use super::link::Link;
+use super::{Bus, Info, Numbers, PublishError, SubscribeError, Subscription, check_size};
+use crate::config::Config;
+use crate::daemon::clients::Kind;
+use crate::daemon::clock::Clock;
+use crate::daemon::engine::Engine;
+use crate::daemon::queue::{EventQueue, QueueLimits};
+use crate::daemon::serve::why;
+use crate::daemon::start::{Options, StartError};
+use crate::message::{ClientId, Message, SubId};
+use crate::subject::{Pattern, Subject};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A peer that works while, and only while, its owner calls [`turn`](Embedded::turn) or [`drive`](Embedded::drive). No
+/// other thread, no lock waited for, no system call per message.
+///
+/// A peer that is not driven for long falls silent to the others; call at least once in the heartbeat interval.
+pub struct Embedded {
+    engine: Engine,
+    client: ClientId,
+    info: Info,
+    numbers: Numbers,
+    limits: QueueLimits,
+}
+
+impl Embedded {
+    /// Starts a peer. It does not listen on a Unix socket.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn open(config: &Config) -> Result<Embedded, StartError> {
+        Embedded::open_with(config, &Options::default())
+    }
+
+    /// Starts a peer that does more, or less, than others.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn open_with(config: &Config, options: &Options) -> Result<Embedded, StartError> {
+        let mut engine = Engine::open(config, options)?;
+        let limits = engine.clients.limits();
+        let client = engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
+        let info = info(&engine, client);
+        Ok(Embedded { engine, client, info, numbers: Numbers::default(), limits })
+    }
+
+    /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
+    pub fn bus(&mut self) -> Bus {
+        let client = self.engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
+        let link = Link::Engine(self.engine.mailbox.clone(), client);
+        Bus::new(link, info(&self.engine, client), self.limits, None)
+    }
+
+    /// Does what there is to do without waiting. False when the peer has ended.
+    ///
+    /// # Errors
+    /// The system's event queue is broken.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        self.engine.turn(Some(Duration::ZERO))
+    }
+
+    /// Waits for something to do, for at most `timeout`, and does it. False when the peer has ended.
+    ///
+    /// # Errors
+    /// The system's event queue is broken.
+    pub fn drive(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.engine.turn(Some(timeout))
+    }
+
+    /// Publishes a message; small ones leave together at the end of the next turn. Never waits.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] while the network takes no more: make turns until it does.
+    pub fn publish(&mut self, message: Message) -> Result<(), PublishError> {
+        check_size(&message, self.info.message_bytes_max)?;
+        if !self.engine.is_running() {
+            return Err(PublishError::Closed);
+        }
+        let sent = self.engine.publish(Clock::now(), self.client, message);
+        sent.map_err(PublishError::Full)
+    }
+
+    /// Subscribes; active when this returns. Read it with [`Subscription::try_recv`] between turns.
+    ///
+    /// # Errors
+    /// The peer refuses it or has ended.
+    pub fn subscribe(&mut self, pattern: Pattern) -> Result<Subscription, SubscribeError> {
+        if !self.engine.is_running() {
+            return Err(SubscribeError::Closed);
+        }
+        let queue = Arc::new(EventQueue::new(self.limits));
+        let sub = SubId(self.numbers.next_sub());
+        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, pattern, queue.clone());
+        subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
+        let link = Link::Engine(self.engine.mailbox.clone(), self.client);
+        Ok(Subscription::new(queue, vec![sub], link))
+    }
+
+    /// A subject of one's own for replies.
+    pub fn inbox(&self) -> Subject {
+        self.numbers.inbox(&self.info)
+    }
+
+    /// What is known about the peer.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Answers a question about the peer, such as `{"show": "loss"}`; see `docs/local-protocol.md`.
+    pub fn show(&self, query: &Value) -> Value {
+        self.engine.show(Clock::now(), query)
+    }
+
+    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, two seconds at most.
+    ///
+    /// # Errors
+    /// The system's event queue is broken.
+    pub fn close(mut self) -> io::Result<()> {
+        self.engine.stop(Clock::now());
+        while self.engine.turn(None)? {}
+        Ok(())
+    }
+
+    /// Runs until the peer has ended; for a thread of its own.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.engine.turn(None) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::error!(%error, "the peer's event queue broke"),
+            }
+        }
+    }
+
+    /// Ends the client that the owner of `Embedded` is: when the peer runs in a thread, only its handles are clients.
+    pub(super) fn without_owner(mut self) -> Embedded {
+        self.engine.detach(Clock::now(), self.client);
+        self
+    }
+}
+
+fn info(engine: &Engine, client: ClientId) -> Info {
+    let welcome = engine.welcome(client);
+    Info::from_welcome(welcome)
+}

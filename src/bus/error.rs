@@ -1,0 +1,198 @@
+//! What can go wrong with a bus; each text names the fix.
+
+use crate::daemon::start::StartError;
+use crate::door::frame::Why;
+use crate::message::Message;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a bus could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The embedded peer could not start.
+    Start(StartError),
+    /// No peer answers at the path.
+    NoPeer {
+        /// The Unix socket.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// This user may not use the socket.
+    NoPermission {
+        /// The Unix socket.
+        path: PathBuf,
+    },
+    /// The peer, or whatever listens there, does not speak this version of the local protocol.
+    Incompatible {
+        /// The Unix socket.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The peer turned this client away; holds its words.
+    Refused(String),
+    /// The system refused something else.
+    System {
+        /// What was asked of it.
+        step: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Start(error) => error.fmt(f),
+            OpenError::NoPeer { path, error } => write!(
+                f,
+                "no peer answers at {} ({error}); start one with 'seqcast peer', or name its socket with --socket",
+                path.display()
+            ),
+            OpenError::NoPermission { path } => write!(
+                f,
+                "no permission to use {}; its owner and group may (mode 0660): join the group, or run as its owner",
+                path.display()
+            ),
+            OpenError::Incompatible { path, reason } => write!(f, "{}: {reason}", path.display()),
+            OpenError::Refused(text) => write!(f, "the peer refuses: {text}"),
+            OpenError::System { step, error } => write!(f, "cannot {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<StartError> for OpenError {
+    fn from(error: StartError) -> OpenError {
+        OpenError::Start(error)
+    }
+}
+
+/// Why a message was not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublishError {
+    /// The queue to the peer is full; the message comes back.
+    Full(Box<Message>),
+    /// The message is too large.
+    TooLarge {
+        /// Its size: payload, headers and reply subject, in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        bytes_max: usize,
+    },
+    /// The message to reply to wants no reply.
+    NoReplyWanted,
+    /// The bus is closed, or its peer is gone.
+    Closed,
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PublishError::Full(_) => {
+                write!(f, "the queue to the peer is full; publish more slowly, or wait with publish_blocking")
+            }
+            PublishError::TooLarge { bytes, bytes_max } => {
+                write!(f, "the message has {bytes} bytes, at most {bytes_max} are allowed (key message-size)")
+            }
+            PublishError::NoReplyWanted => write!(f, "the message has no reply subject"),
+            PublishError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
+        }
+    }
+}
+
+impl std::error::Error for PublishError {}
+
+/// Why a subscription was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubscribeError {
+    /// The peer refused it.
+    Refused(Why),
+    /// The peer did not answer in time.
+    Timeout,
+    /// The bus is closed, or its peer is gone.
+    Closed,
+}
+
+impl fmt::Display for SubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubscribeError::Refused(why) => write!(f, "{why}"),
+            SubscribeError::Timeout => write!(f, "the peer did not answer in time; is it overloaded or stopped?"),
+            SubscribeError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
+        }
+    }
+}
+
+impl std::error::Error for SubscribeError {}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// Nobody answered in time, or the answer was lost.
+    Timeout,
+    /// The inbox could not be subscribed to.
+    Subscribe(SubscribeError),
+    /// The request could not be published.
+    Publish(PublishError),
+    /// The bus was closed, or its peer went away, while waiting.
+    Closed,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::Timeout => {
+                write!(f, "no answer in time; is anyone subscribed to the subject ('seqcast show subs' on its peer)?")
+            }
+            RequestError::Subscribe(error) => error.fmt(f),
+            RequestError::Publish(error) => error.fmt(f),
+            RequestError::Closed => write!(f, "the bus was closed or its peer went away"),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+/// Why something that the peer was asked for did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// Not in time.
+    Timeout,
+    /// The bus is closed, or its peer is gone.
+    Closed,
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::Timeout => write!(f, "not in time; the peer is busy or stopped"),
+            WaitError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+/// Why a subscription has no event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvError {
+    /// None at present, or none within the time given.
+    Empty,
+    /// None, and there will be none: the bus is closed, or its peer is gone.
+    Closed,
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecvError::Empty => write!(f, "no event yet"),
+            RecvError::Closed => write!(f, "the bus is closed or its peer is gone"),
+        }
+    }
+}
+
+impl std::error::Error for RecvError {}

@@ -1,0 +1,105 @@
+//! The two ways to a peer behind one set of calls.
+
+use super::attached::Attached;
+use super::{PublishError, SubscribeError, WaitError};
+use crate::daemon::mailbox::{Command, Mailbox, Rejected};
+use crate::daemon::queue::EventQueue;
+use crate::message::{ClientId, Message, SubId};
+use crate::subject::Pattern;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the peer may take to answer what it answers at once unless it is stuck.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// A way to a peer.
+#[derive(Clone)]
+pub(super) enum Link {
+    /// In this process.
+    Engine(Arc<Mailbox>, ClientId),
+    /// Through the Unix socket.
+    Attached(Arc<Attached>),
+}
+
+impl Link {
+    pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
+        match self {
+            Link::Engine(mailbox, client) => {
+                match mailbox.push(Command::Publish { client: *client, message }, timeout) {
+                    Ok(()) => Ok(()),
+                    Err(Rejected::Full(command)) => match *command {
+                        Command::Publish { message, .. } => Err(PublishError::Full(Box::new(message))),
+                        _ => unreachable!("what comes back is what was pushed"),
+                    },
+                    Err(Rejected::Closed) => Err(PublishError::Closed),
+                }
+            }
+            Link::Attached(attached) => attached.publish(message, timeout),
+        }
+    }
+
+    pub(super) fn subscribe(&self, sub: SubId, pattern: Pattern, queue: Arc<EventQueue>) -> Result<(), SubscribeError> {
+        let (answer, answered) = bounded(1);
+        match self {
+            Link::Engine(mailbox, client) => {
+                let command = Command::Subscribe { client: *client, sub, pattern, queue, answer };
+                mailbox.push(command, ANSWER_TIME).map_err(|rejected| match rejected {
+                    Rejected::Full(_) => SubscribeError::Timeout,
+                    Rejected::Closed => SubscribeError::Closed,
+                })?;
+            }
+            Link::Attached(attached) => attached.subscribe(sub, &pattern, queue, answer)?,
+        }
+        match wait(&answered, ANSWER_TIME) {
+            Ok(outcome) => outcome.map_err(SubscribeError::Refused),
+            Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
+            Err(WaitError::Closed) => Err(SubscribeError::Closed),
+        }
+    }
+
+    /// Nothing to do if the peer is gone: the subscription went with it.
+    pub(super) fn unsubscribe(&self, sub: SubId) {
+        match self {
+            Link::Engine(mailbox, client) => {
+                let _ = mailbox.push(Command::Unsubscribe { client: *client, sub }, Duration::ZERO);
+            }
+            Link::Attached(attached) => attached.unsubscribe(sub),
+        }
+    }
+
+    pub(super) fn show(&self, query: Value) -> Result<Value, WaitError> {
+        let (answer, answered) = bounded(1);
+        match self {
+            Link::Engine(mailbox, _) => {
+                mailbox.push(Command::Show { query, answer }, ANSWER_TIME).map_err(rejected)?;
+            }
+            Link::Attached(attached) => attached.show(&query, answer)?,
+        }
+        wait(&answered, ANSWER_TIME)
+    }
+
+    pub(super) fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
+        let (answer, answered) = bounded(1);
+        match self {
+            Link::Engine(mailbox, _) => mailbox.push(Command::Flush { answer }, timeout).map_err(rejected)?,
+            Link::Attached(attached) => attached.flush(answer)?,
+        }
+        wait(&answered, timeout)
+    }
+}
+
+fn wait<T>(answered: &Receiver<T>, timeout: Duration) -> Result<T, WaitError> {
+    answered.recv_timeout(timeout).map_err(|error| match error {
+        RecvTimeoutError::Timeout => WaitError::Timeout,
+        RecvTimeoutError::Disconnected => WaitError::Closed,
+    })
+}
+
+fn rejected(rejected: Rejected) -> WaitError {
+    match rejected {
+        Rejected::Full(_) => WaitError::Timeout,
+        Rejected::Closed => WaitError::Closed,
+    }
+}

@@ -1,0 +1,361 @@
+//! The bus for Rust programs: embedded or attached, behind one set of calls.
+//!
+//! [`Bus::embed`] runs a peer in a thread of this program; [`Bus::attach`] uses the peer that runs on this host;
+//! [`Embedded`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way, and tell
+//! every loss as a value beside the messages.
+
+mod attached;
+mod embedded;
+mod error;
+mod link;
+mod subscription;
+
+pub use crate::daemon::drop_rule::DropRule;
+pub use crate::daemon::queue::Event;
+pub use crate::daemon::start::{Options, StartError};
+pub use crate::door::frame::Why;
+pub use embedded::Embedded;
+pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
+pub use subscription::Subscription;
+
+use crate::config::Config;
+use crate::daemon::clock::Clock;
+use crate::daemon::mailbox::Command;
+use crate::daemon::queue::{EventQueue, QueueLimits};
+use crate::door::frame::Welcome;
+use crate::message::{Delivery, Epoch, Message, PeerName, SubId};
+use crate::subject::{Pattern, Subject};
+use attached::Attached;
+use bytes::Bytes;
+use link::Link;
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// As long as anyone would wait.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Events that wait in a subscription of an attached bus.
+const QUEUE_COUNT_MAX: usize = 100_000;
+/// Bytes that wait in a subscription of an attached bus.
+const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What is known about the peer behind a bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its name.
+    pub peer: PeerName,
+    /// Its epoch when the bus was opened.
+    pub epoch: Epoch,
+    /// The group's number in every datagram.
+    pub group: u16,
+    /// The group's UDP port.
+    pub port: u16,
+    /// The number that the peer gave this client.
+    pub client: u32,
+    /// The largest message, in bytes of payload, headers and reply subject.
+    pub message_bytes_max: usize,
+    /// The version of the peer's program.
+    pub software: String,
+}
+
+impl Info {
+    fn from_welcome(welcome: Welcome) -> Info {
+        Info {
+            peer: welcome.peer,
+            epoch: welcome.epoch,
+            group: welcome.group,
+            port: welcome.port,
+            client: welcome.client,
+            message_bytes_max: usize::try_from(welcome.message_bytes_max).expect("32 bits fit"),
+            software: welcome.software,
+        }
+    }
+}
+
+/// The numbers that a client gives.
+#[derive(Debug, Default)]
+struct Numbers {
+    sub: AtomicU32,
+    inbox: AtomicU64,
+}
+
+impl Numbers {
+    fn next_sub(&self) -> u32 {
+        self.sub.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// `_INBOX.<epoch>.<client>.<n>`: the epoch lets peers send to this one alone, the rest is unique within it.
+    fn inbox(&self, info: &Info) -> Subject {
+        let number = self.inbox.fetch_add(1, Ordering::Relaxed);
+        format!("_INBOX.{}.{}.{number}", info.epoch, info.client).parse().expect("hexadecimal digits and numbers")
+    }
+}
+
+fn check_size(message: &Message, bytes_max: usize) -> Result<(), PublishError> {
+    let bytes = message.body_bytes();
+    if bytes_max < bytes { Err(PublishError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+}
+
+/// A handle to the bus. Clones are the same client; the last one that goes closes it. All calls can be made from several
+/// threads at once.
+#[derive(Clone)]
+pub struct Bus {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    link: Link,
+    info: Info,
+    numbers: Numbers,
+    limits: QueueLimits,
+    /// The thread that runs an embedded peer.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Bus {
+    /// Starts a peer in a thread of this program.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn embed(config: &Config) -> Result<Bus, OpenError> {
+        Bus::embed_with(config, &Options::default())
+    }
+
+    /// Starts a peer in a thread of this program that does more, or less, than others: listens on the Unix socket too,
+    /// drops datagrams on purpose.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn embed_with(config: &Config, options: &Options) -> Result<Bus, OpenError> {
+        let mut embedded = Embedded::open_with(config, options)?.without_owner();
+        let mut bus = embedded.bus();
+        let spawned = std::thread::Builder::new().name("seqcast".into()).spawn(move || embedded.run());
+        let thread = spawned.map_err(|error| OpenError::System { step: "start a thread", error })?;
+        let shared = Arc::get_mut(&mut bus.shared).expect("nobody else has it yet");
+        shared.thread = Mutex::new(Some(thread));
+        Ok(bus)
+    }
+
+    /// Uses the peer that listens on the Unix socket `path`.
+    ///
+    /// # Errors
+    /// No peer answers there, or it refuses.
+    pub fn attach(path: impl AsRef<Path>) -> Result<Bus, OpenError> {
+        let program = std::env::args_os().next();
+        let name = program.as_deref().map(Path::new).and_then(Path::file_name).map(|name| name.to_string_lossy());
+        Bus::attach_as(path, &name.unwrap_or_default())
+    }
+
+    /// As [`Bus::attach`], under a name that `show clients` and the peer's log show.
+    ///
+    /// # Errors
+    /// No peer answers there, or it refuses.
+    pub fn attach_as(path: impl AsRef<Path>, name: &str) -> Result<Bus, OpenError> {
+        let (attached, welcome) = Attached::open(path.as_ref(), name)?;
+        let limits = QueueLimits { count_max: QUEUE_COUNT_MAX, bytes_max: QUEUE_BYTES_MAX };
+        Ok(Bus::new(Link::Attached(attached), Info::from_welcome(welcome), limits, None))
+    }
+
+    fn new(link: Link, info: Info, limits: QueueLimits, thread: Option<JoinHandle<()>>) -> Bus {
+        let shared = Shared { link, info, numbers: Numbers::default(), limits, thread: Mutex::new(thread) };
+        Bus { shared: Arc::new(shared) }
+    }
+
+    /// Publishes a message. Never waits.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] gives the message back when the peer is behind.
+    pub fn publish(&self, message: Message) -> Result<(), PublishError> {
+        self.publish_timeout(message, Duration::ZERO)
+    }
+
+    /// Publishes a message, waiting for room in the queue.
+    ///
+    /// # Errors
+    /// It is too large, or the bus is closed.
+    pub fn publish_blocking(&self, message: Message) -> Result<(), PublishError> {
+        self.publish_timeout(message, FOREVER)
+    }
+
+    /// Publishes a message, waiting for room in the queue for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] gives the message back when the peer is still behind.
+    pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
+        check_size(&message, self.shared.info.message_bytes_max)?;
+        self.shared.link.publish(message, timeout)
+    }
+
+    /// Subscribes to a pattern. When this returns the subscription is active: every message that reaches the peer from
+    /// now on counts.
+    ///
+    /// # Errors
+    /// The peer refuses it, or is gone.
+    pub fn subscribe(&self, pattern: Pattern) -> Result<Subscription, SubscribeError> {
+        self.subscribe_all([pattern])
+    }
+
+    /// Subscribes to several patterns as one stream: a message that several of them match comes once.
+    ///
+    /// # Errors
+    /// The peer refuses one of them, or is gone.
+    pub fn subscribe_all(&self, patterns: impl IntoIterator<Item = Pattern>) -> Result<Subscription, SubscribeError> {
+        let queue = Arc::new(EventQueue::new(self.shared.limits));
+        let mut subs = Vec::new();
+        for pattern in patterns {
+            let sub = SubId(self.shared.numbers.next_sub());
+            if let Err(error) = self.shared.link.subscribe(sub, pattern, queue.clone()) {
+                subs.iter().for_each(|sub| self.shared.link.unsubscribe(*sub));
+                return Err(error);
+            }
+            subs.push(sub);
+        }
+        Ok(Subscription::new(queue, subs, self.shared.link.clone()))
+    }
+
+    /// A subject of one's own for replies: `_INBOX.<epoch>.<client>.<n>`. Peers that know this one send what is published
+    /// on it to this one alone.
+    pub fn inbox(&self) -> Subject {
+        self.shared.numbers.inbox(&self.shared.info)
+    }
+
+    /// Asks a question and waits for the first answer.
+    ///
+    /// # Errors
+    /// [`RequestError::Timeout`] when nobody answered in time.
+    pub fn request(
+        &self,
+        subject: Subject,
+        payload: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<Delivery, RequestError> {
+        self.request_message(Message::new(subject, payload), timeout)
+    }
+
+    /// As [`Bus::request`], with headers. The message's reply subject is replaced.
+    ///
+    /// # Errors
+    /// [`RequestError::Timeout`] when nobody answered in time.
+    pub fn request_message(&self, message: Message, timeout: Duration) -> Result<Delivery, RequestError> {
+        let mut answers = self.request_many(message, 1, timeout)?;
+        answers.pop().ok_or(RequestError::Timeout)
+    }
+
+    /// Asks a question of many: gathers answers until there are `answers_max` or the time is over. The message's reply
+    /// subject is replaced.
+    ///
+    /// # Errors
+    /// The request could not be made, or the bus was closed meanwhile. No answer is an empty list.
+    pub fn request_many(
+        &self,
+        mut message: Message,
+        answers_max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Delivery>, RequestError> {
+        let deadline = Clock::now().instant + timeout;
+        let inbox = self.inbox();
+        let subscription = self.subscribe(inbox.clone().into()).map_err(RequestError::Subscribe)?;
+        message.reply = Some(inbox);
+        self.publish_timeout(message, timeout).map_err(RequestError::Publish)?;
+        let mut answers = Vec::new();
+        while answers.len() < answers_max {
+            let left = deadline.since(Clock::now().instant);
+            match subscription.recv_timeout(left) {
+                Ok(Event::Message(delivery)) => answers.push(delivery),
+                // Word of losses elsewhere; a lost answer shows as a timeout.
+                Ok(Event::Loss(_) | Event::Dropped(_)) => {}
+                Err(RecvError::Empty) => break,
+                Err(RecvError::Closed) => return Err(RequestError::Closed),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Answers a message that wants a reply.
+    ///
+    /// # Errors
+    /// [`PublishError::NoReplyWanted`] when it has no reply subject; otherwise as [`Bus::publish_blocking`].
+    pub fn reply_to(&self, delivery: &Delivery, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+        let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplyWanted)?;
+        self.publish_blocking(Message::new(subject, payload))
+    }
+
+    /// Waits until all that this client has published has left the peer's socket.
+    ///
+    /// # Errors
+    /// Not in time, or the bus is closed.
+    pub fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
+        self.shared.link.flush(timeout)
+    }
+
+    /// Asks the peer for a report: `status`, `loss`, `peers`, `subs`, `seqno`, `windows`, `counters` or `clients`.
+    /// `docs/local-protocol.md` names the fields. What the peer cannot answer is `{"error": "…"}`.
+    ///
+    /// # Errors
+    /// No answer in time, or the bus is closed.
+    pub fn show(&self, what: &str) -> Result<Value, WaitError> {
+        self.query(serde_json::json!({ "show": what }))
+    }
+
+    /// As [`Bus::show`], with options: `{"show": "seqno", "limit": 20}`.
+    ///
+    /// # Errors
+    /// No answer in time, or the bus is closed.
+    pub fn query(&self, query: Value) -> Result<Value, WaitError> {
+        self.shared.link.show(query)
+    }
+
+    /// What is known about the peer.
+    pub fn info(&self) -> &Info {
+        &self.shared.info
+    }
+
+    /// Why an attached bus has ended, if it has: the peer's words, or what broke.
+    pub fn ending(&self) -> Option<String> {
+        match &self.shared.link {
+            Link::Engine(..) => None,
+            Link::Attached(attached) => attached.over(),
+        }
+    }
+
+    /// Closes the bus, for all its clones: what was published leaves, subscriptions end. An embedded peer says BYE to the
+    /// group. Waits for that, about two seconds at most.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        match &self.link {
+            Link::Engine(mailbox, client) => {
+                let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let command = if thread.is_some() { Command::Stop } else { Command::Detach { client: *client } };
+                // If the engine has ended, there is nothing left to end.
+                let _ = mailbox.push(command, Duration::ZERO);
+                if let Some(thread) = thread {
+                    // A panic of the thread has been printed; there is nothing to add.
+                    let _ = thread.join();
+                }
+            }
+            Link::Attached(attached) => attached.close(),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bus").field("info", &self.shared.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! The bus as a library: embedded peers on loopback, driven by threads of their own and by the caller's.
+
+use crate::support::bus::{config, eventually, message, messages, wait_for};
+use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvError, RequestError};
+use seqcast::message::{Count, Headers, Message, Missing, Verdict};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_message_crosses_the_group() {
+    let config = config("cross");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
+    let headers = Headers::from_pairs([("k", "v")]).unwrap();
+    let sent = Message { headers, ..message("demo.hello", "hi") };
+    wait_for(&a, &b);
+    a.publish(sent.clone()).unwrap();
+    let Some(Event::Message(delivery)) = subscription.recv() else { panic!("no message") };
+    assert_eq!(delivery.message, sent);
+    assert_eq!(delivery.publisher.epoch, a.info().epoch);
+    assert!(matches!(delivery.verdict, Verdict::Start(_)), "{:?}", delivery.verdict);
+}
+
+#[test]
+fn large_and_many_messages_arrive_whole_and_in_order() {
+    let config = config("large");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = b.subscribe("big".parse().unwrap()).unwrap();
+    wait_for(&a, &b);
+    let sizes = [0, 1, 1_000, 100_000, 1_000_000];
+    for (index, size) in sizes.into_iter().enumerate() {
+        a.publish_blocking(Message::new("big".parse().unwrap(), vec![index as u8; size])).unwrap();
+        a.flush(LONG).unwrap();
+    }
+    for (index, size) in sizes.into_iter().enumerate() {
+        let delivery = messages(&subscription, 1).remove(0);
+        assert_eq!(delivery.message.payload.len(), size);
+        assert!(delivery.message.payload.iter().all(|byte| *byte == index as u8));
+    }
+    let subscription = b.subscribe("many".parse().unwrap()).unwrap();
+    for number in 0..2000u32 {
+        a.publish_blocking(Message::new("many".parse().unwrap(), number.to_be_bytes().to_vec())).unwrap();
+    }
+    let numbers: Vec<u32> = messages(&subscription, 2000)
+        .iter()
+        .map(|delivery| u32::from_be_bytes(delivery.message.payload[..].try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, (0..2000).collect::<Vec<u32>>());
+}
+
+#[test]
+fn a_message_too_large_is_refused_with_the_limit() {
+    let bus = Bus::embed(&config("size")).unwrap();
+    let limit = bus.info().message_bytes_max;
+    let refused = bus.publish(Message::new("a".parse().unwrap(), vec![0; limit + 1])).unwrap_err();
+    assert_eq!(refused, PublishError::TooLarge { bytes: limit + 1, bytes_max: limit });
+    assert!(refused.to_string().contains("message-size"));
+}
+
+#[test]
+fn requests_are_answered_across_peers_and_time_out_without_answer() {
+    let config = config("request");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let questions = b.subscribe("time.now".parse().unwrap()).unwrap();
+    wait_for(&a, &b);
+    wait_for(&b, &a);
+    let answering = std::thread::spawn(move || {
+        for event in questions.iter() {
+            if let Event::Message(question) = event {
+                let payload = [b"re: ", &question.message.payload[..]].concat();
+                b.reply_to(&question, payload.clone()).unwrap();
+                b.reply_to(&question, payload).unwrap();
+                if question.message.payload == "two" {
+                    b.flush(LONG).unwrap();
+                    return;
+                }
+            }
+        }
+    });
+    let answer = a.request("time.now".parse().unwrap(), "one", LONG).unwrap();
+    assert_eq!(answer.message.payload, "re: one");
+    assert_eq!(answer.verdict, Verdict::Direct, "an answer travels to one peer alone");
+    let answers = a.request_many(message("time.now", "two"), 2, LONG).unwrap();
+    assert_eq!(answers.len(), 2);
+    answering.join().unwrap();
+    let nobody = a.request("no.body".parse().unwrap(), "", Duration::from_millis(50));
+    assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
+}
+
+#[test]
+fn losses_come_as_values_and_add_up() {
+    let config = config("losses");
+    let options = Options { drop: Some(DropRule { seed: 7, chance: 0.2, burst: 2 }), ..Options::default() };
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed_with(&config, &options).unwrap());
+    let subscription = b.subscribe("loss.*".parse().unwrap()).unwrap();
+    wait_for(&a, &b);
+    let sent = 3000u64;
+    for number in 0..sent {
+        let subject = format!("loss.{}", number % 3).parse().unwrap();
+        a.publish_blocking(Message::new(subject, vec![0u8; 700])).unwrap();
+        if number % 20 == 0 {
+            a.flush(LONG).unwrap();
+        }
+    }
+    // A last message of each subject, again and again until one gets through, makes every count exact.
+    let (mut delivered, mut lost, mut ends) = (0u64, 0u64, 0u64);
+    let mut open = [true; 3];
+    while open.contains(&true) {
+        for index in 0..3 {
+            a.publish_blocking(message(&format!("loss.{index}"), "end")).unwrap();
+            ends += 1;
+        }
+        while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
+            match event {
+                Event::Message(delivery) => {
+                    delivered += 1;
+                    if delivery.message.payload == "end" {
+                        open[usize::from(delivery.message.subject.as_bytes()[5] - b'0')] = false;
+                    }
+                }
+                Event::Loss(loss) => {
+                    if let Missing::Messages { count, .. } = loss.what {
+                        assert!(matches!(count, Count::Exact(_)), "{loss:?}");
+                        lost += count.min();
+                    }
+                }
+                Event::Dropped(count) => panic!("{count} dropped"),
+            }
+        }
+    }
+    assert!(0 < lost, "the rule drops one datagram in three");
+    let rest = sent + ends - delivered - lost;
+    assert!(rest < 30, "{sent} + {ends} sent, {delivered} delivered, {lost} lost");
+    let shown = b.show("loss").unwrap();
+    assert_eq!(shown["rows"][0]["msg_loss"]["count"], lost, "{shown}");
+    let counters = b.show("counters").unwrap();
+    let by_rule = counters["rows"].as_array().unwrap().iter().find(|row| row["counter"] == "dropped_by_rule").unwrap();
+    assert!(0 < by_rule["value"].as_u64().unwrap());
+}
+
+#[test]
+fn a_slow_subscription_loses_only_its_own_and_is_told() {
+    let mut config = config("slow");
+    config.client_queue_count = 100;
+    let bus = Bus::embed(&config).unwrap();
+    let (slow, quick) = (bus.subscribe("x".parse().unwrap()).unwrap(), bus.subscribe("x".parse().unwrap()).unwrap());
+    let reading = std::thread::spawn(move || messages(&quick, 1000).len());
+    for _ in 0..1000 {
+        bus.publish_blocking(message("x", "")).unwrap();
+        // In step with the quick reader, whose queue is as short.
+        bus.flush(LONG).unwrap();
+    }
+    assert_eq!(reading.join().unwrap(), 1000);
+    let (mut read, mut dropped) = (0, 0);
+    while let Ok(event) = slow.try_recv() {
+        match event {
+            Event::Message(_) => read += 1,
+            Event::Dropped(count) => dropped += count,
+            Event::Loss(loss) => panic!("{loss:?}"),
+        }
+    }
+    assert_eq!((read, dropped), (100, 900));
+    let clients = bus.show("clients").unwrap();
+    assert_eq!(clients["rows"][0]["dropped"], 900, "{clients}");
+}
+
+#[test]
+fn several_patterns_as_one_stream_give_each_message_once() {
+    let bus = Bus::embed(&config("patterns")).unwrap();
+    let patterns = ["a.*", "a.>", "b"].map(|pattern| pattern.parse().unwrap());
+    let subscription = bus.subscribe_all(patterns).unwrap();
+    for subject in ["a.b", "b", "a.b.c", "c"] {
+        bus.publish(message(subject, subject)).unwrap();
+    }
+    bus.flush(LONG).unwrap();
+    let got: Vec<_> = messages(&subscription, 3).iter().map(|delivery| delivery.message.subject.to_string()).collect();
+    assert_eq!(got, ["a.b", "b", "a.b.c"]);
+    assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
+    drop(subscription);
+    eventually("the subscriptions end", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn closing_says_goodbye_and_ends_subscriptions() {
+    let config = config("close");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&a, &b);
+    let subscription = b.subscribe("x".parse().unwrap()).unwrap();
+    a.publish(message("x", "last words")).unwrap();
+    a.close();
+    assert_eq!(messages(&subscription, 1)[0].message.payload, "last words");
+    eventually("the other peer shows 'left'", || b.show("peers").unwrap()["rows"][0]["state"] == "left");
+    assert_eq!(a.publish(message("x", "")), Err(PublishError::Closed));
+    assert!(a.subscribe("x".parse().unwrap()).is_err());
+    b.close();
+    assert_eq!(subscription.recv(), None);
+}
+
+#[test]
+fn the_callers_own_thread_can_drive_the_peer() {
+    let config = config("driven");
+    let (mut a, mut b) = (Embedded::open(&config).unwrap(), Embedded::open(&config).unwrap());
+    let subscription = b.subscribe("x".parse().unwrap()).unwrap();
+    let mut turns = 0;
+    let peers = serde_json::json!({ "show": "peers" });
+    while b.show(&peers)["rows"].as_array().unwrap().is_empty() {
+        assert!(a.drive(Duration::from_millis(1)).unwrap() && b.drive(Duration::from_millis(1)).unwrap());
+        turns += 1;
+        assert!(turns < 20_000, "the peers never met");
+    }
+    let (mut sent, mut got) = (0u32, Vec::new());
+    while got.len() < 5000 {
+        while sent < 5000 && sent < got.len() as u32 + 500 {
+            match a.publish(Message::new("x".parse().unwrap(), sent.to_be_bytes().to_vec())) {
+                Ok(()) => sent += 1,
+                Err(PublishError::Full(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        a.turn().unwrap();
+        b.drive(Duration::from_millis(1)).unwrap();
+        while let Ok(event) = subscription.try_recv() {
+            let Event::Message(delivery) = event else { panic!("{event:?}") };
+            got.push(u32::from_be_bytes(delivery.message.payload[..].try_into().unwrap()));
+        }
+    }
+    assert_eq!(got, (0..5000).collect::<Vec<u32>>());
+    drop(subscription);
+    b.turn().unwrap();
+    assert!(b.show(&serde_json::json!({ "show": "subs" }))["rows"].as_array().unwrap().is_empty());
+    a.close().unwrap();
+}
+
+#[test]
+fn what_cannot_start_says_how_to_fix_it() {
+    let mut config = config("start");
+    config.interface = "no-such-if0".parse().unwrap();
+    let error = Bus::embed(&config).unwrap_err().to_string();
+    assert!(error.contains("no-such-if0"), "{error}");
+}

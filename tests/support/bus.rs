@@ -1,0 +1,53 @@
+//! Peers on loopback, each test in a group of its own.
+
+use seqcast::bus::{Bus, Event, Subscription};
+use seqcast::config::Config;
+use seqcast::daemon::clock::{Clock, random_u64};
+use seqcast::message::{Delivery, Message};
+use std::time::Duration;
+
+/// How long anything may take before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A configuration on loopback with a random group and port, so that tests which run at the same time do not meet.
+pub fn config(name: &str) -> Config {
+    let bits = random_u64().to_be_bytes();
+    let mut config = Config::default();
+    config.name = name.parse().expect("a test's name is a peer name");
+    config.group = [239, 255, bits[0], bits[1].max(1)].into();
+    config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
+    config.interface = "lo".parse().expect("the loopback interface");
+    config
+}
+
+/// A message of text.
+pub fn message(subject: &str, payload: &str) -> Message {
+    Message::new(subject.parse().expect("a test's subject"), payload.to_owned())
+}
+
+/// Waits until the condition holds; polls, because what is waited for happens in other threads.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Clock::now().instant + PATIENCE;
+    while !condition() {
+        assert!(Clock::now().instant < deadline, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until `a` knows `b`.
+pub fn wait_for(a: &Bus, b: &Bus) {
+    let epoch = b.info().epoch.to_string();
+    eventually("the peers meet", || {
+        let peers = a.show("peers").expect("the peer answers");
+        peers["rows"].as_array().expect("rows").iter().any(|row| row["epoch"] == epoch && row["state"] == "up")
+    });
+}
+
+/// The next `count` messages; nothing else may come.
+pub fn messages(subscription: &Subscription, count: usize) -> Vec<Delivery> {
+    let next = |_| match subscription.recv_timeout(PATIENCE).expect("a message in time") {
+        Event::Message(delivery) => delivery,
+        other => panic!("no message: {other:?}"),
+    };
+    (0..count).map(next).collect()
+}
