@@ -6,7 +6,7 @@ use crate::message::Epoch;
 use bytes::BufMut;
 
 /// What a datagram is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Messages for the group; numbered by the publisher's dseq.
     Data,

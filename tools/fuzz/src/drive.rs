@@ -1,10 +1,10 @@
 //! Runs a fuzz target on mutations of its corpus, without libFuzzer and on any compiler.
 //!
-//! `drive TARGET COUNT [SEED]`: COUNT executions. An input that fails is written to `artifacts/` beside this package and
+//! `drive TARGET COUNT [SEED]`: COUNT executions. An input that fails is made smaller and written to `artifacts/` beside this package and
 //! belongs into `tests/corpus/TARGET` together with the fix. The same seed makes the same inputs.
 
 use seqcast::rng::Rng;
-use seqcast::sim::fuzz;
+use seqcast::sim::fuzz::{self, Target};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -19,22 +19,23 @@ fn main() -> ExitCode {
         eprintln!("usage: drive TARGET COUNT [SEED]");
         return ExitCode::from(2);
     };
-    let Some((_, target)) = fuzz::TARGETS.iter().find(|(target, _)| target == name) else {
-        let names: Vec<&str> = fuzz::TARGETS.iter().map(|(target, _)| *target).collect();
+    let Some(target) = fuzz::TARGETS.into_iter().find(|target| target.name == name) else {
+        let names: Vec<&str> = fuzz::TARGETS.iter().map(|target| target.name).collect();
         eprintln!("no target {name:?}; there are: {}", names.join(", "));
         return ExitCode::from(2);
     };
-    run(name, *target, count, seed)
+    run(target, count, seed)
 }
 
-fn run(name: &str, target: fn(&[u8]), count: u64, seed: u64) -> ExitCode {
+fn run(Target { name, body }: Target, count: u64, seed: u64) -> ExitCode {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut corpus = corpus(&package.join("../../tests/corpus").join(name));
     let mut rng = Rng::new(seed);
     let started = Instant::now();
     for execution in 0..count {
         let input = mutated(&mut rng, &corpus);
-        if std::panic::catch_unwind(|| target(&input)).is_err() {
+        if std::panic::catch_unwind(|| body(&input)).is_err() {
+            let input = smaller(body, input);
             let artifacts = package.join("artifacts");
             let file = artifacts.join(format!("{name}-seed{seed}-{execution}"));
             std::fs::create_dir_all(&artifacts)
@@ -50,6 +51,35 @@ fn run(name: &str, target: fn(&[u8]), count: u64, seed: u64) -> ExitCode {
     }
     println!("{name}: {count} executions of seed {seed} in {:.1} s, no failure", started.elapsed().as_secs_f64());
     ExitCode::SUCCESS
+}
+
+/// Takes out of a failing input what it does not need to fail, and sets to 0 what may have any value.
+fn smaller(body: fn(&[u8]), mut input: Vec<u8>) -> Vec<u8> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let fails = |input: &[u8]| std::panic::catch_unwind(|| body(input)).is_err();
+    let mut size = input.len().next_power_of_two();
+    while 0 < size {
+        let mut at = 0;
+        while at < input.len() {
+            let mut candidate = input.clone();
+            candidate.drain(at..(at + size).min(input.len()));
+            if fails(&candidate) {
+                input = candidate;
+            } else {
+                at += size.min(16);
+            }
+        }
+        size /= 2;
+    }
+    for at in 0..input.len() {
+        let byte = std::mem::take(&mut input[at]);
+        if byte != 0 && !fails(&input) {
+            input[at] = byte;
+        }
+    }
+    std::panic::set_hook(hook);
+    input
 }
 
 /// The inputs to begin with, and those kept since.

@@ -1,25 +1,12 @@
-//! The bodies of the fuzz targets. Each takes any bytes and panics if something is wrong.
-//!
-//! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
+//! Target `decode`: bytes to records and back.
 
+use super::{CHECK_BYTES, repaired};
 use crate::message::{Message, Stamp};
 use crate::seqno::Seq;
 use crate::wire::{self, Builder, Datagram, Entry, Fragment, Header, Record};
 use bytes::Bytes;
 
-/// Name and body of every target.
-pub const TARGETS: [(&str, fn(&[u8])); 1] = [("decode", decode)];
-
-/// Bytes of the check value at the end of a datagram.
-const CHECK_BYTES: usize = 4;
-
-/// The same datagram with a check value that fits: what a sender makes of it.
-fn repaired(bytes: &[u8]) -> Bytes {
-    let content = bytes.get(..bytes.len().saturating_sub(CHECK_BYTES)).unwrap_or_default();
-    [content, &crc32c::crc32c(content).to_be_bytes()].concat().into()
-}
-
-/// Target `decode`: a datagram as it comes, and with its check value repaired. Whatever decodes encodes back.
+/// A datagram as it comes, and with its check value repaired. Whatever decodes encodes back.
 pub fn decode(bytes: &[u8]) {
     // Damage is refused or, one time in 2^32, read; either way without harm.
     if let Ok(datagram) = wire::decode(Bytes::copy_from_slice(bytes)) {

@@ -1,0 +1,33 @@
+//! The bodies of the fuzz targets. Each takes any bytes and panics if something is wrong.
+//!
+//! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
+
+mod decode;
+mod peer;
+mod script;
+
+pub use decode::decode;
+pub use peer::peer;
+
+use bytes::Bytes;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Takes an input; panics if something is wrong.
+    pub body: fn(&[u8]),
+}
+
+/// Every target.
+pub const TARGETS: [Target; 2] = [Target { name: "decode", body: decode }, Target { name: "peer", body: peer }];
+
+/// Bytes of the check value at the end of a datagram.
+const CHECK_BYTES: usize = 4;
+
+/// The same datagram with a check value that fits: what a sender makes of it.
+fn repaired(bytes: &[u8]) -> Bytes {
+    let content = bytes.get(..bytes.len().saturating_sub(CHECK_BYTES)).unwrap_or_default();
+    [content, &crc32c::crc32c(content).to_be_bytes()].concat().into()
+}
