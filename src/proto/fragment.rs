@@ -94,8 +94,10 @@ pub struct Reassembly {
 /// What a fragment led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// More is needed, or the message was given up before.
+    /// More is needed.
     Waiting,
+    /// The message was given up before.
+    GivenUp,
     /// The message is whole.
     Whole(Whole),
     /// The fragments contradict each other; the message was given up.
@@ -114,7 +116,7 @@ impl Reassembly {
             return Joined::Contradiction(None);
         };
         if self.given_up.contains(&first) {
-            return Joined::Waiting;
+            return Joined::GivenUp;
         }
         let at = match self.partials.iter().position(|partial| partial.first == first) {
             Some(at) if self.partials[at].fits(&fragment) => at,

@@ -126,6 +126,11 @@ impl Item {
         }
     }
 
+    /// Whether it is a doomed message whose beginning did not arrive.
+    fn is_headless(&self) -> bool {
+        matches!(self, Item::Doomed(Doomed { begun: false, .. }))
+    }
+
     /// How many messages it has.
     pub fn count(&self) -> u64 {
         if let Item::Run(run) = self { u64::from(run.count) } else { 1 }
@@ -253,9 +258,16 @@ impl Recv {
         direct: bool,
         out: &mut Vec<Outcome>,
     ) {
+        // What began before the baseline is not owed.
+        if dseq.0 <= self.ledger.states().baseline.0 + u64::from(fragment.index) {
+            return;
+        }
+        let is_head = fragment.index == 0;
         // The last fragment stands first in its datagram, the first one last.
         match self.reassembly.on_fragment(dseq, fragment) {
             Joined::Waiting => {}
+            Joined::GivenUp if is_head => self.on_late_head(dseq),
+            Joined::GivenUp => {}
             Joined::Whole(whole) => {
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 self.take(ctx, at, Item::Whole(whole), direct && at.0 == dseq, out);
@@ -265,6 +277,17 @@ impl Recv {
                 if let Some(doomed) = doomed {
                     self.hold_doomed(doomed);
                 }
+            }
+        }
+    }
+
+    /// The beginning of a message that was given up before arrived: no missing datagram accounts for it.
+    fn on_late_head(&mut self, dseq: Dseq) {
+        for item in self.held.values_mut() {
+            if let Item::Doomed(doomed) = item
+                && doomed.missing == dseq
+            {
+                doomed.begun = true;
             }
         }
     }
@@ -417,6 +440,8 @@ impl Recv {
                 (Verdict::Next, None)
             }
             // Rule: release
+            // While the datagram of a doomed message's beginning is awaited, nobody knows which of them accounts for it.
+            Judgement::Follows if !settled && item.is_headless() => return Some(item),
             Judgement::Follows => (Verdict::Next, None),
             _ if !settled => return Some(item),
             Judgement::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
