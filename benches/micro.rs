@@ -1,12 +1,16 @@
-//! What the parts of the hot path cost, in nanoseconds: `cargo bench --bench micro [-- --json]`.
+//! What the parts of the hot path cost, in nanoseconds:
+//! `cargo bench --bench micro [-- [--json] [wire | match | windows | core]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
-use seqcast::message::{Dseq, Epoch, Message};
-use seqcast::proto::WindowSettings;
+use seqcast::message::{ClientId, Dseq, Epoch, Message, SubId};
+use seqcast::proto::effect::{Effect, Input, Path, Request};
+use seqcast::proto::mutant::Mutants;
+use seqcast::proto::peer::Peer;
 use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
+use seqcast::proto::{Settings, WindowSettings};
 use seqcast::rng::Rng;
 use seqcast::seqno::Seq;
 use seqcast::subject::Subject;
@@ -14,18 +18,23 @@ use seqcast::subject::tree::Tree;
 use seqcast::time::{Instant, Now, Wall};
 use seqcast::wire::{Builder, Entry, Header, Kind, Record, decode};
 use std::hint::black_box;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const ROUNDS: usize = 9;
 const PAYLOAD_BYTES: usize = 64;
 const DATAGRAM_BYTES: usize = 1472;
 
-/// The median over [`ROUNDS`] of the time of one of `operations` operations, in nanoseconds.
 #[expect(clippy::disallowed_methods, reason = "a bench measures with the real clock")]
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// The median over [`ROUNDS`] of the time of one of `operations` operations, in nanoseconds.
 fn nanos_each(operations: usize, mut work: impl FnMut()) -> f64 {
     let mut times: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
-            let start = std::time::Instant::now();
+            let start = clock();
             work();
             start.elapsed()
         })
@@ -117,10 +126,17 @@ fn matching(figures: &mut Figures) {
             tree.insert(&pattern.parse().expect("valid"), count + n);
         }
         let mut rng = Rng::new(1);
+        let mut found = Vec::new();
         let order: Vec<&Subject> = (0..100_000).map(|_| &subjects[rng.below(count as u64) as usize]).collect();
         figures.add(
             format!("match tree, {count} patterns, random order: a look-up"),
-            nanos_each(order.len(), || order.iter().for_each(|subject| drop(black_box(tree.matches(subject))))),
+            nanos_each(order.len(), || {
+                for subject in &order {
+                    found.clear();
+                    tree.matches(subject, &mut found);
+                    black_box(&found);
+                }
+            }),
         );
     }
 }
@@ -161,13 +177,121 @@ fn windows(figures: &mut Figures) {
     }
 }
 
+/// A peer with what the benches of the whole core need; its window has room for a million subjects.
+fn peer(epoch: u64) -> Peer {
+    let window = WindowSettings { bytes: 1 << 30, time: Duration::from_secs(10), bytes_max: 1 << 30 };
+    let settings = Settings {
+        name: "A.test".parse().expect("a valid name"),
+        group: 7500,
+        datagram_bytes_max: DATAGRAM_BYTES,
+        message_bytes_max: 1 << 20,
+        heartbeat: Duration::from_secs(1),
+        reliability: Duration::from_millis(5),
+        forget: Duration::from_secs(60),
+        pub_window: window,
+        sub_window: window,
+        frame_messages_max: u64::MAX,
+        hold_bytes_max: 1 << 26,
+        reassembly_bytes_max: 1 << 26,
+        reassembly_sets_max: 64,
+        gaps_max: 8192,
+        peers_max: 64,
+        client_subscriptions_max: 1024,
+        subscriptions_max: 1024,
+        match_cache_max: 65_536,
+        advisory_interval: Duration::from_secs(1),
+        advisory_subjects_max: 64,
+        mutants: Mutants::default(),
+    };
+    let epoch = Epoch::new(epoch).expect("not 0");
+    Peer::new(settings, epoch, Rng::new(1), now(1))
+}
+
+fn now(millis: u64) -> Now {
+    let instant = Instant::from_nanos(millis * 1_000_000);
+    Now { instant, wall: Wall::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
+}
+
+/// A message through the whole core: published by one peer, received by another, in bursts of one datagram and more.
+fn core(figures: &mut Figures) {
+    const MESSAGES: usize = 50_000;
+    let (client, sub) = (ClientId(1), SubId(1));
+    for count in [1, 1_000, 1_000_000] {
+        let subjects = subjects(count);
+        let mut rng = Rng::new(1);
+        let (mut publisher, mut subscriber) = (peer(1), peer(2));
+        let subscribe = Request::Subscribe { sub, pattern: ">".parse().expect("valid") };
+        subscriber.handle(now(1), Input::Request { client, request: subscribe });
+        while subscriber.poll_effect().is_some() {}
+        let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
+        let mut millis = 2;
+        let mut round = |order: Vec<Subject>| {
+            let messages = order.len();
+            let mut order = order.into_iter();
+            millis += 1;
+            let mut datagrams: Vec<Bytes> = Vec::with_capacity(messages);
+            let started = clock();
+            while 0 < order.len() {
+                for subject in order.by_ref().take(256) {
+                    let request = Request::Publish(Message::new(subject, payload.clone()));
+                    publisher.handle(now(millis), Input::Request { client, request });
+                }
+                publisher.handle(now(millis), Input::Tick);
+                while let Some(effect) = publisher.poll_effect() {
+                    if let Effect::Multicast(bytes) = effect {
+                        datagrams.push(bytes);
+                    }
+                }
+            }
+            let published = started.elapsed();
+            let from = SocketAddr::from(([127, 0, 0, 1], 9001));
+            let mut delivered = 0;
+            let started = clock();
+            for bytes in datagrams {
+                subscriber.handle(now(millis), Input::Datagram { from, path: Path::Multicast, bytes });
+                while let Some(effect) = subscriber.poll_effect() {
+                    delivered += u64::from(matches!(black_box(effect), Effect::Deliver { .. }));
+                }
+            }
+            assert_eq!(delivered, messages as u64, "nothing is lost between two peers in one process");
+            (published, started.elapsed())
+        };
+        // Once through all subjects, so that the windows know them.
+        round(subjects.clone());
+        let mut times: Vec<(Duration, Duration)> = (0..ROUNDS)
+            .map(|_| {
+                // Copies that lie in order, as those of arriving requests do.
+                round((0..MESSAGES).map(|_| subjects[rng.below(count as u64) as usize].detached()).collect())
+            })
+            .collect();
+        let mut median = |of: fn(&(Duration, Duration)) -> Duration| {
+            times.sort_unstable_by_key(of);
+            of(&times[ROUNDS / 2]).as_nanos() as f64 / MESSAGES as f64
+        };
+        figures.add(format!("core, {count} subjects: publish a message"), median(|times| times.0));
+        figures.add(format!("core, {count} subjects: receive and deliver a message"), median(|times| times.1));
+    }
+}
+
 fn main() {
-    let mut figures = Figures { rows: Vec::new(), json: std::env::args().any(|arg| arg == "--json") };
-    wire(&mut figures, "one subject", &subjects(1));
-    wire(&mut figures, "64 subjects", &subjects(64));
-    matching(&mut figures);
-    windows(&mut figures);
-    if figures.json {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let json = args.iter().any(|arg| arg == "--json");
+    let wanted = |group: &str| args.iter().all(|arg| arg == "--json" || arg == group);
+    let mut figures = Figures { rows: Vec::new(), json };
+    if wanted("wire") {
+        wire(&mut figures, "one subject", &subjects(1));
+        wire(&mut figures, "64 subjects", &subjects(64));
+    }
+    if wanted("match") {
+        matching(&mut figures);
+    }
+    if wanted("windows") {
+        windows(&mut figures);
+    }
+    if wanted("core") {
+        core(&mut figures);
+    }
+    if json {
         let rows: serde_json::Map<String, serde_json::Value> =
             figures.rows.into_iter().map(|(name, nanos)| (name, nanos.into())).collect();
         println!("{}", serde_json::Value::Object(rows));

@@ -92,8 +92,7 @@ impl RecvBatch {
         for index in 0..came {
             // SAFETY: initialised above for every slot, and `came` is at most the number of slots.
             let header = unsafe { headers[index].assume_init_ref() };
-            let drops = rxq_overflow(&header.msg_hdr).unwrap_or(*overruns);
-            let overrun = drops.wrapping_sub(mem::replace(overruns, drops));
+            let overrun = rxq_overflow(&header.msg_hdr).map_or(0, |drops| rise(overruns, drops));
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
             // than `iov_len` without MSG_TRUNC among the flags of the call.
             let bytes = unsafe { taken(&mut self.slots[index], header.msg_len as usize) };
@@ -102,6 +101,36 @@ impl RecvBatch {
         }
         Ok(came)
     }
+}
+
+/// Datagrams dropped at a socket that no datagram has told of yet; from now on they are known.
+pub(super) fn overrun(socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<u32> {
+    let mut memory = [0u32; SK_MEMINFO_VARS];
+    let mut bytes = size_of_val(&memory) as libc::socklen_t;
+    // SAFETY: SO_MEMINFO writes u32s, at most `bytes` of them in bytes, to `memory`; both outlive the call.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            memory.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(rise(overruns, memory[SK_MEMINFO_DROPS]))
+}
+
+/// How much the counter, which wraps, has risen. A datagram received after its socket was asked tells of the time before.
+fn rise(known: &mut u32, drops: u32) -> u32 {
+    let risen = drops.wrapping_sub(*known);
+    if u32::MAX / 2 < risen {
+        return 0;
+    }
+    *known = drops;
+    risen
 }
 
 /// Sends the beginning of `batch`, as much of it as the send buffer takes, and returns how many datagrams that is; 0 if
@@ -260,6 +289,10 @@ impl Control {
 
 const EMPTY_SLICE: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
 
+/// Where the drop counter stands among the numbers of SO_MEMINFO, and how many are asked for.
+const SK_MEMINFO_VARS: usize = SK_MEMINFO_DROPS + 1;
+const SK_MEMINFO_DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+
 /// Bytes of the larger of the two addresses.
 const NAME_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
@@ -311,6 +344,15 @@ mod tests {
             assert_eq!((received.from, received.overrun), (from.local_addr().unwrap(), 0));
         }
         assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_drop_counter_may_wrap_and_old_news_is_none() {
+        let mut known = u32::MAX - 1;
+        assert_eq!(rise(&mut known, 3), 5);
+        assert_eq!(rise(&mut known, 3), 0);
+        assert_eq!(rise(&mut known, 1), 0);
+        assert_eq!(rise(&mut known, 4), 1);
     }
 
     #[test]

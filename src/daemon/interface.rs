@@ -3,14 +3,13 @@
 //! Listing asks the system; choosing is a pure function of the list, so that every answer and every error is tested
 //! without the machine having such interfaces.
 
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::SockaddrStorage;
+mod list;
+
+pub use list::list;
+
 use std::fmt;
-use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What was asked for: the value of `interface` in the configuration.
@@ -376,31 +375,7 @@ impl fmt::Display for List<'_> {
 /// Chooses among the interfaces of this host.
 pub fn choose(spec: &Spec, family: Family) -> Result<Chosen, ChooseError> {
     let there = list().map_err(ChooseError::List)?;
-    choose_from(&there, default_route(family).as_deref(), spec, family)
-}
-
-/// Every interface of this host.
-pub fn list() -> io::Result<Vec<Interface>> {
-    let mut there: Vec<Interface> = Vec::new();
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))?;
-    let passing = passing_addresses();
-    for entry in getifaddrs()? {
-        let position = match there.iter().position(|interface| interface.name == entry.interface_name) {
-            Some(position) => position,
-            None => {
-                let index = if_nametoindex(entry.interface_name.as_str());
-                let mtu = mtu_of(&socket, &entry.interface_name);
-                // An interface that went away since the listing began is not there.
-                let (Ok(index), Ok(mtu)) = (index, mtu) else { continue };
-                there.push(described(entry.interface_name, index, mtu, entry.flags));
-                there.len() - 1
-            }
-        };
-        if let Some(ip) = entry.address.as_ref().and_then(ip_of) {
-            there[position].addresses.push(Address { ip, lasting: !passing.contains(&ip) });
-        }
-    }
-    Ok(there)
+    choose_from(&there, list::default_route(family).as_deref(), spec, family)
 }
 
 /// The choice itself. `default_route` is the interface by which the default route of the family leaves.
@@ -489,26 +464,6 @@ fn usable(interface: &Interface, address: IpAddr, why: Why) -> Result<Chosen, Ch
     Ok(Chosen { name, index, address, mtu, loopback, why, others: Vec::new() })
 }
 
-/// An interface without its addresses.
-fn described(name: String, index: u32, mtu: usize, flags: InterfaceFlags) -> Interface {
-    Interface {
-        name,
-        index,
-        mtu,
-        up: flags.contains(InterfaceFlags::IFF_UP),
-        running: flags.contains(InterfaceFlags::IFF_RUNNING),
-        multicast: flags.contains(InterfaceFlags::IFF_MULTICAST),
-        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
-        point_to_point: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
-        addresses: Vec::new(),
-    }
-}
-
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-}
-
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
@@ -516,86 +471,11 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The MTU as the kernel of this network namespace tells it; files below `/sys` may show another namespace.
-fn mtu_of(socket: &UdpSocket, name: &str) -> io::Result<usize> {
-    let mut name_chars = [0; libc::IFNAMSIZ];
-    for (to, from) in name_chars.iter_mut().zip(name.bytes().take(NAME_BYTES_MAX)) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
-    let mut request = libc::ifreq { ifr_name: name_chars, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 } };
-    // SAFETY: SIOCGIFMTU reads the terminated name and writes `ifru_mtu` of the `ifreq` it is given, which outlives the call.
-    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the ioctl succeeded, so `ifru_mtu` is the field of the union that was written last.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    Ok(usize::try_from(mtu).unwrap_or(0))
-}
-
-/// The interface of the default route with the best metric, from the kernel's tables. Without a readable table there
-/// is none: `auto` then asks the user instead of guessing.
-fn default_route(family: Family) -> Option<String> {
-    match family {
-        Family::V4 => default_route_v4(&fs::read_to_string("/proc/self/net/route").ok()?),
-        Family::V6 => default_route_v6(&fs::read_to_string("/proc/self/net/ipv6_route").ok()?),
-    }
-}
-
-/// Columns: interface, destination, gateway, flags, references, uses, metric, mask, …
-fn default_route_v4(table: &str) -> Option<String> {
-    let routes = table.lines().skip(1).filter_map(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        match columns[..] {
-            [name, "00000000", _, _, _, _, metric, "00000000", ..] => Some((metric.parse::<u32>().ok()?, name)),
-            _ => None,
-        }
-    });
-    routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
-}
-
-/// Columns: destination, its bits, source, its bits, next hop, metric, references, uses, flags, interface; all but the
-/// last hexadecimal. The kernel's own "unreachable" entry stands on `lo`.
-fn default_route_v6(table: &str) -> Option<String> {
-    let routes = table.lines().filter_map(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        match columns[..] {
-            [destination, "00", _, _, _, metric, _, _, _, name]
-                if destination.bytes().all(|digit| digit == b'0') && name != "lo" =>
-            {
-                Some((u32::from_str_radix(metric, 16).ok()?, name))
-            }
-            _ => None,
-        }
-    });
-    routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
-}
-
-/// IPv6 addresses that go away by themselves or cannot be used yet; none where the kernel has no IPv6.
-fn passing_addresses() -> Vec<IpAddr> {
-    passing_addresses_in(&fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default())
-}
-
-/// Columns: address, interface index, prefix, scope, flags (all hexadecimal), name.
-fn passing_addresses_in(table: &str) -> Vec<IpAddr> {
-    let passing = table.lines().filter_map(|line| {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        let [address, _, _, _, flags, ..] = columns[..] else { return None };
-        let flags = u32::from_str_radix(flags, 16).ok()?;
-        let bits = u128::from_str_radix(address, 16).ok()?;
-        (flags & ADDRESS_FLAGS_PASSING != 0).then(|| IpAddr::V6(Ipv6Addr::from_bits(bits)))
-    });
-    passing.collect()
-}
-
 /// The kernel's `IFNAMSIZ` less the terminating zero.
 const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// The 16-bit length of an IPv4 packet less its IP and UDP headers.
 const UDP_PAYLOAD_BYTES_MAX: usize = 65_535 - 20 - 8;
-
-/// `IFA_F_TEMPORARY`, `IFA_F_DADFAILED`, `IFA_F_DEPRECATED` and `IFA_F_TENTATIVE` of linux/if_addr.h.
-const ADDRESS_FLAGS_PASSING: u32 = 0x01 | 0x08 | 0x20 | 0x40;
 
 /// Beginnings of the names that Docker, Podman, Kubernetes networks, libvirt, VMware, VirtualBox, LXC, WireGuard,
 /// Tailscale, ZeroTier and OpenVPN give to theirs. A bridge named `br0` is usually the LAN; Docker's are `br-<hash>`.

@@ -239,6 +239,15 @@ impl Sockets {
         }
     }
 
+    /// Datagrams that the kernel dropped at one socket of which no received datagram has told yet: to ask once a socket is
+    /// empty, so that the news is there before other news makes the missing ones noticed.
+    pub fn overrun(&mut self, path: Path) -> io::Result<u32> {
+        match path {
+            Path::Multicast => batch::overrun(self.group.as_fd(), &mut self.group_overruns),
+            Path::Unicast => batch::overrun(self.inbox.as_fd(), &mut self.inbox_overruns),
+        }
+    }
+
     /// Sends the beginning of `batch` and returns how many datagrams that is: fewer than it has when the send buffer is
     /// full or [`BATCH_DATAGRAMS_MAX`](batch::BATCH_DATAGRAMS_MAX) is reached, 0 when nothing can be sent now. An error
     /// concerns the first datagram, which should then be dropped and counted.

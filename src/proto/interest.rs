@@ -1,7 +1,9 @@
 //! Which local client wants what: the subscriptions, and which of them match a subject.
 //!
-//! What matches is looked up in a tree and remembered in a cache of the most recently used subjects, which every
-//! change of the subscriptions empties. All answers are in the order of (client, subscription).
+//! What matches is looked up in a tree. Where there are many subscriptions it is remembered in a cache of the most
+//! recently used subjects; few are found sooner than such a cache is searched, above all when there are more subjects
+//! than it has room for. Subjects with the same subscriptions share one answer. Every change of the
+//! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
 use crate::message::{ClientId, SubId};
 use crate::proto::Settings;
@@ -15,6 +17,11 @@ use lru::LruCache;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+
+/// Up to so many subscriptions are found in the tree each time.
+const FEW: usize = 16;
+/// Different answers that are remembered; those of few subscriptions are few.
+const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
 /// The subscriptions that match a subject; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +40,12 @@ pub struct Interest {
     /// Subscriptions of all clients.
     len: usize,
     tree: Tree<Target>,
+    /// What matches a subject, if there are more than `FEW` subscriptions.
     cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
+    /// The answer that names these subscriptions.
+    answers: LruCache<Box<[Target]>, Arc<Matched>, FixedState>,
+    /// Empty between calls; keeps its room.
+    found: Vec<Target>,
     one_per_client: Option<Targets>,
     client_subscriptions_max: usize,
     subscriptions_max: usize,
@@ -55,6 +67,8 @@ impl Interest {
             len: 0,
             tree: Tree::new(),
             cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
+            answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
+            found: Vec::new(),
             one_per_client: None,
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
@@ -112,13 +126,13 @@ impl Interest {
 
     /// The subscriptions that match `subject`, or `None` if nobody wants it.
     pub fn matches(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+        if self.len <= FEW {
+            return self.find(subject);
+        }
         if let Some(matched) = self.cache.get(subject) {
             return matched.clone();
         }
-        let targets = self.tree.matches(subject);
-        let since: Box<[Instant]> = targets.iter().map(|target| self.since(*target)).collect();
-        let matched =
-            since.iter().min().copied().map(|oldest| Arc::new(Matched { targets: targets.into(), since, oldest }));
+        let matched = self.find(subject);
         // The subject is a part of a datagram, which must not stay for its sake.
         self.cache.put(subject.detached(), matched.clone());
         matched
@@ -165,12 +179,27 @@ impl Interest {
         rows.collect()
     }
 
-    fn since(&self, target: Target) -> Instant {
-        self.clients[&target.client][&target.sub].since
+    fn find(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+        self.found.clear();
+        self.tree.matches(subject, &mut self.found);
+        if self.found.is_empty() {
+            return None;
+        }
+        if let Some(matched) = self.answers.get(&self.found[..]) {
+            return Some(Arc::clone(matched));
+        }
+        let targets: Targets = self.found[..].into();
+        let since: Box<[Instant]> =
+            targets.iter().map(|target| self.clients[&target.client][&target.sub].since).collect();
+        let oldest = *since.iter().min()?;
+        let matched = Arc::new(Matched { targets, since, oldest });
+        self.answers.put(self.found[..].into(), Arc::clone(&matched));
+        Some(matched)
     }
 
     fn forget_matches(&mut self) {
         self.cache.clear();
+        self.answers.clear();
         self.one_per_client = None;
     }
 }
@@ -261,7 +290,7 @@ mod tests {
     fn interest_is_its_twin() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
+            let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 3 * FEW as u64) as usize);
             let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
             let mut twin: BTreeMap<Target, (Pattern, Instant)> = BTreeMap::new();
             for step in 0..1500 {

@@ -58,13 +58,13 @@ impl<T: Ord + Copy> Tree<T> {
         self.root.is_empty()
     }
 
-    /// The values of all patterns that match `subject`, ascending; a value that stands under two matching patterns
-    /// comes twice.
-    pub fn matches(&self, subject: &Subject) -> Vec<T> {
-        let mut found = Vec::new();
-        self.collect(subject, &mut found);
-        found.sort_unstable();
-        found
+    /// Adds to `found`, which is empty, the values of all patterns that match `subject`, ascending; a value that stands
+    /// under two matching patterns comes twice.
+    pub fn matches(&self, subject: &Subject, found: &mut Vec<T>) {
+        self.collect(subject, found);
+        if !found.is_sorted() {
+            found.sort_unstable();
+        }
     }
 
     /// Adds the values of all matching patterns to `found`; gives the number of nodes visited.
@@ -184,13 +184,13 @@ mod tests {
             assert!(alone.insert(pattern, value) && !alone.insert(pattern, value));
             assert!(whole.insert(pattern, value));
             for subject in &subjects {
-                assert_eq!(!alone.matches(subject).is_empty(), pattern.matches(subject), "{pattern} {subject}");
+                assert_eq!(!matches(&alone, subject).is_empty(), pattern.matches(subject), "{pattern} {subject}");
             }
             assert!(alone.remove(pattern, value) && !alone.remove(pattern, value) && alone.is_empty());
         }
         for subject in &subjects {
             let expected: Vec<usize> = (0..patterns.len()).filter(|n| patterns[*n].matches(subject)).collect();
-            assert_eq!(whole.matches(subject), expected, "{subject}");
+            assert_eq!(matches(&whole, subject), expected, "{subject}");
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
                 let mut expected: Vec<u64> =
                     twin.iter().filter(|(pattern, _)| pattern.matches(&subject)).map(|(_, value)| *value).collect();
                 expected.sort_unstable();
-                assert_eq!(tree.matches(&subject), expected, "seed {seed} step {step} {subject}");
+                assert_eq!(matches(&tree, &subject), expected, "seed {seed} step {step} {subject}");
             }
             for (pattern, value) in twin {
                 assert!(tree.remove(&pattern, value));
@@ -250,5 +250,11 @@ mod tests {
         let other: Subject = vec!["b"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         found.clear();
         assert_eq!(tree.collect(&other, &mut found), SUBJECT_TOKENS_MAX + 1);
+    }
+
+    fn matches<T: Ord + Copy>(tree: &Tree<T>, subject: &Subject) -> Vec<T> {
+        let mut found = Vec::new();
+        tree.matches(subject, &mut found);
+        found
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the choice of an interface, on made-up hosts.
 
+use super::list::{default_route_v4, default_route_v6, passing_addresses_in};
 use super::*;
 
 #[test]
