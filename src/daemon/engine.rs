@@ -41,6 +41,8 @@ const CLIENTS: usize = 16;
 
 /// Batches received from one socket before the others have their turn.
 const RECV_BATCHES: usize = 8;
+/// Turns that the inbox waits while the group's socket has more than one turn can take in.
+const INBOX_WAITS_MAX: u32 = 16;
 /// Requests of programs in the same process in one turn.
 const COMMANDS_PER_TURN: usize = 4096;
 /// How long a graceful stop may take before it is cut short.
@@ -82,6 +84,8 @@ pub(crate) struct Engine {
     pub(super) batch: RecvBatch,
     /// Whether the group's socket and the inbox may have something.
     pub(super) is_readable: [bool; 2],
+    /// Turns that the inbox has waited for the group's socket.
+    pub(super) inbox_waits: u32,
     pub(super) transmit: Transmit,
     pub(super) listener: Option<Listener>,
     pub(super) is_acceptable: bool,
@@ -336,37 +340,56 @@ impl Engine {
         }
     }
 
+    /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
+    /// is said there of datagrams that lie unread in the group's socket must not make them look missing.
     fn receive(&mut self, now: Now) {
-        for (index, path) in [Path::Multicast, Path::Unicast].into_iter().enumerate() {
-            for _ in 0..RECV_BATCHES {
-                if !self.is_readable[index] {
-                    break;
-                }
-                match self.sockets.recv_batch(path, &mut self.batch) {
-                    Ok(count) => self.is_readable[index] = count == BATCH_DATAGRAMS_MAX,
-                    Err(error) => {
-                        // An error ends no socket: most are news of an earlier send. Read on until nothing is left.
-                        self.recv_errors += 1;
-                        if self.recv_errors.is_power_of_two() {
-                            tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
-                        }
-                    }
-                }
-                let own = self.sockets.inbox_address();
-                for received in self.batch.drain() {
-                    if 0 < received.overrun {
-                        self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
-                    }
-                    if let Some(dropper) = &mut self.dropper
-                        && received.from != own
-                        && dropper.drops()
-                    {
-                        continue;
-                    }
-                    self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
-                }
-                self.act(now);
+        self.receive_from(now, Path::Multicast);
+        if self.is_readable[0] && self.inbox_waits < INBOX_WAITS_MAX {
+            self.inbox_waits += 1;
+            return;
+        }
+        self.inbox_waits = 0;
+        self.receive_from(now, Path::Unicast);
+    }
+
+    fn receive_from(&mut self, now: Now, path: Path) {
+        let index = usize::from(path == Path::Unicast);
+        let mut batches = 0;
+        while self.is_readable[index] && batches < RECV_BATCHES {
+            batches += 1;
+            match self.sockets.recv_batch(path, &mut self.batch) {
+                Ok(count) => self.is_readable[index] = count == BATCH_DATAGRAMS_MAX,
+                Err(error) => self.on_recv_error(&error),
             }
+            let own = self.sockets.inbox_address();
+            for received in self.batch.drain() {
+                if 0 < received.overrun {
+                    self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
+                }
+                if let Some(dropper) = &mut self.dropper
+                    && received.from != own
+                    && dropper.drops()
+                {
+                    continue;
+                }
+                self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+            }
+            self.act(now);
+        }
+        if 0 < batches && !self.is_readable[index] {
+            match self.sockets.overrun(path) {
+                Ok(0) => {}
+                Ok(datagrams) => self.peer.handle(now, Input::Overrun { datagrams: datagrams.into() }),
+                Err(error) => self.on_recv_error(&error),
+            }
+        }
+    }
+
+    /// An error ends no socket: most are news of an earlier send. Read on until nothing is left.
+    fn on_recv_error(&mut self, error: &io::Error) {
+        self.recv_errors += 1;
+        if self.recv_errors.is_power_of_two() {
+            tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
         }
     }
 

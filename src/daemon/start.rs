@@ -118,6 +118,7 @@ impl Engine {
             sockets,
             batch: RecvBatch::new(BATCH_DATAGRAMS_MAX),
             is_readable: [true; 2],
+            inbox_waits: 0,
             transmit: Transmit::default(),
             listener,
             is_acceptable: true,
