@@ -96,8 +96,8 @@ pub struct Member {
     pub answered: Option<Instant>,
     /// Unicast heartbeats to it.
     pub beat: Beat,
-    /// A jump held back.
-    pub quarantine: Option<Quarantine>,
+    /// A jump held back: of its multicast stream, and of its directed one.
+    pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
     /// What is to be told of its multicast stream, and of its directed one.
@@ -137,7 +137,7 @@ impl Member {
             pub_window_time: None,
             answered: None,
             beat: Beat::steady(now, settings.heartbeat),
-            quarantine: None,
+            quarantine: [None, None],
             losses: LossCounters::default(),
             throttles: [Throttle::new(Stream::Bcast), Throttle::new(Stream::Ptp)],
             has_successor: false,

@@ -134,13 +134,17 @@ impl Peer {
         records: Option<&Vec<Record>>,
     ) -> Option<Option<(Header, Vec<Record>)>> {
         let member = self.members.get_mut(&header.epoch)?;
-        let known = if header.kind == Kind::Directed { &member.ptp } else { &member.bcast }.ledger().high();
+        let directed = header.kind == Kind::Directed;
+        let known = if directed { &member.ptp } else { &member.bcast }.ledger().high();
+        let quarantine = &mut member.quarantine[usize::from(directed)];
         if high.0.saturating_sub(known.0) <= JUMP_MAX {
-            member.quarantine = None;
+            if known <= high {
+                *quarantine = None;
+            }
             return Some(None);
         }
         // Rule: quarantine
-        match member.quarantine.take() {
+        match quarantine.take() {
             Some(Quarantine { number, data })
                 if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
             {
@@ -149,7 +153,7 @@ impl Peer {
             _ => {
                 self.counters.discard_quarantined += 1;
                 let data = records.map(|records| (*header, records.clone()));
-                member.quarantine = Some(Quarantine { number: high.0, data });
+                *quarantine = Some(Quarantine { number: high.0, data });
                 None
             }
         }
