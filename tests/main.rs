@@ -3,6 +3,7 @@
 mod config;
 mod corpus;
 mod library;
+mod local;
 mod multicast;
 mod support;
 mod tidy;

@@ -14,10 +14,12 @@ use super::advise::Counted;
 /// What can be asked for.
 pub const REPORTS: [&str; 8] = ["status", "loss", "peers", "subs", "seqno", "windows", "counters", "clients"];
 
+/// Rows of a report unless the question says otherwise.
+const LIMIT: u64 = 10_000;
 /// Rows of `show seqno` for each direction unless the question says otherwise.
 const SEQNO_LIMIT: u64 = 1_000;
-/// The most rows of `show seqno` for each direction: an answer must fit a frame.
-const SEQNO_LIMIT_MAX: u64 = 10_000;
+/// The most rows of a report: an answer should fit a frame.
+const LIMIT_MAX: u64 = 50_000;
 
 /// A counter of the shell: name, value, meaning.
 pub(crate) type CounterRow = (&'static str, u64, &'static str);
@@ -57,22 +59,22 @@ pub(crate) struct Subjects<'a> {
     pub(crate) counters: Vec<CounterRow>,
 }
 
-/// Answers one question: `{"show": "loss"}`; seqno takes a `"limit"` too. What cannot be answered gives
+/// Answers one question: `{"show": "loss"}`, perhaps with a `"limit"` of rows. What cannot be answered gives
 /// `{"error": "…"}`.
 pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
     };
-    let rows: Vec<Value> = match what {
+    let limit = |default| {
+        let limit = query.get("limit").and_then(Value::as_u64).unwrap_or(default).min(LIMIT_MAX);
+        usize::try_from(limit).expect("at most 50,000")
+    };
+    let mut rows: Vec<Value> = match what {
         "status" => return json!({ "show": what, "status": about.status }),
         "loss" => about.peer.loss_rows().iter().map(loss).collect(),
         "peers" => about.peer.member_rows(about.now).iter().map(peer).collect(),
         "subs" => subs(about),
-        "seqno" => {
-            let limit = query.get("limit").and_then(Value::as_u64).unwrap_or(SEQNO_LIMIT).min(SEQNO_LIMIT_MAX);
-            let rows = about.peer.seqno_rows(usize::try_from(limit).expect("at most 10,000"));
-            rows.iter().map(seqno).collect()
-        }
+        "seqno" => about.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
         "windows" => {
             let rows = about.peer.window_rows();
             ["pub", "sub"].iter().zip(&rows).map(|(name, row)| window(name, row)).collect()
@@ -85,7 +87,13 @@ pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
         "clients" => about.clients.iter().map(client).collect(),
         _ => return json!({ "error": format!("no report '{what}'; there are {}", REPORTS.join(", ")) }),
     };
-    json!({ "show": what, "rows": rows })
+    let rows_max = if what == "seqno" { rows.len() } else { limit(LIMIT) };
+    let omitted = rows.len().saturating_sub(rows_max);
+    rows.truncate(rows_max);
+    match omitted {
+        0 => json!({ "show": what, "rows": rows }),
+        _ => json!({ "show": what, "rows": rows, "omitted": omitted }),
+    }
 }
 
 /// `user` as in the seed's table, then who that is.

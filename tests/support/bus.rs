@@ -1,6 +1,7 @@
 //! Peers on loopback, each test in a group of its own.
 
-use seqcast::bus::{Bus, Event, Subscription};
+use super::TempDir;
+use seqcast::bus::{Bus, Event, Options, Subscription};
 use seqcast::config::Config;
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{Delivery, Message};
@@ -18,6 +19,19 @@ pub fn config(name: &str) -> Config {
     config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
     config.interface = "lo".parse().expect("the loopback interface");
     config
+}
+
+/// As [`config`], with a socket in a directory that goes with the test.
+pub fn config_with_socket(name: &str) -> (Config, TempDir) {
+    let directory = TempDir::new();
+    let mut config = config(name);
+    config.socket = directory.path().join("peer.sock");
+    (config, directory)
+}
+
+/// Starts a peer in a thread, with its Unix socket.
+pub fn serve(config: &Config) -> Bus {
+    Bus::embed_with(config, &Options { serve: true, ..Options::default() }).expect("a peer on loopback")
 }
 
 /// A message of text.

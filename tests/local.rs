@@ -1,0 +1,416 @@
+//! The local socket of a running peer: attached programs, and what happens to those that do not behave.
+
+use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, wait_for};
+use bytes::BytesMut;
+use seqcast::bus::{
+    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RequestError, SubscribeError, Why,
+};
+use seqcast::door::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
+use seqcast::door::local::{Caller, Door};
+use seqcast::message::{Message, SubId};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+/// A client that is written by hand: it says what it is told to and reads when it is told to.
+struct Raw {
+    stream: UnixStream,
+    caller: Caller,
+}
+
+impl Raw {
+    fn connect(path: &Path) -> Raw {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Raw { stream, caller: Caller::new() }
+    }
+
+    fn greeted(path: &Path) -> Raw {
+        let mut raw = Raw::connect(path);
+        raw.send(&ToPeer::Hello { version: VERSION, name: "raw".into() });
+        assert!(matches!(raw.next(), Some(ToClient::Welcome(_))));
+        raw
+    }
+
+    fn send(&mut self, frame: &ToPeer) {
+        let mut bytes = BytesMut::new();
+        frame.encode(&mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn subscribe(&mut self, sub: u32, pattern: &str) {
+        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap() });
+        assert_eq!(self.next(), Some(ToClient::Subscribed { sub: SubId(sub) }));
+    }
+
+    /// The next frame; `None` at the end of the connection.
+    fn next(&mut self) -> Option<ToClient> {
+        let mut bytes = [0u8; 65_536];
+        loop {
+            if let Some(frame) = self.caller.poll_frame().unwrap() {
+                return Some(frame);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.caller.push(&bytes[..count]),
+                // A connection that is closed with bytes unread ends like this.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn attached_and_embedded_programs_hear_each_other() {
+    let (config, _directory) = config_with_socket("hear");
+    let embedded = serve(&config);
+    let (a, b) = (Bus::attach(&config.socket).unwrap(), Bus::attach_as(&config.socket, "bee").unwrap());
+    assert_eq!(a.info().epoch, embedded.info().epoch);
+    assert_eq!((a.info().port, a.info().peer.as_str()), (config.port, "hear"));
+    let all = [&embedded, &a, &b];
+    let subscriptions = all.map(|bus| bus.subscribe_all(["x.*", "x.>"].map(|p| p.parse().unwrap())).unwrap());
+    for (index, bus) in all.into_iter().enumerate() {
+        bus.publish(message(&format!("x.{index}"), "hello")).unwrap();
+        bus.flush(PATIENCE).unwrap();
+    }
+    for subscription in &subscriptions {
+        let subjects: Vec<String> =
+            messages(subscription, 3).iter().map(|delivery| delivery.message.subject.to_string()).collect();
+        assert_eq!(subjects, ["x.0", "x.1", "x.2"]);
+    }
+    let clients = a.show("clients").unwrap();
+    let names: Vec<&str> =
+        clients["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names[2]), ("embedded", "bee"));
+    assert_eq!(clients["rows"][1]["pid"], std::process::id());
+    drop(subscriptions);
+    eventually("the subscriptions end", || a.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+    drop(b);
+    eventually("the client is gone", || a.show("clients").unwrap()["rows"].as_array().unwrap().len() == 2);
+}
+
+#[test]
+fn requests_cross_two_peers_between_attached_programs() {
+    let (config, directory) = config_with_socket("one");
+    let mut other = config.clone();
+    other.name = "two".parse().unwrap();
+    other.socket = directory.path().join("two.sock");
+    let (_one, _two) = (serve(&config), serve(&other));
+    let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    wait_for(&asking, &answering);
+    wait_for(&answering, &asking);
+    let questions = answering.subscribe("sum".parse().unwrap()).unwrap();
+    let thread = std::thread::spawn(move || {
+        let question = messages(&questions, 1).remove(0);
+        answering.reply_to(&question, "42").unwrap();
+        answering.flush(PATIENCE).unwrap();
+        assert_eq!(answering.reply_to(&question_without_reply(), "42"), Err(PublishError::NoReplyWanted));
+    });
+    assert_eq!(asking.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
+    thread.join().unwrap();
+    let nobody = asking.request("no.body".parse().unwrap(), "", Duration::from_millis(30));
+    assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
+}
+
+fn question_without_reply() -> seqcast::message::Delivery {
+    seqcast::message::Delivery {
+        message: message("a", ""),
+        publisher: seqcast::message::Publisher { name: None, epoch: seqcast::message::Epoch::new(1).unwrap(), uid: 1 },
+        seq: None,
+        verdict: seqcast::message::Verdict::Direct,
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_loses_only_its_own_and_is_told_how_many() {
+    let (mut config, _directory) = config_with_socket("slow");
+    config.client_queue_count = 500;
+    config.client_queue_size = 1 << 20;
+    let peer = serve(&config);
+    let quick = Bus::attach_as(&config.socket, "quick").unwrap();
+    let subscription = quick.subscribe("x".parse().unwrap()).unwrap();
+    let mut slow = Raw::greeted(&config.socket);
+    slow.subscribe(7, "x");
+    slow.subscribe(8, ">");
+    let sent = 20_000u32;
+    let reading = std::thread::spawn(move || {
+        for (number, delivery) in messages(&subscription, sent as usize).iter().enumerate() {
+            assert_eq!(delivery.message.payload[..4], (number as u32).to_be_bytes());
+        }
+    });
+    for number in 0..sent {
+        let mut payload = number.to_be_bytes().to_vec();
+        payload.resize(100, 0);
+        peer.publish_blocking(Message::new("x".parse().unwrap(), payload)).unwrap();
+        if number % 200 == 199 {
+            // The quick one has a queue of 500 too: give it the time that the slow one does not use.
+            quick.flush(PATIENCE).unwrap();
+        }
+    }
+    reading.join().unwrap();
+    let clients = quick.show("clients").unwrap();
+    let row = clients["rows"].as_array().unwrap().iter().find(|row| row["name"] == "raw").unwrap().clone();
+    let counted = row["dropped"].as_u64().unwrap();
+    assert!(0 < counted, "{clients}");
+    let (mut next, mut dropped) = (0u32, [0u64; 2]);
+    while next < sent {
+        match slow.next().expect("the slow client stays connected") {
+            ToClient::Message { subs, delivery } => {
+                assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
+                assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
+                next += 1;
+            }
+            ToClient::Dropped { counts } => {
+                assert_eq!(counts.iter().map(|(sub, _)| *sub).collect::<Vec<_>>(), [SubId(7), SubId(8)]);
+                assert_eq!(counts[0].1, counts[1].1);
+                next += counts[0].1 as u32;
+                dropped[0] += counts[0].1;
+                dropped[1] += counts[1].1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(dropped[0] + dropped[1], counted);
+}
+
+#[test]
+fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed() {
+    let directory = crate::support::TempDir::new();
+    let path = directory.path().join("fake.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let fake = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut door = Door::new();
+        let mut bytes = [0u8; 300];
+        while door.poll_frame().unwrap().is_none() {
+            let count = stream.read(&mut bytes).unwrap();
+            door.push(&bytes[..count]);
+        }
+        let mut out = BytesMut::new();
+        welcome(VERSION).encode(&mut out);
+        stream.write_all(&out).unwrap();
+        stream
+    });
+    let bus = Bus::attach(&path).unwrap();
+    let stream = fake.join().unwrap();
+    let big = Message::new("x".parse().unwrap(), vec![7u8; 100_000]);
+    let back = loop {
+        match bus.publish_timeout(big.clone(), Duration::from_millis(20)) {
+            Ok(()) => {}
+            Err(PublishError::Full(back)) => break back,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(*back, big, "the message comes back");
+    assert!(matches!(bus.publish(big.clone()), Err(PublishError::Full(_))));
+    let waiting = {
+        let bus = bus.clone();
+        std::thread::spawn(move || bus.publish_blocking(big))
+    };
+    drop(stream);
+    assert_eq!(waiting.join().unwrap(), Err(PublishError::Closed));
+    assert_eq!(bus.subscribe("x".parse().unwrap()).unwrap_err(), SubscribeError::Closed);
+    assert!(bus.flush(PATIENCE).is_err());
+    eventually("the end is explained", || bus.ending().is_some());
+}
+
+fn welcome(version: u16) -> ToClient {
+    ToClient::Welcome(Welcome {
+        version,
+        peer: "fake".parse().unwrap(),
+        epoch: seqcast::message::Epoch::new(1).unwrap(),
+        group: 1,
+        port: 1,
+        client: 1,
+        message_bytes_max: 1 << 20,
+        software: "0".into(),
+    })
+}
+
+#[test]
+fn when_the_peer_stops_its_programs_are_told() {
+    let (config, _directory) = config_with_socket("stop");
+    let peer = serve(&config);
+    let bus = Bus::attach(&config.socket).unwrap();
+    let subscription = bus.subscribe("x".parse().unwrap()).unwrap();
+    bus.publish(message("x", "1")).unwrap();
+    bus.flush(PATIENCE).unwrap();
+    peer.close();
+    assert_eq!(messages(&subscription, 1)[0].message.payload, "1");
+    assert_eq!(subscription.recv(), None);
+    assert_eq!(bus.ending().as_deref(), Some("the peer is stopping"));
+    assert_eq!(bus.publish(message("x", "2")), Err(PublishError::Closed));
+    assert!(!config.socket.exists(), "the socket goes with its peer");
+    let error = Bus::attach(&config.socket).unwrap_err();
+    assert!(matches!(error, OpenError::NoPeer { .. }));
+    assert!(error.to_string().contains("seqcast peer"), "{error}");
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group_and_for_one_peer() {
+    let (config, _directory) = config_with_socket("mode");
+    drop(UnixListener::bind(&config.socket).unwrap());
+    let peer = serve(&config);
+    assert_eq!(std::fs::metadata(&config.socket).unwrap().permissions().mode() & 0o777, 0o660);
+    let second = Bus::embed_with(&config, &Options { serve: true, ..Options::default() }).unwrap_err().to_string();
+    assert!(second.contains("a peer is already running at") && second.contains("use --socket"), "{second}");
+    assert!(Bus::attach(&config.socket).is_ok(), "the first one goes on");
+    drop(peer);
+}
+
+#[test]
+fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
+    let (config, _directory) = config_with_socket("rude");
+    let peer = serve(&config);
+    let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
+    let farewell = |bytes: &[u8]| {
+        let mut raw = Raw::connect(&config.socket);
+        raw.stream.write_all(bytes).unwrap();
+        let Some(ToClient::Bye { reason, text }) = raw.next() else { panic!("no BYE for {bytes:?}") };
+        assert_eq!(raw.next(), None);
+        (reason, text)
+    };
+    assert_eq!(farewell(b"GET / HTTP/1.1\r\n\r\n").0, ByeReason::Malformed);
+    assert_eq!(farewell(b"\0\0\0\x09\x06\0\0\0\0\0\0\0\x01").0, ByeReason::Misbehaved);
+    let mut hello = BytesMut::new();
+    ToPeer::Hello { version: VERSION + 1, name: "new".into() }.encode(&mut hello);
+    let (reason, text) = farewell(&hello);
+    assert_eq!(reason, ByeReason::Incompatible);
+    assert!(text.contains("install the same version"), "{text}");
+
+    let mut raw = Raw::greeted(&config.socket);
+    raw.subscribe(1, "x");
+    raw.stream.write_all(b"\0\0\0\x02\x7f\0").unwrap();
+    assert!(matches!(raw.next(), Some(ToClient::Bye { reason: ByeReason::Malformed, .. })));
+    eventually("its subscription ends", || peer.show("subs").unwrap()["rows"].as_array().unwrap().len() == 1);
+    peer.publish(message("x", "still here")).unwrap();
+    assert_eq!(messages(&subscription, 1)[0].message.payload, "still here");
+}
+
+#[test]
+fn a_peer_of_another_version_is_named_as_such() {
+    let directory = crate::support::TempDir::new();
+    let path = directory.path().join("fake.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let fake = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut out = BytesMut::new();
+        welcome(9).encode(&mut out);
+        stream.write_all(&out).unwrap();
+        stream
+    });
+    let error = Bus::attach(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Incompatible { .. }));
+    assert!(error.to_string().contains("version 9"), "{error}");
+    drop(fake.join().unwrap());
+}
+
+#[test]
+fn too_many_clients_and_subscriptions_are_refused_with_the_key_to_change() {
+    let (mut config, _directory) = config_with_socket("many");
+    config.client_max = 2;
+    config.client_subscriptions_max = 2;
+    let _peer = serve(&config);
+    let bus = Bus::attach(&config.socket).unwrap();
+    let error = Bus::attach(&config.socket).unwrap_err();
+    assert!(matches!(&error, OpenError::Refused(text) if text.contains("client-max")), "{error}");
+    let _kept: Vec<_> = (0..2).map(|_| bus.subscribe("x".parse().unwrap()).unwrap()).collect();
+    let refused = bus.subscribe("x".parse().unwrap()).unwrap_err();
+    assert_eq!(refused, SubscribeError::Refused(Why::TooManySubscriptions { max: 2 }));
+}
+
+#[test]
+fn every_report_has_the_fields_that_the_documentation_names() {
+    let (config, directory) = config_with_socket("show");
+    let mut other = config.clone();
+    other.socket = directory.path().join("other.sock");
+    other.name = "other".parse().unwrap();
+    let (peer, second) = (serve(&config), serve(&other));
+    wait_for(&peer, &second);
+    let _subscription = peer.subscribe("a.>".parse().unwrap()).unwrap();
+    second.publish(message("a.b", "1")).unwrap();
+    peer.publish(message("c", "1")).unwrap();
+    eventually("the message is counted", || 2 == peer.show("seqno").unwrap()["rows"].as_array().unwrap().len());
+    let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).unwrap();
+    let attached = Bus::attach(&config.socket).unwrap();
+    for what in seqcast::daemon::show::REPORTS {
+        let answer = attached.show(what).unwrap();
+        assert_eq!(answer["show"], what);
+        let object = match answer["rows"].as_array() {
+            Some(rows) => rows.last().unwrap_or_else(|| panic!("{what} has no rows")),
+            None => &answer[what],
+        };
+        let chapter = page.split("\n### ").find(|part| part.starts_with(&format!("`{what}`"))).expect(what);
+        for field in object.as_object().unwrap().keys() {
+            assert!(chapter.contains(&format!("`{field}`")), "docs/local-protocol.md: {what} does not name {field}");
+        }
+    }
+    let limited = attached.query(serde_json::json!({ "show": "seqno", "limit": 0 })).unwrap();
+    assert_eq!(limited["rows"], Value::Array(Vec::new()));
+    assert!(attached.show("nothing").unwrap()["error"].as_str().unwrap().contains("status, loss"));
+    assert!(attached.query(Value::Null).unwrap()["error"].is_string());
+}
+
+#[test]
+fn advisories_reach_attached_programs_as_json() {
+    let (config, _directory) = config_with_socket("advice");
+    let options =
+        Options { serve: true, drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
+    let _peer = Bus::embed_with(&config, &options).unwrap();
+    let bus = Bus::attach(&config.socket).unwrap();
+    let advisories = bus.subscribe("_RV.ERROR.SYSTEM.DATALOSS.>".parse().unwrap()).unwrap();
+    let _data = bus.subscribe("x".parse().unwrap()).unwrap();
+    let publisher = serve_in_group_of(&config);
+    wait_for(&bus, &publisher);
+    let mut told = None;
+    eventually("a loss is advised", || {
+        for _ in 0..10 {
+            publisher.publish_blocking(message("x", "data")).unwrap();
+            publisher.flush(PATIENCE).unwrap();
+        }
+        while let Ok(event) = advisories.try_recv() {
+            if let Event::Message(delivery) = event {
+                let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+                if json["lost"].as_u64().is_some_and(|lost| 0 < lost) {
+                    assert_eq!(delivery.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
+                    told = Some(json);
+                }
+            }
+        }
+        told.is_some()
+    });
+    let told = told.unwrap();
+    assert_eq!((&told["sub1"], &told["sub_cnt"], &told["scid"]), (&"x".into(), &1.into(), &config.port.into()));
+    assert_eq!(told["host"], "127.0.0.1");
+    assert_eq!(told["publisher"], "source");
+    assert_eq!(told["epoch"], publisher.info().epoch.to_string());
+}
+
+fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
+    let mut config = config.clone();
+    config.name = "source".parse().unwrap();
+    Bus::embed(&config).unwrap()
+}
+
+#[test]
+fn other_threads_use_a_peer_that_the_caller_drives() {
+    let (config, _directory) = config_with_socket("threads");
+    let mut embedded = Embedded::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
+    let bus = embedded.bus();
+    let path = config.socket.clone();
+    let user = std::thread::spawn(move || {
+        let attached = Bus::attach(path).unwrap();
+        let subscription = attached.subscribe("x".parse().unwrap()).unwrap();
+        bus.publish(message("x", "from a thread")).unwrap();
+        messages(&subscription, 1).remove(0).message.payload
+    });
+    while !user.is_finished() {
+        assert!(embedded.drive(Duration::from_millis(5)).unwrap());
+    }
+    assert_eq!(user.join().unwrap(), "from a thread");
+    embedded.close().unwrap();
+}
