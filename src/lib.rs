@@ -1,4 +1,50 @@
 //! seqcast: a brokerless message bus for a LAN whose subscribers know exactly what they missed.
+//!
+//! Peers talk to each other over UDP multicast. Every datagram and every message is numbered, so a subscriber gets either
+//! a message, or word of its loss: how many, on which subject, from whom, why. Nothing is lost silently, and no loss is
+//! told that did not happen.
+//!
+//! ```
+//! use seqcast::bus::{Bus, Event};
+//! use seqcast::config::Config;
+//! use seqcast::message::Message;
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! // Without a configuration a peer stays on the loopback interface.
+//! let mut config = Config::default();
+//! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
+//! let (alice, bob) = (Bus::embed(&config)?, Bus::embed(&config)?);
+//!
+//! let subscription = bob.subscribe("plant.*.temperature".parse()?)?;
+//! alice.publish(Message::new("plant.7.temperature".parse()?, "21.5"))?;
+//!
+//! match subscription.recv_timeout(Duration::from_secs(5))? {
+//!     Event::Message(delivery) => assert_eq!(delivery.message.payload, "21.5"),
+//!     Event::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
+//!     Event::Dropped(count) => println!("{count} dropped here: this program is too slow"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Bus::embed`](bus::Bus::embed) brings a peer of its own; [`Bus::attach`](bus::Bus::attach) uses the one that
+//! `seqcast peer` runs on this host; with [`Embedded`](bus::Embedded) the caller's own thread drives the peer.
+//!
+//! # The modules, lowest first
+//!
+//! | module | its one job |
+//! |---|---|
+//! | [`time`], [`rng`], [`subject`], [`seqno`], [`message`] | values; nothing that lives on |
+//! | [`wire`] | the bytes of datagrams and records |
+//! | [`proto`] | the protocol, as state machines without I/O |
+//! | [`door`] | client protocols, without I/O |
+//! | [`config`] | YAML to a checked configuration |
+//! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
+//! | [`bus`] | the library |
+//! | [`sim`] | many cores on one simulated network, and an oracle |
+//! | [`cli`] | the command line |
 
 pub mod bus;
 pub mod cli;

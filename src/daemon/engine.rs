@@ -41,7 +41,7 @@ const CLIENTS: usize = 16;
 
 /// Batches received from one socket before the others have their turn.
 const RECV_BATCHES: usize = 8;
-/// Turns that the inbox waits while the group's socket has more than one turn can take in.
+/// Turns that the inbox, and time, wait while the group's socket has more than one turn can take in: 8,192 datagrams.
 const INBOX_WAITS_MAX: u32 = 16;
 /// Requests of programs in the same process in one turn.
 const COMMANDS_PER_TURN: usize = 4096;
@@ -116,11 +116,13 @@ impl Engine {
         self.wait(timeout)?;
         let now = Clock::now();
         self.accept(now);
-        self.receive(now);
+        let is_caught_up = self.receive(now);
         self.serve_clients(now);
         self.take_commands(now);
-        self.peer.handle(now, Input::Tick);
-        self.act(now);
+        if is_caught_up {
+            self.peer.handle(now, Input::Tick);
+            self.act(now);
+        }
         self.let_out(now);
         self.advance(now);
         Ok(self.phase != Phase::Ended)
@@ -341,15 +343,17 @@ impl Engine {
     }
 
     /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
-    /// is said there of datagrams that lie unread in the group's socket must not make them look missing.
-    fn receive(&mut self, now: Now) {
+    /// is said there of datagrams that lie unread in the group's socket must not make them look missing. Nor must the
+    /// passing of time: false as long as nothing should be settled.
+    fn receive(&mut self, now: Now) -> bool {
         self.receive_from(now, Path::Multicast);
         if self.is_readable[0] && self.inbox_waits < INBOX_WAITS_MAX {
             self.inbox_waits += 1;
-            return;
+            return false;
         }
         self.inbox_waits = 0;
         self.receive_from(now, Path::Unicast);
+        true
     }
 
     fn receive_from(&mut self, now: Now, path: Path) {
