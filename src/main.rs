@@ -1,3 +1,7 @@
 //! The `seqcast` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    seqcast::cli::run(std::env::args_os()).into()
+}

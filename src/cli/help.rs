@@ -10,9 +10,11 @@ Examples, each in a shell of its own:
   seqcast demo loss                         no peer needed: watch loss happen and be counted
 Try 'seqcast VERB --help' for the examples of a verb.
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments, 3 wrong configuration, 4 not reachable, 27 timed out waiting.
-Environment: SEQCAST_SOCKET (socket of the local peer), SEQCAST_CONFIG (configuration file), NO_COLOR.
-Completion: seqcast completion bash > /etc/bash_completion.d/seqcast";
+Exit codes:  0 done, 1 failed, 2 wrong arguments, 3 wrong configuration,
+             4 not reachable, 27 timed out waiting
+Environment: SEQCAST_SOCKET (socket of the local peer), NO_COLOR,
+             SEQCAST_CONFIG (configuration file)
+Completion:  seqcast completion bash > /etc/bash_completion.d/seqcast";
 
 /// Below `seqcast peer --help`.
 pub const PEER: &str = "\

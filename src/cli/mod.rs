@@ -5,13 +5,127 @@
 
 pub mod args;
 pub mod config;
+pub mod connect;
 pub mod console;
 pub mod console_line;
+pub mod demo;
 pub mod event;
 pub mod exit;
 pub mod help;
+pub mod interrupt;
 pub mod output;
 pub mod pace;
+pub mod peer;
+pub mod publish;
+pub mod reply;
+pub mod request;
 pub mod show;
+pub mod subscribe;
 pub mod table;
 pub mod value;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use args::{Arguments, Command, ConsoleOptions, Verb};
+use exit::{Exit, Failure};
+use output::Output;
+
+/// Runs the command with these words, the program's name first, and tells what goes wrong.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments = match args::parse(words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            return ended(error.print().map(|()| exit).map_err(Failure::from));
+        }
+    };
+    let mut out = Output::new(arguments.no_color || output::is_colour_refused());
+    let result = execute(&arguments.verb, &mut out);
+    let flushed = out.flush();
+    ended(result.and_then(|exit| flushed.map(|()| exit).map_err(Failure::from)))
+}
+
+/// Tells of a failure and gives the exit code.
+fn ended(result: Result<Exit, Failure>) -> Exit {
+    match result {
+        Ok(exit) => exit,
+        Err(failure) => {
+            if !failure.text.is_empty() {
+                eprintln!("seqcast: {failure}");
+            }
+            failure.exit
+        }
+    }
+}
+
+fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Peer(options) => peer::run(options),
+        Verb::Common(command) => execute_common(command, out),
+        Verb::Console(options) => run_console(options, out),
+        Verb::Demo(options) => demo::run(options, out),
+        Verb::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "seqcast", &mut script);
+            out.bytes(&script)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> {
+    match command {
+        Command::Publish(options) => publish::run(options, out),
+        Command::Subscribe(options) => subscribe::run(options, out),
+        Command::Request(options) => request::run(options, out),
+        Command::Reply(options) => reply::run(options, out),
+        Command::Show(options) => show::run(options, out),
+        Command::Config(options) => config::run(&options.what, out),
+        Command::Version { json } => version(*json, out),
+    }
+}
+
+fn version(json: bool, out: &mut Output) -> Result<Exit, Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    match json {
+        true => out.line(serde_json::json!({
+            "name": "seqcast",
+            "version": version,
+            "wire": crate::wire::VERSION,
+            "local_protocol": crate::door::frame::VERSION,
+        }))?,
+        false => out.line(format_args!("seqcast {version}"))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let peer = args::PeerOptions { socket: options.socket.clone(), ..args::PeerOptions::default() };
+    let socket = connect::socket(&peer)?;
+    let prompt = |number| match connect::attach(&socket, "console") {
+        Ok(bus) => console::prompt(bus.info().peer.as_str(), &bus.info().epoch.to_string(), number),
+        Err(_) => console::prompt("no peer", "", number),
+    };
+    console::run(prompt, |mut command| {
+        socket_for(&mut command, &socket);
+        let exit = execute_common(&command, out)?;
+        out.flush()?;
+        Ok(exit)
+    })
+}
+
+/// Commands typed at a console use its peer unless they name another.
+fn socket_for(command: &mut Command, socket: &Path) {
+    let place = match command {
+        Command::Publish(options) => &mut options.bus.peer.socket,
+        Command::Subscribe(options) => &mut options.bus.peer.socket,
+        Command::Request(options) => &mut options.bus.peer.socket,
+        Command::Reply(options) => &mut options.bus.peer.socket,
+        Command::Show(options) => &mut options.socket,
+        Command::Config(_) | Command::Version { .. } => return,
+    };
+    place.get_or_insert_with(|| socket.to_path_buf());
+}

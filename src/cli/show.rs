@@ -1,155 +1,205 @@
-//! `show`: rows of a peer's reports as tables of text and as JSON.
+//! `show`: a peer's answers as tables of text, or as they are in JSON.
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use super::args::{PeerOptions, ShowOptions, ShowWhat};
+use super::connect;
+use super::exit::{Exit, Failure};
+use super::output::{Output, Printable};
 use super::table::{Column, Table};
-use crate::proto::stats::{LossRow, MemberRow, SeqnoRow, SubRow, Tally, WindowRow};
 
-/// The table of seed 002, column for column; more columns if `verbose`.
-pub fn loss(rows: &[LossRow], verbose: bool) -> Table {
-    let mut columns = vec![
-        Column::new("user"),
-        Column::new("repeat"),
-        Column::new("rep time"),
-        Column::new("not sub"),
-        Column::new("not time"),
-        Column::new("msg loss").wide(9),
-        Column::new("loss time"),
-        Column::new("ibx loss"),
-        Column::new("ibx time"),
-    ];
-    if verbose {
-        let more = ["unverif", "unv time", "kernel", "range", "delivered", "held", "pending", "lost"];
-        columns.extend(more.map(Column::new));
-        columns.push(Column::new("unverified"));
+/// Runs `show`.
+///
+/// # Errors
+/// The peer cannot be reached, or does not know the question.
+pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let bus = connect::attach(&connect::socket(&peer)?, "show")?;
+    let answer = connect::show(&bus, query(options.what))?;
+    match options.json {
+        true => out.line(&answer)?,
+        false => out.bytes(table(options.what, &answer).to_string().as_bytes())?,
     }
+    Ok(Exit::Done)
+}
+
+fn query(what: ShowWhat) -> Value {
+    match what {
+        ShowWhat::Loss { .. } => json!({ "show": "loss" }),
+        ShowWhat::Peers => json!({ "show": "peers" }),
+        ShowWhat::Subs => json!({ "show": "subs" }),
+        ShowWhat::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
+        ShowWhat::Windows => json!({ "show": "windows" }),
+        ShowWhat::Counters => json!({ "show": "counters" }),
+        ShowWhat::Clients => json!({ "show": "clients" }),
+    }
+}
+
+/// A peer's answer as the table of what was asked.
+pub fn table(what: ShowWhat, answer: &Value) -> Table {
+    let cells: &[(Column, Cell)] = match what {
+        ShowWhat::Loss { verbose: false } => LOSS,
+        ShowWhat::Loss { verbose: true } => &[LOSS, LOSS_VERBOSE].concat(),
+        ShowWhat::Peers => PEERS,
+        ShowWhat::Subs => SUBS,
+        ShowWhat::Seqno { .. } => SEQNO,
+        ShowWhat::Windows => WINDOWS,
+        ShowWhat::Counters => COUNTERS,
+        ShowWhat::Clients => CLIENTS,
+    };
+    let columns: Vec<Column> = cells.iter().map(|(column, _)| *column).collect();
     let mut table = Table::new(&columns);
-    for row in rows {
-        let mut cells = vec![row.publisher.to_string()];
-        for tally in [row.repeat, row.not_sub] {
-            cells.extend([tally.count.to_string(), last(tally)]);
+    for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
+        table.row(cells.iter().map(|(_, cell)| cell.text(row)).collect());
+    }
+    table
+}
+
+/// What stands in a cell.
+#[derive(Clone, Copy)]
+enum Cell {
+    /// The field at this place (a JSON pointer) as it is; nothing where it is null.
+    Field(&'static str),
+    /// The same, and this where it is not there.
+    FieldOr(&'static str, &'static str),
+    /// A span of time in milliseconds.
+    Span(&'static str),
+    /// What the row needs a rule of its own for.
+    Rule(fn(&Value) -> String),
+}
+
+impl Cell {
+    fn text(self, row: &Value) -> String {
+        match self {
+            Cell::Field(place) => field(row, place),
+            Cell::FieldOr(place, otherwise) => match field(row, place) {
+                text if text.is_empty() => otherwise.to_owned(),
+                text => text,
+            },
+            Cell::Span(place) => row.pointer(place).and_then(Value::as_u64).map_or(String::new(), span),
+            Cell::Rule(rule) => rule(row),
         }
-        cells.extend([range_of(row.msg_loss.count, row.msg_loss_uncertain), last(row.msg_loss)]);
-        cells.extend([row.ibx_loss.count.to_string(), last(row.ibx_loss)]);
-        if verbose {
-            let states = row.datagrams;
-            cells.extend([row.unverified.count.to_string(), last(row.unverified)]);
-            cells.extend([row.overrun.to_string(), format!("{}..{}", states.baseline, states.high)]);
-            let counts = [states.delivered, states.held, states.pending, states.lost, states.unverified];
-            cells.extend(counts.map(|count| count.to_string()));
-        }
-        table.row(cells);
     }
-    table
 }
 
-/// The other peers.
-pub fn peers(rows: &[MemberRow]) -> Table {
-    let headers = ["state", "up", "heard", "msgs in", "datagrams", "lost", "unverified"].map(Column::new);
-    let mut columns = vec![Column::new("user"), Column::new("name").left(), Column::new("address").left()];
-    columns.extend(headers);
-    let mut table = Table::new(&columns);
-    for row in rows {
-        let name = row.publisher.name.as_ref().map_or("?", |name| name.as_str());
-        table.row(vec![
-            row.publisher.to_string(),
-            format!("{name}{}", if row.duplicate_name { " (name used twice)" } else { "" }),
-            row.address.to_string(),
-            row.state.as_str().to_owned(),
-            span(row.uptime),
-            format!("{} ago", span(row.last_heard)),
-            row.messages_in.to_string(),
-            row.datagrams_in.to_string(),
-            row.lost.to_string(),
-            row.unverified.to_string(),
-        ]);
+use Cell::{Field, FieldOr, Rule, Span};
+
+/// Seed 002, "Show loss": the columns and their order.
+const LOSS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("repeat"), Field("/repeat/count")),
+    (Column::new("rep time"), Field("/repeat/time")),
+    (Column::new("not sub"), Field("/not_sub/count")),
+    (Column::new("not time"), Field("/not_sub/time")),
+    (Column::new("msg loss").wide(9), Rule(messages_lost)),
+    (Column::new("loss time"), Field("/msg_loss/time")),
+    (Column::new("ibx loss"), Field("/ibx_loss/count")),
+    (Column::new("ibx time"), Field("/ibx_loss/time")),
+];
+
+const LOSS_VERBOSE: &[(Column, Cell)] = &[
+    (Column::new("unverif"), Field("/unverified/count")),
+    (Column::new("unv time"), Field("/unverified/time")),
+    (Column::new("kernel"), Field("/overrun")),
+    (Column::new("range"), Rule(range)),
+    (Column::new("delivered"), Field("/datagrams/delivered")),
+    (Column::new("held"), Field("/datagrams/held")),
+    (Column::new("pending"), Field("/datagrams/pending")),
+    (Column::new("lost"), Field("/datagrams/lost")),
+    (Column::new("unverified"), Field("/datagrams/unverified")),
+];
+
+const PEERS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("name").left(), Rule(peer_name)),
+    (Column::new("address").left(), Field("/address")),
+    (Column::new("state"), Field("/state")),
+    (Column::new("up"), Span("/uptime_ms")),
+    (Column::new("heard"), Span("/last_heard_ms")),
+    (Column::new("msgs in"), Field("/messages_in")),
+    (Column::new("datagrams"), Field("/datagrams_in")),
+    (Column::new("lost"), Field("/lost")),
+    (Column::new("unverified"), Field("/unverified")),
+];
+
+const SUBS: &[(Column, Cell)] = &[
+    (Column::new("client"), Field("/client")),
+    (Column::new("name").left(), Field("/name")),
+    (Column::new("sub"), Field("/sub")),
+    (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("deliveries"), Field("/deliveries")),
+];
+
+/// Rows without a publisher are what this peer itself publishes.
+const SEQNO: &[(Column, Cell)] = &[
+    (Column::new("user"), FieldOr("/user", "-")),
+    (Column::new("subject").left(), Field("/subject")),
+    (Column::new("last seq"), Field("/seq")),
+    (Column::new("frame start"), Field("/frame_start")),
+    (Column::new("count"), Field("/count")),
+];
+
+const WINDOWS: &[(Column, Cell)] = &[
+    (Column::new("window").left(), Field("/window")),
+    (Column::new("subjects"), Field("/subjects")),
+    (Column::new("bytes"), Field("/bytes")),
+    (Column::new("size"), Field("/size")),
+    (Column::new("limit"), Field("/bytes_max")),
+    (Column::new("time"), Span("/time_ms")),
+    (Column::new("rotations"), Field("/rotations")),
+    (Column::new("evicted"), Field("/evicted")),
+];
+
+const COUNTERS: &[(Column, Cell)] = &[
+    (Column::new("counter").left(), Field("/counter")),
+    (Column::new("value"), Field("/value")),
+    (Column::new("meaning").left(), Field("/meaning")),
+];
+
+const CLIENTS: &[(Column, Cell)] = &[
+    (Column::new("client"), Field("/client")),
+    (Column::new("name").left(), Field("/name")),
+    (Column::new("pid"), FieldOr("/pid", "-")),
+    (Column::new("connected"), Span("/connected_ms")),
+    (Column::new("published"), Field("/published")),
+    (Column::new("delivered"), Field("/delivered")),
+    (Column::new("dropped"), Field("/dropped")),
+    (Column::new("queued"), Field("/queued")),
+    (Column::new("bytes"), Field("/queued_bytes")),
+];
+
+fn field(row: &Value, place: &str) -> String {
+    match row.pointer(place) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => Printable(text.as_bytes()).to_string(),
+        Some(value) => value.to_string(),
     }
-    table
 }
 
-/// The subscriptions of this peer's clients.
-pub fn subs(rows: &[SubRow]) -> Table {
-    let mut table = Table::new(&[
-        Column::new("client"),
-        Column::new("sub"),
-        Column::new("pattern").left(),
-        Column::new("deliveries"),
-    ]);
-    for row in rows {
-        table.row(vec![
-            row.client.0.to_string(),
-            row.sub.0.to_string(),
-            row.pattern.to_string(),
-            row.deliveries.to_string(),
-        ]);
+fn messages_lost(row: &Value) -> String {
+    let least = row.pointer("/msg_loss/count").and_then(Value::as_u64).unwrap_or(0);
+    match row["msg_loss_uncertain"].as_u64() {
+        None | Some(0) => least.to_string(),
+        Some(more) => format!("{least}..{}", least + more),
     }
-    table
 }
 
-/// The last number of each subject; `-` stands for this peer.
-pub fn seqno(rows: &[SeqnoRow]) -> Table {
-    let columns = [
-        Column::new("user"),
-        Column::new("subject").left(),
-        Column::new("last seq"),
-        Column::new("frame start"),
-        Column::new("count"),
-    ];
-    let mut table = Table::new(&columns);
-    for row in rows {
-        table.row(vec![
-            row.publisher.as_ref().map_or("-".to_owned(), |publisher| publisher.to_string()),
-            row.subject.to_string(),
-            row.last.to_string(),
-            row.last.frame().start().to_string(),
-            row.last.count().to_string(),
-        ]);
-    }
-    table
+fn range(row: &Value) -> String {
+    format!("{}..{}", field(row, "/datagrams/baseline"), field(row, "/datagrams/high"))
 }
 
-/// The publication and the subscription window.
-pub fn windows(rows: &[WindowRow; 2]) -> Table {
-    let mut columns = vec![Column::new("window").left()];
-    columns.extend(["subjects", "bytes", "size", "limit", "time", "rotations", "evicted"].map(Column::new));
-    let mut table = Table::new(&columns);
-    for (name, row) in ["pub", "sub"].iter().zip(rows) {
-        table.row(vec![
-            (*name).to_owned(),
-            row.subjects.to_string(),
-            row.bytes.to_string(),
-            row.size.to_string(),
-            row.bytes_max.to_string(),
-            humantime::format_duration(row.time).to_string(),
-            row.rotations.to_string(),
-            row.evicted.to_string(),
-        ]);
-    }
-    table
-}
-
-/// Everything that is counted: name, value, meaning.
-pub fn counters<'a>(rows: impl IntoIterator<Item = (&'a str, u64, &'a str)>) -> Table {
-    let mut table = Table::new(&[Column::new("counter").left(), Column::new("value"), Column::new("meaning").left()]);
-    for (name, value, meaning) in rows {
-        table.row(vec![name.to_owned(), value.to_string(), meaning.to_owned()]);
-    }
-    table
-}
-
-fn last(tally: Tally) -> String {
-    tally.last.map_or(String::new(), |at| at.to_string())
-}
-
-fn range_of(min: u64, uncertain: u64) -> String {
-    if uncertain == 0 { min.to_string() } else { format!("{min}..{}", min + uncertain) }
+fn peer_name(row: &Value) -> String {
+    let note = if row["duplicate_name"] == true { " (name used twice)" } else { "" };
+    format!("{}{note}", FieldOr("/publisher", "?").text(row))
 }
 
 /// A span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
-fn span(span: Duration) -> String {
-    let seconds = span.as_secs();
+fn span(millis: u64) -> String {
+    let seconds = millis / 1000;
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
-        (0, 0, 0, _) => format!("{:.1}s", span.as_secs_f64()),
+        (0, 0, 0, _) => format!("{:.1}s", Duration::from_millis(millis).as_secs_f64()),
         (0, 0, minutes, seconds) => format!("{minutes}m {seconds}s"),
         (0, hours, minutes, _) => format!("{hours}h {minutes}m"),
         (days, hours, ..) => format!("{days}d {hours}h"),
@@ -159,9 +209,6 @@ fn span(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Dseq, Epoch, Publisher};
-    use crate::proto::stats::DatagramStates;
-    use crate::time::Wall;
 
     /// Seed 002, "Show loss", to the byte.
     const SEED: &str = "\
@@ -174,22 +221,23 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
 
     #[test]
     fn show_loss_prints_the_table_of_the_seed() {
-        let mut rows = [row("B.test", 1), row("D.test", 3), row("C.test", 4)];
-        rows[1].msg_loss = Tally { count: 766, last: Some(time_of_day(20, 42, 24, 431)) };
-        assert_eq!(loss(&rows, false).to_string(), SEED);
+        let mut rows = ["B.1", "D.3", "C.4"].map(row);
+        rows[1]["msg_loss"] = json!({ "count": 766, "time": "20:42:24.431" });
+        let table = table(ShowWhat::Loss { verbose: false }, &json!({ "show": "loss", "rows": rows }));
+        assert_eq!(table.to_string(), SEED);
     }
 
     #[test]
     fn every_column_of_show_loss_has_its_own_number() {
-        let mut row = row("sensor-7.plant", 12);
-        let at = |second| Some(time_of_day(1, 2, second, 0));
-        row.repeat = Tally { count: 1_000_000, last: at(3) };
-        row.not_sub = Tally { count: 22, last: at(4) };
-        row.msg_loss = Tally { count: 5, last: at(5) };
-        row.msg_loss_uncertain = 4;
-        row.ibx_loss = Tally { count: 7, last: at(6) };
+        let mut row = row("sensor-7.12");
+        row["repeat"] = json!({ "count": 1_000_000, "time": "01:02:03.000" });
+        row["not_sub"] = json!({ "count": 22, "time": "01:02:04.000" });
+        row["msg_loss"] = json!({ "count": 5, "time": "01:02:05.000" });
+        row["msg_loss_uncertain"] = json!(4);
+        row["ibx_loss"] = json!({ "count": 7, "time": "01:02:06.000" });
+        let text = table(ShowWhat::Loss { verbose: false }, &json!({ "rows": [row] })).to_string();
         assert_eq!(
-            loss(&[row], false).to_string(),
+            text,
             "\
 \x20   user    |  repeat |   rep time   | not sub |   not time   |  msg loss |   loss time  | ibx loss |   ibx time  \n\
             ------------+---------+--------------+---------+--------------+-----------+--------------+----------+-------------\n\
@@ -199,45 +247,34 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
 
     #[test]
     fn show_loss_in_full_shows_where_every_datagram_went() {
-        let mut row = row("B.test", 1);
-        row.unverified = Tally { count: 9, last: Some(time_of_day(0, 0, 1, 0)) };
-        row.overrun = 3;
-        row.datagrams = DatagramStates {
-            baseline: Dseq(10),
-            high: Dseq(110),
-            delivered: 90,
-            held: 1,
-            pending: 2,
-            lost: 3,
-            unverified: 4,
-        };
-        let text = loss(&[row], true).to_string();
+        let mut row = row("B.1");
+        row["unverified"] = json!({ "count": 9, "time": "00:00:01.000" });
+        row["overrun"] = json!(3);
+        row["datagrams"] = json!({
+            "baseline": 10, "high": 110, "delivered": 90, "held": 1, "pending": 2, "lost": 3, "unverified": 4,
+        });
+        let text = table(ShowWhat::Loss { verbose: true }, &json!({ "rows": [row] })).to_string();
         let cells: Vec<&str> = text.lines().nth(2).unwrap().split('|').map(str::trim).collect();
         assert_eq!(cells[9..], ["9", "00:00:01.000", "3", "10..110", "90", "1", "2", "3", "4"]);
     }
 
     #[test]
+    fn what_is_not_there_is_blank_or_said() {
+        let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
+        let text = table(ShowWhat::Seqno { limit: 1 }, &rows).to_string();
+        assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
+        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true }] });
+        assert!(table(ShowWhat::Peers, &rows).to_string().contains("? (name used twice)"));
+        assert_eq!(table(ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
+    }
+
+    #[test]
     fn spans_have_two_units() {
-        let texts = [500, 61_000, 3_700_000, 90_000_000].map(|millis| span(Duration::from_millis(millis)));
-        assert_eq!(texts, ["0.5s", "1m 1s", "1h 1m", "1d 1h"]);
+        assert_eq!([500, 61_000, 3_700_000, 90_000_000].map(span), ["0.5s", "1m 1s", "1h 1m", "1d 1h"]);
     }
 
-    fn time_of_day(hour: u64, minute: u64, second: u64, millis: u64) -> Wall {
-        Wall::from_nanos((((hour * 60 + minute) * 60 + second) * 1000 + millis) * 1_000_000)
-    }
-
-    fn row(name: &str, uid: u32) -> LossRow {
-        LossRow {
-            publisher: Publisher { name: Some(name.parse().unwrap()), epoch: Epoch::new(7).unwrap(), uid },
-            repeat: Tally::default(),
-            not_sub: Tally::default(),
-            msg_loss: Tally::default(),
-            msg_loss_uncertain: 0,
-            ibx_loss: Tally::default(),
-            unverified: Tally::default(),
-            datagrams: DatagramStates::default(),
-            overrun: 0,
-            inconsistent: 0,
-        }
+    fn row(user: &str) -> Value {
+        let none = json!({ "count": 0, "time": null });
+        json!({ "user": user, "repeat": none, "not_sub": none, "msg_loss": none, "msg_loss_uncertain": 0, "ibx_loss": none })
     }
 }

@@ -1,6 +1,7 @@
 //! What several test modules share.
 
 pub mod bus;
+pub mod command;
 
 use std::fs;
 use std::path::{Path, PathBuf};

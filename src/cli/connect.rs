@@ -1,0 +1,218 @@
+//! The bus as the commands use it: the local peer through its socket, or a peer of their own; events until the
+//! time is over or nobody is interested any more.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::args::{BusOptions, PeerOptions};
+use super::config;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::Output;
+use crate::bus::{
+    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, StartError, Subscription, WaitError,
+};
+use crate::config::Config;
+use crate::daemon::clock::Clock;
+use crate::message::Message;
+use crate::subject::Pattern;
+use crate::time::Instant;
+
+/// How long a peer of one's own takes to say HELLO and to hear the others' answers. Messages published before would come
+/// from a peer without a name, and replies could not be sent to one peer alone.
+pub const GREETING_TIME: Duration = Duration::from_millis(60);
+/// How long the peer may take to send what was published: as long as its socket and the network need.
+const FLUSH_TIME: Duration = Duration::from_secs(30);
+/// How long to wait for a message before looking whether anybody is still interested.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Attaches to the local peer under this name, or starts one inside this process.
+///
+/// # Errors
+/// Options that only an embedded peer has without `--embed`; what is wrong with the configuration; that the peer, or the
+/// network, cannot be reached.
+pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, Failure> {
+    if options.embed {
+        let bus = Bus::embed(&config::resolve(&options.peer)?).map_err(open_failure)?;
+        std::thread::sleep(GREETING_TIME);
+        return Ok(bus);
+    }
+    if let Some(flag) = flag_of_embedded(&options.peer) {
+        return Err(Failure::new(Exit::Usage, format!("{flag} sets up a peer, but this command uses the local one"))
+            .fix(format!("add --embed to run a peer inside this command, or give {flag} to 'seqcast peer'")));
+    }
+    attach(&socket(&options.peer)?, name)
+}
+
+/// Attaches to the peer at this socket under this name.
+///
+/// # Errors
+/// The peer cannot be reached.
+pub fn attach(socket: &Path, name: &str) -> Result<Bus, Failure> {
+    Bus::attach_as(socket, name).map_err(open_failure)
+}
+
+/// Starts a peer inside this process that drops what the rule says.
+///
+/// # Errors
+/// The network cannot be reached, or something is in the way.
+pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, Failure> {
+    Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)
+}
+
+/// Why there is no bus: nobody answers, the network is not there, or something is in the way.
+fn open_failure(error: OpenError) -> Failure {
+    match error {
+        OpenError::Start(error) => start_failure(&error),
+        OpenError::System { .. } => Failure::new(Exit::Failed, error),
+        OpenError::NoPeer { .. }
+        | OpenError::NoPermission { .. }
+        | OpenError::Incompatible { .. }
+        | OpenError::Refused(_) => Failure::new(Exit::Unreachable, error),
+    }
+}
+
+/// Why a peer could not start: the network is not there, or something is in the way.
+pub fn start_failure(error: &StartError) -> Failure {
+    let exit = match error {
+        StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
+        StartError::Sockets(_) | StartError::Socket(_) | StartError::System { .. } => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}
+
+/// The socket of the local peer: the flag's, the environment's, the configuration's.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn socket(options: &PeerOptions) -> Result<PathBuf, Failure> {
+    match &options.socket {
+        Some(socket) => Ok(socket.clone()),
+        None => Ok(config::resolve(options)?.socket),
+    }
+}
+
+fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
+    let given = [
+        ("--name", options.name.is_some()),
+        ("--interface", options.interface.is_some()),
+        ("--group", options.group.is_some()),
+        ("--port", options.port.is_some()),
+        ("--set", !options.settings.is_empty()),
+        ("--log-level", options.log_level.is_some()),
+        ("--log-format", options.log_format.is_some()),
+    ];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+}
+
+/// Publishes a message; waits while the peer is busy, until the user ends it.
+///
+/// # Errors
+/// The message is too large; the peer is gone.
+pub fn publish(bus: &Bus, mut message: Message, interrupt: &Interrupt) -> Result<(), Failure> {
+    loop {
+        match bus.publish_timeout(message, GLANCE) {
+            Ok(()) => return Ok(()),
+            Err(PublishError::Full(back)) if !interrupt.has_come() => message = *back,
+            Err(PublishError::Closed) => return Err(gone(bus)),
+            Err(error) => return Err(Failure::new(Exit::Failed, error)),
+        }
+    }
+}
+
+/// Waits until everything published has left the peer's socket.
+///
+/// # Errors
+/// The peer is stuck or gone.
+pub fn flush(bus: &Bus) -> Result<(), Failure> {
+    bus.flush(FLUSH_TIME).map_err(|error| wait_failure(bus, error, "not everything published has left the peer"))
+}
+
+/// Asks the peer for a report.
+///
+/// # Errors
+/// The peer does not know the question, is stuck or gone.
+pub fn show(bus: &Bus, query: Value) -> Result<Value, Failure> {
+    let answer = bus.query(query).map_err(|error| wait_failure(bus, error, "the peer does not answer"))?;
+    match answer["error"].as_str() {
+        None => Ok(answer),
+        Some(error) => Err(Failure::new(Exit::Failed, error)),
+    }
+}
+
+fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> Failure {
+    match error {
+        WaitError::Closed => gone(bus),
+        WaitError::Timeout => Failure::new(Exit::Failed, format!("{what}: {error}")),
+    }
+}
+
+/// The peer ended before the command did.
+fn gone(bus: &Bus) -> Failure {
+    let why = bus.ending().unwrap_or_else(|| "it stopped".to_owned());
+    Failure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
+}
+
+/// The events of a subscription, until the time is over, the user ends it, or nobody reads what is printed.
+pub struct Events {
+    bus: Bus,
+    subscription: Subscription,
+    deadline: Option<Instant>,
+    interrupt: Interrupt,
+}
+
+/// Why there is no further event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time is over.
+    TimedOut,
+    /// The user wants to end it.
+    Interrupted,
+}
+
+impl Events {
+    /// Subscribes to the patterns; a message that several of them match comes once. From now on Ctrl-C ends the waiting,
+    /// not the process.
+    ///
+    /// # Errors
+    /// The peer refuses the subscription or is gone.
+    pub fn subscribe(bus: &Bus, patterns: &[Pattern], wait: Option<Duration>) -> Result<Events, Failure> {
+        let interrupt = Interrupt::watch()?;
+        let subscription =
+            bus.subscribe_all(patterns.iter().cloned()).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let deadline = wait.map(|wait| Clock::now().instant + wait);
+        Ok(Events { bus: bus.clone(), subscription, deadline, interrupt })
+    }
+
+    /// The next event, or why there is none. Hands what was printed to the system before it waits.
+    ///
+    /// # Errors
+    /// The peer is gone; standard output is closed.
+    pub fn next(&mut self, out: &mut Output) -> Result<Result<Event, Ended>, Failure> {
+        loop {
+            if self.interrupt.has_come() {
+                return Ok(Err(Ended::Interrupted));
+            }
+            let left = self.deadline.map_or(GLANCE, |deadline| deadline.since(Clock::now().instant).min(GLANCE));
+            if left.is_zero() {
+                return Ok(Err(Ended::TimedOut));
+            }
+            let mut event = self.subscription.try_recv();
+            if event == Err(RecvError::Empty) {
+                out.flush()?;
+                if out.is_closed() {
+                    return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+                }
+                event = self.subscription.recv_timeout(left);
+            }
+            match event {
+                Ok(event) => return Ok(Ok(event)),
+                Err(RecvError::Empty) => {}
+                Err(RecvError::Closed) => return Err(gone(&self.bus)),
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a receiver of the demonstration was told, held against what was really sent.
+
+use std::collections::BTreeMap;
+
+use crate::bus::Event;
+use crate::message::{Count, Missing};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+
+/// What was sent: for each subject how many messages, numbered from 1 within one frame.
+pub type Sent = BTreeMap<Subject, u64>;
+
+/// The state of each message of one subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Nothing was said of it.
+    Open,
+    /// It came.
+    Delivered,
+    /// It was told as lost.
+    Lost,
+}
+
+/// One receiver's books.
+#[derive(Debug, Default)]
+pub struct Account {
+    fates: BTreeMap<Subject, Vec<Fate>>,
+    /// Messages told as lost, subject by subject: lower and upper bound.
+    told: BTreeMap<Subject, (u64, u64)>,
+    /// What cannot be true.
+    faults: Vec<String>,
+    /// Messages that were dropped because the demonstration read too slowly.
+    pub dropped: u64,
+}
+
+/// One subject in the balance.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct SubjectBalance {
+    /// Which.
+    pub subject: String,
+    /// Messages published.
+    pub sent: u64,
+    /// Messages that came.
+    pub delivered: u64,
+    /// Messages told as lost.
+    pub lost: u64,
+    /// Messages of which nothing is known.
+    pub unverified: u64,
+}
+
+impl Account {
+    /// Enters what the receiver got.
+    pub fn enter(&mut self, event: &Event) {
+        match event {
+            Event::Message(delivery) => match delivery.seq {
+                Some(seq) => self.enter_fates(&delivery.message.subject, seq, seq, Fate::Delivered),
+                None => self.faults.push(format!("a message on {} has no number", delivery.message.subject)),
+            },
+            Event::Loss(loss) => {
+                if let Missing::Messages { subject, first, last, count } = &loss.what {
+                    self.enter_loss(subject, *first, *last, *count);
+                }
+            }
+            Event::Dropped(count) => self.dropped += count,
+        }
+    }
+
+    fn enter_loss(&mut self, subject: &Subject, first: Seq, last: Seq, count: Count) {
+        let span = last.count() - first.count() + 1;
+        if first.frame() != last.frame() || count != Count::Exact(span) {
+            self.faults.push(format!("{count} messages on {subject} cannot be all of {first}..{last}"));
+        }
+        self.enter_fates(subject, first, last, Fate::Lost);
+        let told = self.told.entry(subject.clone()).or_default();
+        *told = (told.0 + count.min(), told.1 + count.max());
+    }
+
+    fn enter_fates(&mut self, subject: &Subject, first: Seq, last: Seq, fate: Fate) {
+        let fates = self.fates.entry(subject.detached()).or_default();
+        let index = |seq: Seq| usize::try_from(seq.count() - 1).expect("the demonstration fits the memory");
+        if fates.len() <= index(last) {
+            fates.resize(index(last) + 1, Fate::Open);
+        }
+        for (at, place) in fates.iter_mut().enumerate().take(index(last) + 1).skip(index(first)) {
+            if *place != Fate::Open {
+                self.faults.push(format!("message {} on {subject} is {fate:?} after it was {place:?}", at + 1));
+            }
+            *place = fate;
+        }
+    }
+
+    /// The balance of each subject.
+    pub fn balance(&self, sent: &Sent) -> Vec<SubjectBalance> {
+        let row = |(subject, sent): (&Subject, &u64)| {
+            let fates = self.fates.get(subject).map_or(&[][..], Vec::as_slice);
+            let count = |fate| fates.iter().filter(|other| **other == fate).count() as u64;
+            let (delivered, lost) = (count(Fate::Delivered), count(Fate::Lost));
+            let unverified = sent.saturating_sub(delivered + lost);
+            SubjectBalance { subject: subject.to_string(), sent: *sent, delivered, lost, unverified }
+        };
+        sent.iter().map(row).collect()
+    }
+
+    /// What does not fit: messages told of that were never sent, told twice, or not told of beyond the `unverified` that
+    /// the receiver admits to. Empty if everything is accounted for.
+    pub fn faults(&self, sent: &Sent, unverified: u64) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        for (subject, fates) in &self.fates {
+            let sent = sent.get(subject).copied().unwrap_or(0);
+            if sent < fates.len() as u64 {
+                faults.push(format!("message {} on {subject} was told of, but only {sent} were sent", fates.len()));
+            }
+        }
+        let balance = self.balance(sent);
+        for row in &balance {
+            let told = self.told.iter().find(|(subject, _)| subject.as_str() == row.subject).map(|(_, told)| *told);
+            if told.unwrap_or_default() != (row.lost, row.lost) {
+                faults.push(format!("{told:?} losses were told of on {}, not {}", row.subject, row.lost));
+            }
+        }
+        let open: u64 = balance.iter().map(|row| row.unverified).sum();
+        if open != unverified {
+            faults.push(format!("nothing was said of {open} messages, and {unverified} are admitted to be unverified"));
+        }
+        if 0 < self.dropped {
+            faults.push(format!("{} messages were dropped because the demonstration read too slowly", self.dropped));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Cause, Delivery, Epoch, Loss, Message, Publisher, Reason, Verdict};
+    use crate::seqno::Frame;
+    use crate::time::Wall;
+
+    /// Each word is an event on subject `a`, of which 5 messages were sent: `3` a delivery, `!2-4` a loss.
+    fn check(events: &str, unverified: u64, fits: bool) {
+        let mut account = Account::default();
+        for word in events.split_whitespace() {
+            account.enter(&match word.strip_prefix('!') {
+                None => message(word.parse().unwrap()),
+                Some(range) => {
+                    let (first, last) = range.split_once('-').unwrap();
+                    loss(first.parse().unwrap(), last.parse().unwrap())
+                }
+            });
+        }
+        let faults = account.faults(&Sent::from([("a".parse().unwrap(), 5)]), unverified);
+        assert_eq!(faults.is_empty(), fits, "{events}: {faults:?}");
+    }
+
+    #[test]
+    fn only_books_that_balance_have_no_faults() {
+        check("1 2 3 4 5", 0, true);
+        check("1 !2-4 5", 0, true);
+        check("1 2 3", 2, true);
+        check("!1-2 3 4", 1, true);
+        check("1 2 3", 0, false);
+        check("1 2 3 4 5", 1, false);
+        check("1 1 2 3 4 5", 0, false);
+        check("1 !2-4 3 5", 0, false);
+        check("1 2 3 !3-4 5", 0, false);
+        check("1 2 3 4 5 6", 0, false);
+        check("1 2 3 4 !5-6", 0, false);
+    }
+
+    #[test]
+    fn a_count_that_is_not_its_range_is_a_fault() {
+        let mut account = Account::default();
+        let Event::Loss(mut told) = loss(1, 5) else { unreachable!() };
+        if let Missing::Messages { count, .. } = &mut told.what {
+            *count = Count::Between { min: 0, max: 5 };
+        }
+        account.enter(&Event::Loss(told));
+        assert_eq!(account.faults(&Sent::from([("a".parse().unwrap(), 5)]), 0).len(), 2);
+    }
+
+    fn seq(count: u64) -> Seq {
+        Seq::from_parts(Frame::at(Wall::from_nanos(1_700_000_000_000_000_000)), count).unwrap()
+    }
+
+    fn publisher() -> Publisher {
+        Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
+    }
+
+    fn message(count: u64) -> Event {
+        let message = Message::new("a".parse().unwrap(), "");
+        Event::Message(Delivery { message, publisher: publisher(), seq: Some(seq(count)), verdict: Verdict::Next })
+    }
+
+    fn loss(first: u64, last: u64) -> Event {
+        let what = Missing::Messages {
+            subject: "a".parse().unwrap(),
+            first: seq(first),
+            last: seq(last),
+            count: Count::Exact(last - first + 1),
+        };
+        let (reason, cause, at) = (Reason::Disabled, Cause::Network, Wall::EPOCH);
+        Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
+    }
+}

@@ -1,0 +1,271 @@
+//! `demo loss`: three peers in this process on loopback multicast. One publishes; the other two drop a share of the
+//! datagrams that reach their sockets, before the protocol sees them. Then everything must be accounted for.
+
+mod account;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::args::{DemoOptions, DemoWhat, ShowWhat};
+use super::connect;
+use super::event::json;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, counted};
+use super::pace::{Pace, Progress};
+use super::show;
+use super::table::{Column, Table};
+use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
+use crate::config::{Config, Override};
+use crate::daemon::clock::{Clock, random_u64};
+use crate::message::Message;
+use crate::subject::Subject;
+use account::{Account, Sent, SubjectBalance};
+
+/// The subjects of the demonstration, published on in turn.
+const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
+/// The publisher.
+const PUBLISHER: &str = "A.demo";
+/// The receivers.
+const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
+/// How long the receivers may take to settle what is missing. A heartbeat that is dropped too is followed by others,
+/// ever further apart, up to a second.
+const SETTLE: Duration = Duration::from_secs(10);
+/// How often to look whether they have.
+const LOOK: Duration = Duration::from_millis(50);
+/// Groups to try: another program may hold the port.
+const GROUPS: u64 = 8;
+
+/// What happened at one receiver.
+#[derive(Serialize)]
+struct Receiver {
+    name: &'static str,
+    dropped_datagrams: u64,
+    delivered: u64,
+    lost: u64,
+    unverified: u64,
+    subjects: Vec<SubjectBalance>,
+    faults: Vec<String>,
+    #[serde(skip)]
+    loss: Value,
+}
+
+/// The whole demonstration in JSON.
+#[derive(Serialize)]
+struct DemoJson<'a> {
+    ok: bool,
+    sent: u64,
+    seconds: f64,
+    drop: f64,
+    seed: u64,
+    receivers: &'a [Receiver],
+}
+
+/// Runs `demo`.
+///
+/// # Errors
+/// The peers cannot be started.
+pub fn run(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
+    match options.what {
+        DemoWhat::Loss => loss(options, out),
+    }
+}
+
+fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let stage = Stage::open(options)?;
+    if !options.json {
+        eprintln!("three peers on loopback, group {}:{}; traffic is not encrypted", stage.group, stage.port);
+    }
+    let subscriptions = stage.receivers.iter().map(|bus| bus.subscribe("demo.>".parse().expect("a pattern")));
+    let subscriptions = subscriptions.collect::<Result<Vec<Subscription>, SubscribeError>>();
+    let subscriptions = subscriptions.map_err(|error| Failure::new(Exit::Failed, error))?;
+    let start = Clock::now().instant;
+    let is_over = AtomicBool::new(false);
+    let (sent, accounts) = std::thread::scope(|scope| {
+        let readers: Vec<_> = subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
+        let sent = publish(&stage.publisher, options).and_then(|sent| stage.settle(&sent).map(|()| sent));
+        is_over.store(true, Ordering::Release);
+        let accounts: Vec<Account> =
+            readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect();
+        (sent, accounts)
+    });
+    let sent = sent?;
+    let seconds = Clock::now().instant.since(start).as_secs_f64();
+    let receivers = stage.receivers.iter().zip(RECEIVERS).zip(&accounts);
+    let receivers: Vec<Receiver> =
+        receivers.map(|((bus, name), account)| receiver(bus, name, account, &sent)).collect::<Result<_, Failure>>()?;
+    let ok = receivers.iter().all(|receiver| receiver.faults.is_empty());
+    if options.json {
+        let (sent, receivers) = (options.count, &receivers[..]);
+        out.line(json(&DemoJson { ok, sent, seconds, drop: options.drop, seed: options.seed, receivers }))?;
+    } else {
+        print(options, &receivers, out)?;
+    }
+    Ok(if ok { Exit::Done } else { Exit::Failed })
+}
+
+/// Enters what a receiver gets, until all is over and nothing is left.
+fn read(events: &Subscription, is_over: &AtomicBool) -> Account {
+    let mut account = Account::default();
+    loop {
+        match events.recv_timeout(LOOK) {
+            Ok(event) => account.enter(&event),
+            Err(RecvError::Empty) if is_over.load(Ordering::Acquire) => return account,
+            Err(RecvError::Empty) => {}
+            Err(RecvError::Closed) => return account,
+        }
+    }
+}
+
+/// One receiver's result.
+fn receiver(bus: &Bus, name: &'static str, account: &Account, sent: &Sent) -> Result<Receiver, Failure> {
+    let mut loss = connect::show(bus, json!({ "show": "loss" }))?;
+    if let Some(rows) = loss["rows"].as_array_mut() {
+        rows.retain(|row| row["publisher"] == PUBLISHER);
+    }
+    let counters = connect::show(bus, json!({ "show": "counters" }))?;
+    let is_drops = |row: &&Value| row["counter"] == "dropped_by_rule";
+    let drops = counters["rows"].as_array().and_then(|rows| rows.iter().find(is_drops));
+    let unverified = loss["rows"][0]["unverified"]["count"].as_u64().unwrap_or(0);
+    let subjects = account.balance(sent);
+    let sum = |count: fn(&SubjectBalance) -> u64| subjects.iter().map(count).sum();
+    Ok(Receiver {
+        name,
+        dropped_datagrams: drops.and_then(|row| row["value"].as_u64()).unwrap_or(0),
+        delivered: sum(|row| row.delivered),
+        lost: sum(|row| row.lost),
+        unverified: sum(|row| row.unverified),
+        faults: account.faults(sent, unverified),
+        subjects,
+        loss,
+    })
+}
+
+/// The three peers.
+struct Stage {
+    group: String,
+    port: u64,
+    publisher: Bus,
+    receivers: Vec<Bus>,
+}
+
+impl Stage {
+    /// Starts the peers in a group that nobody else is likely to use.
+    fn open(options: &DemoOptions) -> Result<Stage, Failure> {
+        let mut last = None;
+        for _ in 0..GROUPS {
+            match Stage::open_at(options, random_u64()) {
+                Ok(stage) => return Ok(stage),
+                Err(failure) => last = Some(failure),
+            }
+        }
+        Err(last.expect("at least one group was tried"))
+    }
+
+    fn open_at(options: &DemoOptions, chance: u64) -> Result<Stage, Failure> {
+        let port = 20_000 + chance % 12_000;
+        let [high, low, ..] = chance.to_be_bytes();
+        let group = format!("239.254.{high}.{low}");
+        let peer = |name: &str, drop| {
+            let settings = [("name", name), ("interface", "lo"), ("group", &group), ("port", &port.to_string())];
+            let settings = settings.map(|(key, value)| Override::flag("demo", key, value));
+            let config = Config::resolve(None, &settings).map_err(|error| Failure::new(Exit::Configuration, error))?;
+            connect::embed(&config, drop)
+        };
+        let mut receivers = Vec::new();
+        for (seed, name) in (options.seed..).zip(RECEIVERS) {
+            let drop = DropRule { seed, chance: options.drop, burst: 1 };
+            receivers.push(peer(name, (0.0 < options.drop).then_some(drop))?);
+        }
+        let publisher = peer(PUBLISHER, None)?;
+        std::thread::sleep(connect::GREETING_TIME);
+        Ok(Stage { group, port, publisher, receivers })
+    }
+
+    /// Waits until each receiver has an explanation for every message, or says that it has none.
+    fn settle(&self, sent: &Sent) -> Result<(), Failure> {
+        let sent: u64 = sent.values().sum();
+        let deadline = Clock::now().instant + SETTLE;
+        while Clock::now().instant < deadline {
+            let mut is_settled = true;
+            for bus in &self.receivers {
+                let answer = connect::show(bus, json!({ "show": "peers" }))?;
+                let rows = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
+                let publisher = rows.iter().find(|row| row["publisher"] == PUBLISHER);
+                let count = |key: &str| publisher.and_then(|row| row[key].as_u64()).unwrap_or(0);
+                is_settled &= count("messages_in") + count("lost") + count("unverified") == sent;
+            }
+            if is_settled {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// Publishes in turn on all subjects; each payload says which message of its subject it is.
+fn publish(bus: &Bus, options: &DemoOptions) -> Result<Sent, Failure> {
+    let subjects = SUBJECTS.map(|subject| subject.parse::<Subject>().expect("a subject"));
+    let mut sent: Sent = subjects.iter().map(|subject| (subject.clone(), 0)).collect();
+    let start = Clock::now().instant;
+    let pace = Pace::new(Some(options.rate), start);
+    let mut progress = Progress::new(start);
+    let interrupt = Interrupt::watch()?;
+    for (number, subject) in (0..options.count).zip(subjects.iter().cycle()) {
+        let now = Clock::now().instant;
+        let wait = pace.wait(number, now);
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+        let of_subject = sent.get_mut(subject).expect("every subject is there");
+        *of_subject += 1;
+        connect::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
+        if interrupt.has_come() {
+            return Err(Failure::new(Exit::Failed, "interrupted"));
+        }
+        progress.show(now, || format!("published {number} of {} messages", options.count));
+    }
+    progress.clear();
+    connect::flush(bus)?;
+    Ok(sent)
+}
+
+fn print(options: &DemoOptions, receivers: &[Receiver], out: &mut Output) -> std::io::Result<()> {
+    let share = options.drop * 100.0;
+    out.line(format_args!(
+        "A.demo sent {} on {} subjects; B.demo and C.demo each drop {share}% of the datagrams (seed {})",
+        counted(options.count, "message"),
+        SUBJECTS.len(),
+        options.seed
+    ))?;
+    for receiver in receivers {
+        let dropped = counted(receiver.dropped_datagrams, "datagram");
+        out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; it says:", receiver.name))?;
+        let table = show::table(ShowWhat::Loss { verbose: false }, &receiver.loss);
+        out.bytes(table.to_string().as_bytes())?;
+        let headers = ["sent", "delivered", "lost", "unverified"].map(Column::new);
+        let mut columns = vec![Column::new("subject").left()];
+        columns.extend(headers);
+        let mut table = Table::new(&columns);
+        for row in &receiver.subjects {
+            let counts = [row.sent, row.delivered, row.lost, row.unverified].map(|count| count.to_string());
+            table.row([vec![row.subject.clone()], counts.to_vec()].concat());
+        }
+        out.bytes(table.to_string().as_bytes())?;
+    }
+    out.line("\nsent = delivered + lost + unverified, each message once:")?;
+    for receiver in receivers {
+        let Receiver { name, delivered, lost, unverified, faults, .. } = receiver;
+        let verdict =
+            if faults.is_empty() { "every message is accounted for" } else { "NOT every message is accounted for" };
+        out.line(format_args!("{name}  {} = {delivered} + {lost} + {unverified}: {verdict}", options.count))?;
+        for fault in faults {
+            out.alarm(format_args!("! {fault}"), true)?;
+        }
+    }
+    Ok(())
+}

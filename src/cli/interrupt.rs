@@ -1,0 +1,36 @@
+//! Ctrl-C and SIGTERM: they end the waiting or the work of a command, which then ends in order.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Whether the user wants the command to end. Watching begins with the first one of a process and does not end: the
+/// console runs many commands in turn.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Watches for the signals; what came before does not count.
+    ///
+    /// # Errors
+    /// The system refuses to.
+    pub fn watch() -> io::Result<Interrupt> {
+        static WATCHED: OnceLock<Interrupt> = OnceLock::new();
+        if let Some(interrupt) = WATCHED.get() {
+            interrupt.0.store(false, Ordering::Relaxed);
+            return Ok(interrupt.clone());
+        }
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
+    }
+
+    /// Whether one came.
+    pub fn has_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,46 @@
+//! `peer`: the daemon of this host.
+
+use serde_json::Value;
+
+use super::args::PeerOptions;
+use super::config;
+use super::connect;
+use super::exit::{Exit, Failure};
+use crate::config::LogFormat;
+use crate::daemon::log;
+use crate::daemon::start::{Daemon, Options};
+
+/// Runs a peer until a signal ends it.
+///
+/// # Errors
+/// What is wrong with the configuration, or in the way of a start.
+pub fn run(options: &PeerOptions) -> Result<Exit, Failure> {
+    let config = config::resolve(options)?;
+    log::start(&config).map_err(|error| Failure::new(Exit::Failed, error))?;
+    let all = Options { serve: true, signals: true, drop: None };
+    let daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
+    if config.log_format == LogFormat::Text {
+        eprintln!("{}", banner(&daemon.status()));
+    }
+    daemon.run().map_err(|error| Failure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
+    Ok(Exit::Done)
+}
+
+/// What the peer chose, for people.
+fn banner(status: &Value) -> String {
+    let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
+    let reach = if status["loopback"] == true { "this host only; --interface NAME reaches a LAN" } else { "this LAN" };
+    format!(
+        "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n  \
+         OPEN mode: traffic is not encrypted, and anyone in the group can publish",
+        text("name"),
+        text("epoch"),
+        text("group"),
+        status["port"],
+        text("interface"),
+        text("address"),
+        text("interface_why"),
+        text("inbox"),
+        text("socket"),
+    )
+}

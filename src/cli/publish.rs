@@ -1,0 +1,180 @@
+//! `pub`: messages from the argument, from lines or from files, at a pace.
+
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::args::PublishOptions;
+use super::connect;
+use super::event::json;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, counted};
+use super::pace::{Pace, Progress, Template};
+use super::value;
+use crate::bus::Bus;
+use crate::daemon::clock::Clock;
+use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
+
+/// Where the payloads come from.
+enum Payloads {
+    /// One payload over again, with its number in it.
+    Same(Template),
+    /// Each file in turn, over again.
+    Files(Vec<Bytes>),
+    /// The lines of standard input.
+    Lines(io::StdinLock<'static>),
+}
+
+/// What was published.
+#[derive(Serialize)]
+struct Published<'a> {
+    subject: &'a str,
+    messages: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Runs `pub`.
+///
+/// # Errors
+/// What cannot be read, reached or published.
+pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let (mut payloads, total) = payloads(options)?;
+    let bus = connect::bus(&options.bus, "pub")?;
+    let headers = value::headers(&options.headers);
+    let interrupt = Interrupt::watch()?;
+    let start = Clock::now().instant;
+    let pace = Pace::new(options.rate, start);
+    let mut progress = Progress::new(start);
+    let (mut messages, mut bytes) = (0, 0);
+    while total.is_none_or(|total| messages < total) && !interrupt.has_come() {
+        let Some(payload) = payloads.next(messages + 1)? else { break };
+        bytes += payload.len() as u64;
+        publish(&bus, options, headers.clone(), payload, &interrupt)?;
+        messages += 1;
+        let now = Clock::now().instant;
+        progress.show(now, || {
+            let of = total.map_or(String::new(), |total| format!(" of {total}"));
+            format!("published {messages}{of} messages, {:.0}/s", pace.reached(messages, now))
+        });
+        let wait = if total == Some(messages) { Duration::ZERO } else { pace.wait(messages, now) };
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+    }
+    connect::flush(&bus)?;
+    progress.clear();
+    let subject = options.subject.as_str();
+    if options.json {
+        let seconds = Clock::now().instant.since(start).as_secs_f64();
+        out.line(json(&Published { subject, messages, bytes, seconds }))?;
+    } else {
+        eprintln!("published {} on {subject} ({})", counted(messages, "message"), counted(bytes, "byte"));
+    }
+    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+}
+
+fn publish(
+    bus: &Bus,
+    options: &PublishOptions,
+    headers: Headers,
+    payload: Bytes,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let mut message = Message::new(options.subject.clone(), payload);
+    message.headers = headers;
+    message.reply.clone_from(&options.reply);
+    connect::publish(bus, message, interrupt)
+}
+
+/// Where the payloads come from, and how many messages there are, if that is known.
+fn payloads(options: &PublishOptions) -> Result<(Payloads, Option<u64>), Failure> {
+    if let Some(payload) = &options.payload {
+        return Ok((Payloads::Same(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
+    }
+    if !options.files.is_empty() {
+        let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, Failure>>()?;
+        let total = options.count.unwrap_or(files.len() as u64);
+        return Ok((Payloads::Files(files), Some(total)));
+    }
+    if !options.lines && io::stdin().is_terminal() {
+        return Err(Failure::new(Exit::Usage, "there is nothing to publish")
+            .fix("give the payload as an argument, --file FILE, or --lines to type each message as a line"));
+    }
+    Ok((Payloads::Lines(io::stdin().lock()), options.count))
+}
+
+impl Payloads {
+    /// The payload of message `count`; `None` at the end of the input.
+    fn next(&mut self, count: u64) -> Result<Option<Bytes>, Failure> {
+        Ok(match self {
+            Payloads::Same(template) => Some(template.payload(count)),
+            Payloads::Files(files) => {
+                let turn = (count - 1) % files.len() as u64;
+                Some(files[usize::try_from(turn).expect("below the number of files")].clone())
+            }
+            Payloads::Lines(input) => next_line(input)?,
+        })
+    }
+}
+
+/// The next line without its line feed (and carriage return before it); `None` at the end. More than the largest message
+/// is not read into memory: what is read then is refused like any message that is too large.
+fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
+    let mut line = Vec::new();
+    if input.take(BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    }
+    Ok(Some(line.into()))
+}
+
+/// A file's content, of `-` that of standard input.
+fn read(path: &Path) -> Result<Bytes, Failure> {
+    let mut bytes = Vec::new();
+    let read = match path == Path::new("-") {
+        true => io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)),
+    };
+    match read {
+        Ok(_) => Ok(bytes.into()),
+        Err(error) => Err(Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))),
+    }
+}
+
+/// One byte more than any message may have, and two for a line's end.
+const BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64 + 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_with_or_without_a_line_feed() {
+        let mut input: &[u8] = b"one\r\n\ntwo\rthree\n\xff";
+        let mut lines = Vec::new();
+        while let Some(line) = next_line(&mut input).unwrap() {
+            lines.push(line);
+        }
+        assert_eq!(lines, [&b"one"[..], b"", b"two\rthree", b"\xff"]);
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_the_memory() {
+        let mut input = io::repeat(b'x').take(3 * BYTES_MAX);
+        let mut input = io::BufReader::new(&mut input);
+        let line = next_line(&mut input).unwrap().unwrap();
+        assert!(MESSAGE_BYTES_MAX < line.len() && line.len() as u64 <= BYTES_MAX);
+    }
+}

@@ -1,0 +1,96 @@
+//! `reply`: answers requests with a text, with what was asked, or with what a command prints.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+
+use super::args::ReplyOptions;
+use super::connect::{self, Ended, Events};
+use super::event::{self, LossLine, MessageLine};
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::Output;
+use super::pace::Template;
+use crate::bus::Event;
+use crate::message::Message;
+
+/// What is answered.
+enum Answer<'a> {
+    Text(Template),
+    Echo,
+    Command(&'a OsStr),
+}
+
+/// Runs `reply`.
+///
+/// # Errors
+/// What cannot be reached or published; a command that cannot be run.
+pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let answer = match (&options.payload, &options.command) {
+        (Some(payload), _) => Answer::Text(Template::new(payload.as_bytes())),
+        (None, Some(command)) => Answer::Command(command),
+        (None, None) => Answer::Echo,
+    };
+    let bus = connect::bus(&options.bus, "reply")?;
+    let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), options.wait)?;
+    eprintln!("answering requests on {}", options.pattern);
+    let interrupt = Interrupt::watch()?;
+    let mut answers = 0;
+    while options.count.is_none_or(|count| answers < count) {
+        match events.next(out)? {
+            Ok(Event::Message(delivery)) => {
+                let Some(to) = &delivery.message.reply else {
+                    eprintln!("no reply wanted: {}", MessageLine(&delivery));
+                    continue;
+                };
+                match options.json {
+                    true => out.line(event::message_json(&delivery))?,
+                    false => eprintln!("{}", MessageLine(&delivery)),
+                }
+                answers += 1;
+                let reply = Message::new(to.clone(), answer.payload(answers, &delivery.message)?);
+                connect::publish(&bus, reply, &interrupt)?;
+            }
+            Ok(Event::Loss(loss)) => eprintln!("{}", LossLine(&loss)),
+            Ok(Event::Dropped(count)) => eprintln!("{}", event::dropped_line(count)),
+            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
+            Err(Ended::Interrupted) => break,
+        }
+    }
+    connect::flush(&bus)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+impl Answer<'_> {
+    fn payload(&self, count: u64, request: &Message) -> Result<Bytes, Failure> {
+        match self {
+            Answer::Text(template) => Ok(template.payload(count)),
+            Answer::Echo => Ok(request.payload.clone()),
+            Answer::Command(command) => {
+                let failed = |error| Failure::new(Exit::Failed, format!("the command cannot be run: {error}"));
+                command_output(command, request).map_err(failed)
+            }
+        }
+    }
+}
+
+/// What the shell command prints; its exit code is told and changes nothing.
+fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).env("SEQCAST_SUBJECT", request.subject.as_str());
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().expect("standard input is a pipe");
+    let payload = request.payload.clone();
+    // The command may print before it has read, or not read at all: writing must not keep it waiting.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&payload)));
+    let output = child.wait_with_output()?;
+    writer.join().expect("writing to a pipe does not panic");
+    if !output.status.success() {
+        eprintln!("seqcast: the command ended with {}", output.status);
+    }
+    Ok(output.stdout.into())
+}

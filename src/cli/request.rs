@@ -1,0 +1,58 @@
+//! `req`: sends a request and prints the replies.
+
+use std::os::unix::ffi::OsStrExt;
+
+use bytes::Bytes;
+
+use super::args::RequestOptions;
+use super::connect::{self, Events};
+use super::event::{self, LossLine};
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, Printable, counted};
+use super::value;
+use crate::bus::Event;
+use crate::message::Message;
+
+/// Runs `req`.
+///
+/// # Errors
+/// What cannot be reached or published.
+pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, "req")?;
+    let reply = bus.inbox();
+    let mut events = Events::subscribe(&bus, &[reply.clone().into()], Some(options.wait))?;
+    let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
+    request.headers = value::headers(&options.headers);
+    request.reply = Some(reply);
+    connect::publish(&bus, request, &Interrupt::watch()?)?;
+    let mut replies = 0;
+    while replies < options.replies {
+        match events.next(out)? {
+            Ok(Event::Message(delivery)) => {
+                replies += 1;
+                match (options.json, options.raw) {
+                    (true, _) => out.line(event::message_json(&delivery))?,
+                    (false, false) => out.line(Printable(&delivery.message.payload))?,
+                    (false, true) => {
+                        out.bytes(&delivery.message.payload)?;
+                        out.bytes(b"\n")?;
+                    }
+                }
+            }
+            Ok(Event::Loss(loss)) => eprintln!("{}", LossLine(&loss)),
+            Ok(Event::Dropped(count)) => eprintln!("{}", event::dropped_line(count)),
+            Err(_) => {
+                out.flush()?;
+                let wait = humantime::format_duration(options.wait);
+                let came = match replies {
+                    0 => "no reply".to_owned(),
+                    some => format!("{some} of {}", counted(options.replies, "reply").replace("replys", "replies")),
+                };
+                return Err(Failure::new(Exit::TimedOut, format!("{came} on {} within {wait}", options.subject)));
+            }
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}

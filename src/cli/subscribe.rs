@@ -1,0 +1,95 @@
+//! `sub`: prints what arrives and what is known to be lost.
+
+use std::io;
+
+use super::args::SubscribeOptions;
+use super::connect::{self, Ended, Events};
+use super::event::{self, LossLine, MessageLine};
+use super::exit::{Exit, Failure};
+use super::output::{Output, Printable};
+use crate::bus::Event;
+use crate::daemon::clock::Clock;
+use crate::message::Delivery;
+
+/// Runs `sub`.
+///
+/// # Errors
+/// What cannot be reached; that the peer ends.
+pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.count == Some(0) {
+        return Ok(Exit::Done);
+    }
+    let bus = connect::bus(&options.bus, "sub")?;
+    let mut events = Events::subscribe(&bus, &options.patterns, options.wait)?;
+    let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
+    eprintln!("listening on {}", names.join(" "));
+    let mut left = options.count;
+    loop {
+        match events.next(out)? {
+            Ok(event) => {
+                let is_message = matches!(event, Event::Message(_));
+                print(options, &event, out)?;
+                if is_message && let Some(left) = &mut left {
+                    *left -= 1;
+                    if *left == 0 {
+                        out.flush()?;
+                        return Ok(Exit::Done);
+                    }
+                }
+            }
+            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
+            Err(Ended::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
+        }
+    }
+}
+
+fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
+    match event {
+        Event::Message(delivery) if options.json => out.line(event::message_json(delivery)),
+        Event::Loss(loss) if options.json => out.line(event::loss_json(loss)),
+        Event::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
+        Event::Message(delivery) if options.raw => {
+            out.bytes(&delivery.message.payload)?;
+            out.bytes(b"\n")
+        }
+        Event::Loss(loss) if options.raw => {
+            eprintln!("{}", LossLine(loss));
+            Ok(())
+        }
+        Event::Dropped(count) if options.raw => {
+            eprintln!("{}", event::dropped_line(*count));
+            Ok(())
+        }
+        event => {
+            if options.timestamp {
+                out.bytes(format!("[{}] ", Clock::now().wall).as_bytes())?;
+            }
+            print_text(options, event, out)
+        }
+    }
+}
+
+fn print_text(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
+    match event {
+        Event::Message(delivery) => {
+            out.line(MessageLine(delivery))?;
+            if options.headers { print_headers(delivery, out) } else { Ok(()) }
+        }
+        Event::Loss(loss) => out.alarm(LossLine(loss), LossLine(loss).is_lost()),
+        Event::Dropped(count) => out.alarm(event::dropped_line(*count), true),
+    }
+}
+
+fn print_headers(delivery: &Delivery, out: &mut Output) -> io::Result<()> {
+    let publisher = &delivery.publisher;
+    let name = publisher.name.as_ref().map_or("?", |name| name.as_str());
+    let seq = delivery.seq.map_or("unnumbered".to_owned(), |seq| seq.to_string());
+    out.line(format_args!("  from {publisher} ({name}, epoch {}), {seq}", publisher.epoch))?;
+    if let Some(reply) = &delivery.message.reply {
+        out.line(format_args!("  reply {}", Printable(reply.as_bytes())))?;
+    }
+    for (key, value) in delivery.message.headers.iter() {
+        out.line(format_args!("  {}: {}", Printable(key.as_bytes()), Printable(value.as_bytes())))?;
+    }
+    Ok(())
+}

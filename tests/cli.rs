@@ -1,0 +1,443 @@
+//! The built command as a user meets it: exit codes, standard output, standard error.
+
+use crate::support::command::{PATIENCE, Place, now};
+use serde_json::Value;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const USAGE: i32 = 2;
+const CONFIGURATION: i32 = 3;
+const UNREACHABLE: i32 = 4;
+const TIMED_OUT: i32 = 27;
+
+#[track_caller]
+fn object(line: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert!(value.is_object(), "{line}");
+    value
+}
+
+#[test]
+fn wrong_arguments_exit_2_and_say_what_would_be_right() {
+    let place = Place::new();
+    for (arguments, parts) in [
+        (&["pubb", "a.b", "x"][..], &["unrecognized subcommand 'pubb'", "'pub'"][..]),
+        (&["sub"], &["<PATTERN>..."]),
+        (&["sub", "a.>", "--cuont", "1"], &["'--cuont'", "'--count'"]),
+        (&["pub", "a..b", "x"], &["empty token at byte 2"]),
+        (&["pub", "a.*", "x"], &["wildcards", "subscribed to, not published on"]),
+        (&["sub", "a.>.b"], &["must be the last token"]),
+        (&["pub", "a b", "x"], &["space or control character at byte 1"]),
+        (&["pub", "a", "x", "-H", "no colon"], &["KEY:VALUE"]),
+        (&["pub", "a", "x", "-H", "k k:v"], &["printable ASCII"]),
+        (&["pub", "a", "x", "--rate", "0"], &["messages a second above 0"]),
+        (&["pub", "a", "x", "--lines"], &["cannot be used with"]),
+        (&["sub", "a", "--wait", "soon"], &["a time looks like"]),
+        (&["sub", "a", "--raw", "--json"], &["cannot be used with"]),
+        (&["reply", "a"], &["--echo"]),
+        (&["show", "losses"], &["'loss'"]),
+        (&["demo", "loss", "--drop", "100%"], &["below 100"]),
+        (&["pub", "a", "x", "--name", "B"], &["--name", "--embed"]),
+        (&["config", "check"], &["no configuration file", "SEQCAST_CONFIG"]),
+    ] {
+        let outcome = place.run(arguments).exits(USAGE).says(parts);
+        assert_eq!(outcome.stdout, "", "{outcome:#?}");
+    }
+    assert!(place.run(&[]).exits(USAGE).stderr.contains("Usage: seqcast"));
+}
+
+#[test]
+fn help_is_data_and_shows_examples() {
+    let place = Place::new();
+    let help = place.run(&["--help"]).exits(DONE).says(&[]);
+    for part in ["seqcast pub demo.hello", "0 done, 1 failed", "27 timed out", "completion", "NO_COLOR"] {
+        assert!(help.stdout.contains(part), "{part:?} is not in {}", help.stdout);
+    }
+    assert!(place.run(&["help", "show"]).exits(DONE).stdout.contains("seqcast show loss"));
+}
+
+#[test]
+fn the_version_is_that_of_the_crate() {
+    let place = Place::new();
+    let version = env!("CARGO_PKG_VERSION");
+    place.run(&["version"]).exits(DONE).prints(&format!("seqcast {version}\n"));
+    place.run(&["--version"]).exits(DONE).prints(&format!("seqcast {version}\n"));
+    let json = object(&place.run(&["version", "--json"]).exits(DONE).stdout);
+    assert_eq!(json["version"], version);
+    assert_eq!((&json["name"], &json["wire"]), (&"seqcast".into(), &1.into()));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.run(&["completion", shell]).exits(DONE).stdout;
+        assert!(script.contains("demo") && script.contains("seqno"), "{shell}: {script}");
+    }
+    let script = place.run(&["completion", "bash"]).stdout;
+    std::fs::write(place.dir().join("completion"), script).unwrap();
+    let sourced = std::process::Command::new("bash").arg("-n").arg(place.dir().join("completion")).status();
+    assert!(sourced.unwrap().success());
+    place.run(&["completion", "tcsh"]).exits(USAGE);
+}
+
+#[test]
+fn a_configuration_is_checked_without_side_effects() {
+    let place = Place::new();
+    let file = |name: &str, text: &[u8]| {
+        std::fs::write(place.dir().join(name), text).unwrap();
+        name.to_owned()
+    };
+    let good = file("good.yaml", b"parameters:\n  pub-window-size: 10 mb\n  pub_window_time: 60 sec\n");
+    let bad = file("bad.yaml", b"parameters:\n  pub-window-tme: 60 sec\n  pub-window-time: 2 sec\n");
+    let binary = file("binary.yaml", b"\x7fELF\x00\x01");
+    let before = listing(&place);
+    place.run(&["config", "check", &good]).exits(DONE).prints("good.yaml: no errors\n");
+    let told = place.run(&["config", "check", &bad]).exits(CONFIGURATION);
+    let told = told.says(&["2 errors", "bad.yaml:2:3: pub-window-tme", "pub-window-time", "bad.yaml:3:", "10 sec"]);
+    assert_eq!(told.stdout, "");
+    let json = object(&place.run(&["config", "check", &bad, "--json"]).exits(CONFIGURATION).stdout);
+    assert_eq!(json["ok"], false);
+    assert_eq!(json["errors"].as_array().map(Vec::len), Some(2), "{json}");
+    assert_eq!(json["errors"][0]["line"], 2);
+    place.run(&["config", "check", &binary]).exits(CONFIGURATION).says(&["binary.yaml"]);
+    place.run(&["config", "check", "missing.yaml"]).exits(CONFIGURATION).says(&["missing.yaml", "cannot be read"]);
+    let shown = place.run(&["config", "show", &good]).exits(DONE).stdout;
+    let row = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
+    assert!(row("pub-window-time").contains("good.yaml:3"), "{shown}");
+    assert!(row("port").contains("$SEQCAST_PORT") && row("heartbeat").ends_with("default"), "{shown}");
+    let json = object(&place.run(&["config", "show", "--json"]).exits(DONE).stdout);
+    assert!(json["keys"].as_array().unwrap().iter().any(|row| row["key"] == "heartbeat"), "{json}");
+    assert_eq!(listing(&place), before);
+}
+
+fn listing(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.dir()).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn bad_configurations_stop_every_command_that_needs_one() {
+    let place = Place::new();
+    for arguments in [
+        &["peer", "--set", "heartbeet=1s"][..],
+        &["peer", "--config", "missing.yaml"],
+        &["peer", "--port", "70000"],
+        &["sub", "a.>", "--embed", "--group", "10.0.0.1"],
+    ] {
+        place.run(arguments).exits(CONFIGURATION).says(&["error"]);
+    }
+    place.run(&["peer", "--set", "heartbeet=1s"]).says(&["heartbeat"]);
+}
+
+#[test]
+fn without_a_peer_the_exit_code_is_4_and_the_text_says_how_to_start_one() {
+    let place = Place::new();
+    for arguments in [
+        &["pub", "a.b", "x"][..],
+        &["sub", "a.b"],
+        &["req", "a.b", "x"],
+        &["reply", "a.b", "--echo"],
+        &["show", "loss"],
+        &["show", "peers", "--json"],
+    ] {
+        let outcome = place.run(arguments).exits(UNREACHABLE).says(&["peer.sock", "start one with 'seqcast peer'"]);
+        assert_eq!(outcome.stdout, "");
+    }
+    std::fs::write(place.dir().join("file"), "no socket").unwrap();
+    place.run(&["pub", "a.b", "x", "--socket", "file"]).exits(UNREACHABLE).says(&["file"]);
+}
+
+#[test]
+fn a_message_goes_from_pub_to_sub() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut sub = place.start(&["sub", "demo.>", "--count", "2", "--headers"]);
+    sub.said("listening on demo.>");
+    let arguments = ["pub", "demo.hello", "hi there", "-H", "unit: C", "--reply", "answers.here"];
+    place.run(&arguments).exits(DONE).says(&["published 1 message on demo.hello"]).prints("");
+    place.run(&["pub", "demo.hello", "bell\x07 \x1b[31m"]).exits(DONE);
+    assert_eq!(sub.line(), "demo.hello  hi there");
+    let detail = sub.line();
+    assert!(detail.starts_with("  from A.0 "), "{detail}");
+    assert_eq!([sub.line(), sub.line()], ["  reply answers.here", "  unit: C"]);
+    assert_eq!(sub.line(), r"demo.hello  bell\u{7} \u{1b}[31m");
+    assert_eq!(sub.ended().code(), Some(DONE));
+}
+
+#[test]
+fn sub_prints_raw_payloads_json_and_times() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut subs = [&["--raw"][..], &["--json"], &["--timestamp"]].map(|how| {
+        let sub = place.start(&[&["sub", "demo.>", "--count", "1"], how].concat());
+        sub.said("listening on");
+        sub
+    });
+    place.run(&["pub", "demo.x", "a\tb", "-H", "k:v"]).exits(DONE);
+    assert_eq!(subs[0].line(), "a\tb");
+    let json = object(&subs[1].line());
+    assert_eq!(json["type"], "message");
+    assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
+    assert_eq!((&json["publisher"], &json["name"]), (&"A.0".into(), &"A.test".into()));
+    assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
+    let timed = subs[2].line();
+    assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
+    for sub in &mut subs {
+        assert_eq!(sub.ended().code(), Some(DONE));
+    }
+}
+
+#[test]
+fn waiting_in_vain_exits_27() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
+    place.run(&["sub", "demo.>", "--count", "1", "--wait", "0.1"]).exits(TIMED_OUT).prints("");
+    place.run(&["req", "nobody.here", "?", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply", "nobody.here"]);
+    place.run(&["reply", "nobody.asks", "x", "--wait", "100ms"]).exits(TIMED_OUT);
+    place.run(&["sub", "demo.>", "--count", "0", "--wait", "5s"]).exits(DONE).prints("");
+}
+
+#[test]
+fn requests_are_answered() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut fixed = place.start(&["reply", "demo.fixed", "answer {{count}}", "--count", "2"]);
+    let mut echo = place.start(&["reply", "demo.echo.>", "--echo", "--count", "1", "--json"]);
+    let mut command =
+        place.start(&["reply", "demo.sh", "--command", "printf '%s:' $SEQCAST_SUBJECT; cat", "--count", "1"]);
+    for reply in [&fixed, &echo, &command] {
+        reply.said("answering");
+    }
+    place.run(&["req", "demo.fixed", "?"]).exits(DONE).prints("answer 1\n");
+    let json = object(&place.run(&["req", "demo.fixed", "?", "--json"]).exits(DONE).stdout);
+    assert_eq!((&json["type"], &json["payload"]), (&"message".into(), &"answer 2".into()));
+    place.run(&["req", "demo.echo.x", "-5"]).exits(DONE).prints("-5\n");
+    assert_eq!(object(&echo.line())["payload"], "-5");
+    place.run(&["req", "demo.sh", "in", "--raw"]).exits(DONE).prints("demo.sh:in\n");
+    for reply in [&mut fixed, &mut echo, &mut command] {
+        assert_eq!(reply.ended().code(), Some(DONE));
+    }
+}
+
+#[test]
+fn several_replies_are_waited_for() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let repliers = ["one", "two"].map(|text| {
+        let reply = place.start(&["reply", "demo.who", text]);
+        reply.said("answering");
+        reply
+    });
+    let outcome = place.run(&["req", "demo.who", "--replies", "2"]).exits(DONE);
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["one", "two"]);
+    let outcome = place.run(&["req", "demo.who", "--replies", "3", "--wait", "300ms"]).exits(TIMED_OUT);
+    assert!(outcome.stdout.lines().count() == 2 && outcome.stderr.contains("2 of 3"), "{outcome:#?}");
+    drop(repliers);
+}
+
+#[test]
+fn pub_reads_lines_files_and_templates() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    std::fs::write(place.dir().join("one.bin"), b"\x00\xff").unwrap();
+    std::fs::write(place.dir().join("two.txt"), "two\nlines\n").unwrap();
+    let sub = place.start(&["sub", "t.>", "--json", "--count", "10"]);
+    sub.said("listening on");
+    place.run(&["pub", "t.count", "n {{count}}", "--count", "3"]).exits(DONE).says(&["3 messages"]);
+    place.run_with_input(&["pub", "t.lines"], b"first\n\nlast").exits(DONE).says(&["3 messages"]);
+    place.run_with_input(&["pub", "t.some", "--lines", "--count", "1"], b"x\r\ny\n").exits(DONE);
+    place.run(&["pub", "t.file", "--file", "one.bin", "two.txt"]).exits(DONE).says(&["2 messages"]);
+    let json = place.run_with_input(&["pub", "t.stdin", "--file", "-", "--json"], b"all\nof it").exits(DONE).stdout;
+    let json = object(&json);
+    assert_eq!((&json["messages"], &json["bytes"]), (&1.into(), &9.into()));
+    let expected = [
+        ("t.count", "n 1"),
+        ("t.count", "n 2"),
+        ("t.count", "n 3"),
+        ("t.lines", "first"),
+        ("t.lines", ""),
+        ("t.lines", "last"),
+        ("t.some", "x"),
+        ("t.file", "AP8="),
+        ("t.file", "two\nlines\n"),
+        ("t.stdin", "all\nof it"),
+    ];
+    for (subject, payload) in expected {
+        let message = object(&sub.line());
+        let text = message.get("payload").or_else(|| message.get("payload_base64"));
+        assert_eq!((&message["subject"], text), (&subject.into(), Some(&payload.into())), "{message}");
+    }
+}
+
+#[test]
+fn what_cannot_be_published_is_told() {
+    let place = Place::new();
+    let _peer = place.peer(&["--set", "message-size=1 kb"]);
+    place.run(&["pub", "a.b", "--file", "missing.txt"]).exits(FAILED).says(&["missing.txt", "No such file"]);
+    place.run(&["pub", "a.b", "--file", "."]).exits(FAILED).says(&["cannot be read"]);
+    std::fs::write(place.dir().join("large"), vec![b'x'; 1025]).unwrap();
+    place.run(&["pub", "a.b", "--file", "large"]).exits(FAILED).says(&["1025", "1024", "message-size"]);
+    place.run(&["pub", "a.b", &"x".repeat(1024)]).exits(DONE);
+}
+
+#[test]
+fn rates_are_kept() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let start = now();
+    place.run(&["pub", "a.b", "x", "--count", "51", "--rate", "100/s"]).exits(DONE).says(&["51 messages"]);
+    assert!(Duration::from_millis(500) <= now().since(start), "{:?}", now().since(start));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut head = std::process::Command::new("bash");
+    place.surround(&mut head);
+    let seqcast = env!("CARGO_BIN_EXE_seqcast");
+    head.arg("-c")
+        .arg(format!("set -o pipefail; '{seqcast}' sub 'a.>' 2>listening | head -n 1; echo ${{PIPESTATUS[0]}}"));
+    let head = head.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let deadline = now() + PATIENCE;
+    while std::fs::read_to_string(place.dir().join("listening")).unwrap_or_default().is_empty() {
+        assert!(now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // One message only: the subscriber must notice by itself that nobody reads any more.
+    place.run(&["pub", "a.b", "one"]).exits(DONE);
+    let output = head.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a.b  one\n0\n");
+    let mut help = std::process::Command::new("bash");
+    place.surround(&mut help);
+    let arguments = format!("set -o pipefail; '{seqcast}' config show | true; '{seqcast}' --help | true");
+    let output = help.arg("-c").arg(arguments).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn an_embedded_peer_needs_no_daemon() {
+    let place = Place::new();
+    let mut sub = place.start(&["sub", "demo.>", "--embed", "--name", "B.test", "--count", "1", "--json"]);
+    sub.said("listening on");
+    place.run(&["pub", "demo.hello", "across", "--embed", "--name", "C.test"]).exits(DONE);
+    let json = object(&sub.line());
+    assert_eq!(
+        (&json["payload"], &json["name"], &json["publisher"]),
+        (&"across".into(), &"C.test".into(), &"C.1".into())
+    );
+    assert_eq!(json["verdict"], "start");
+    assert_eq!(sub.ended().code(), Some(DONE));
+}
+
+#[test]
+fn the_peer_says_what_it_chose_and_leaves_on_sigterm() {
+    let place = Place::new();
+    let mut peer = place.peer(&["--name", "A.test"]);
+    let port = place.port().to_string();
+    peer.said("traffic is not encrypted");
+    let said = peer.stderr_so_far().join("\n");
+    for part in ["peer A.test, epoch", &format!("port {port}: this host only"), "interface  lo 127.0.0.1", "peer.sock"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    place.run(&["peer", "--name", "B.test"]).exits(FAILED).says(&["already running", "peer.sock", "--socket"]);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(DONE));
+    assert!(!place.socket().exists(), "the socket stays behind");
+}
+
+#[test]
+fn what_the_network_lacks_is_named() {
+    let place = Place::new();
+    place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).says(&["nosuch0", "lo"]);
+    let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = busy.local_addr().unwrap().port();
+    let inbox = format!("inbox-port={port}");
+    place.run(&["peer", "--set", &inbox]).exits(FAILED).says(&[&port.to_string()]);
+}
+
+#[test]
+fn show_answers_in_text_and_in_json() {
+    let place = Place::new();
+    let _a = place.peer(&["--name", "A.test"]);
+    let sub = place.start(&["sub", "demo.>", "--json"]);
+    sub.said("listening on");
+    place.run(&["pub", "demo.hello", "{{count}}", "--count", "3", "--embed", "--name", "B.test"]).exits(DONE);
+    for _ in 0..3 {
+        sub.line();
+    }
+    let loss = place.run(&["show", "loss"]).exits(DONE).stdout;
+    let mut lines = loss.lines();
+    assert!(
+        lines.next().unwrap().starts_with("user | repeat | rep time | not sub | not time |  msg loss | "),
+        "{loss}"
+    );
+    assert!(
+        lines.nth(1).unwrap().starts_with(" B.1 |      0 |          |       0 |          |         0 | "),
+        "{loss}"
+    );
+    let in_full = place.run(&["show", "loss", "-v"]).exits(DONE).stdout;
+    assert!(in_full.contains("delivered") && in_full.lines().count() == 3, "{in_full}");
+    let peers = place.run(&["show", "peers"]).exits(DONE).stdout;
+    assert!(peers.contains("B.test") && peers.contains("left"), "{peers}");
+    assert!(place.run(&["show", "subs"]).exits(DONE).stdout.contains("demo.>"));
+    assert!(place.run(&["show", "seqno"]).exits(DONE).stdout.contains("demo.hello"));
+    assert!(place.run(&["show", "windows"]).exits(DONE).stdout.contains("4194304"));
+    assert!(place.run(&["show", "counters"]).exits(DONE).stdout.contains("inconsistent"));
+    assert!(place.run(&["show", "clients"]).exits(DONE).stdout.contains("sub"));
+    for what in ["loss", "peers", "subs", "seqno", "windows", "counters", "clients"] {
+        object(&place.run(&["show", what, "--json"]).exits(DONE).stdout);
+    }
+}
+
+#[test]
+fn the_console_takes_the_same_commands_from_a_pipe() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let lines = b"# a comment\n\nsho los\npub demo.x 'hi there'\nversion\nquit\nnot reached\n";
+    let outcome = place.run_with_input(&["console"], lines).exits(DONE);
+    let version = concat!("seqcast ", env!("CARGO_PKG_VERSION"));
+    assert!(outcome.stdout.starts_with("user | repeat"), "{outcome:#?}");
+    assert!(outcome.stdout.ends_with(&format!("{version}\n")), "{outcome:#?}");
+    assert!(outcome.stderr.contains("published 1 message"), "{outcome:#?}");
+    let outcome = place.run_with_input(&["console"], b"show s\npub a..b x\npub 'open\nver\n").exits(USAGE);
+    let outcome = outcome.says(&["'subs'", "empty token", "' is not closed"]).prints(&format!("{version}\n"));
+    assert!(!outcome.stdout.contains("]>"), "no prompt without a terminal");
+    assert!(place.run_with_input(&["console"], b"help\n").exits(DONE).stdout.contains("quit"));
+}
+
+#[test]
+fn the_demo_accounts_for_every_message() {
+    let place = Place::new();
+    let arguments = ["demo", "loss", "--drop", "5%", "--count", "5000", "--rate", "20000/s", "--seed", "7"];
+    let text = place.run(&arguments).exits(DONE).stdout;
+    assert!(text.contains("sent = delivered + lost + unverified"), "{text}");
+    assert!(text.contains("user | repeat | rep time"), "{text}");
+    let json = object(&place.run(&[&arguments[..], &["--json"]].concat()).exits(DONE).stdout);
+    assert_eq!((&json["ok"], &json["sent"]), (&true.into(), &5000.into()));
+    for receiver in json["receivers"].as_array().unwrap() {
+        let count = |name: &str| receiver[name].as_u64().unwrap();
+        assert_eq!(count("delivered") + count("lost") + count("unverified"), 5000, "{receiver}");
+        assert!(0 < count("lost") && 0 < count("dropped_datagrams"), "{receiver}");
+    }
+    let json = object(&place.run(&["demo", "loss", "--drop", "0", "--count", "1000", "--json"]).exits(DONE).stdout);
+    assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 1000), "{json}");
+}
+
+#[test]
+fn files_can_hold_anything_but_arguments_are_checked() {
+    let place = Place::new();
+    let mut child = place.command(&["pub", "a.b"]).stdin(Stdio::piped()).spawn().unwrap();
+    drop(child.stdin.take().unwrap().write_all(b"\xff\xfe\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(UNREACHABLE));
+}

@@ -1,0 +1,273 @@
+//! Runs the built `seqcast` command: each test in a place of its own with a private socket, port and group.
+
+use super::TempDir;
+use seqcast::daemon::clock::Clock;
+use seqcast::time::Instant;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How long anything that should happen at once may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The present.
+pub fn now() -> Instant {
+    Clock::now().instant
+}
+
+/// A directory, a socket and a port that no other test uses; the directory goes away with it.
+pub struct Place {
+    dir: TempDir,
+    port: u16,
+}
+
+impl Place {
+    /// A place of its own.
+    pub fn new() -> Place {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let number = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        // Below the ephemeral ports; a clash with another test process would mix two groups, so spread by process.
+        let port = 10_000 + std::process::id().wrapping_mul(97).wrapping_add(number) % 20_000;
+        Place { dir: TempDir::new(), port: u16::try_from(port).expect("below 30,000") }
+    }
+
+    /// Where the tests of this place may put files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The socket of this place's peer.
+    pub fn socket(&self) -> PathBuf {
+        self.dir().join("peer.sock")
+    }
+
+    /// The group's port of this place.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The command with these arguments, in this place's environment.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
+        command.args(arguments);
+        self.surround(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Gives any command this place's environment.
+    pub fn surround(&self, command: &mut Command) {
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("SEQCAST_") {
+                command.env_remove(name);
+            }
+        }
+        command.current_dir(self.dir()).env("HOME", self.dir()).env("XDG_STATE_HOME", self.dir().join("state"));
+        command.env_remove("XDG_RUNTIME_DIR").env("NO_COLOR", "1");
+        command.env("SEQCAST_SOCKET", self.socket()).env("SEQCAST_PORT", self.port.to_string());
+        let [.., high, low] = std::process::id().to_be_bytes();
+        command.env("SEQCAST_GROUP", format!("239.253.{high}.{low}"));
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        self.run_with_input(arguments, b"")
+    }
+
+    /// Runs the command to its end, with this on its standard input.
+    pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().expect("the built command starts");
+        let mut stdin = child.stdin.take().expect("standard input is a pipe");
+        let input = input.to_vec();
+        // A command that ends without reading closes the pipe: no concern of the test's.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = wait_with_output(child, arguments);
+        writer.join().expect("the writer ends with the command");
+        Outcome::of(output, arguments)
+    }
+
+    /// Starts the command and leaves it running.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        Running::new(self.command(arguments).spawn().expect("the built command starts"), arguments)
+    }
+
+    /// Starts this place's peer and waits until it is reachable.
+    pub fn peer(&self, arguments: &[&str]) -> Running {
+        let peer = self.start(&[&["peer"], arguments].concat());
+        let deadline = now() + PATIENCE;
+        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
+            assert!(now() < deadline, "the peer does not listen: {:?}", peer.stderr_so_far());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        peer
+    }
+}
+
+/// How a command ended and what it printed.
+#[derive(Debug)]
+pub struct Outcome {
+    pub arguments: String,
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    fn of(output: Output, arguments: &[&str]) -> Outcome {
+        Outcome {
+            arguments: arguments.join(" "),
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Asserts the exit code.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Outcome {
+        assert_eq!(self.code, Some(code), "seqcast {}: {self:#?}", self.arguments);
+        self
+    }
+
+    /// Asserts that standard error holds all of these.
+    #[track_caller]
+    pub fn says(self, parts: &[&str]) -> Outcome {
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not said: {self:#?}");
+        }
+        self
+    }
+
+    /// Asserts that standard output is exactly this.
+    #[track_caller]
+    pub fn prints(self, text: &str) -> Outcome {
+        assert_eq!(self.stdout, text, "{self:#?}");
+        self
+    }
+}
+
+fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
+    let pid = child.id();
+    let (sender, receiver) = channel();
+    let waiter = std::thread::spawn(move || drop(sender.send(child.wait_with_output())));
+    match receiver.recv_timeout(2 * PATIENCE) {
+        Ok(output) => {
+            waiter.join().expect("the waiter ends");
+            output.expect("the command's output can be read")
+        }
+        Err(_) => {
+            signal(pid, "KILL");
+            panic!("seqcast {} does not end", arguments.join(" "));
+        }
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
+}
+
+/// A command that runs beside the test; it is killed when the test ends.
+pub struct Running {
+    child: Child,
+    arguments: String,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// Lines of a pipe as they come.
+struct Lines {
+    receiver: Receiver<String>,
+    seen: std::cell::RefCell<Vec<String>>,
+}
+
+impl Lines {
+    fn of(pipe: impl std::io::Read + Send + 'static) -> Lines {
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Lines { receiver, seen: std::cell::RefCell::default() }
+    }
+
+    fn next(&self, deadline: Instant) -> Option<String> {
+        let wait = deadline.since(now());
+        match self.receiver.recv_timeout(wait) {
+            Ok(line) => {
+                self.seen.borrow_mut().push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+impl Running {
+    fn new(mut child: Child, arguments: &[&str]) -> Running {
+        let stdout = Lines::of(child.stdout.take().expect("standard output is a pipe"));
+        let stderr = Lines::of(child.stderr.take().expect("standard error is a pipe"));
+        Running { child, arguments: arguments.join(" "), stdout, stderr }
+    }
+
+    /// The next line on standard output.
+    #[track_caller]
+    pub fn line(&self) -> String {
+        let line = self.stdout.next(now() + PATIENCE);
+        line.unwrap_or_else(|| {
+            panic!("seqcast {}: no further line; stderr: {:?}", self.arguments, self.stderr_so_far())
+        })
+    }
+
+    /// Waits for a line on standard error that holds `part`, and gives it.
+    #[track_caller]
+    pub fn said(&self, part: &str) -> String {
+        let deadline = now() + PATIENCE;
+        loop {
+            match self.stderr.next(deadline) {
+                Some(line) if line.contains(part) => return line,
+                Some(_) => {}
+                None => panic!("seqcast {} did not say {part:?}: {:?}", self.arguments, self.stderr.seen.borrow()),
+            }
+        }
+    }
+
+    /// All lines of standard error that have come.
+    pub fn stderr_so_far(&self) -> Vec<String> {
+        while self.stderr.next(now()).is_some() {}
+        self.stderr.seen.borrow().clone()
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub fn ended(&mut self) -> ExitStatus {
+        let deadline = now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the command can be waited for") {
+                return status;
+            }
+            assert!(now() < deadline, "seqcast {} does not end", self.arguments);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
