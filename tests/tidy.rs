@@ -5,6 +5,7 @@
 mod source;
 
 use crate::support::root;
+use seqcast::config::KEYS;
 use source::{code, functions, without_tests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -448,6 +449,34 @@ fn the_rule_check_sees_what_it_should() {
     assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n")]), [""; 0]);
     let unknown = ("src/proto/b.rs", "// Rule: nonsense\n");
     assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n"), unknown]).len(), 1);
+}
+
+// ---- configuration
+
+/// Fields of the configuration that no code outside its own table reads.
+fn unread_keys(files: &[(&str, &str)]) -> Vec<String> {
+    let readers: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("src/") && !is_test(path) && *path != "src/config/keys.rs")
+        .map(|(path, text)| (*path, without_tests(&code(text))))
+        .collect();
+    let reads = |field: &str| {
+        readers.iter().any(|(path, code)| {
+            let own = if path.starts_with("src/config/") { "self." } else { "config." };
+            let prefix = format!("{own}{field}");
+            code.match_indices(&prefix)
+                .any(|(at, _)| !code[at + prefix.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let unread = KEYS.iter().map(|key| key.name.replace('-', "_")).filter(|field| !reads(field));
+    unread.map(|field| format!("nothing reads config.{field}")).collect()
+}
+
+#[test]
+fn every_key_of_the_configuration_is_read() {
+    let files = rust();
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    assert_tidy(unread_keys(&files));
 }
 
 // ---- leftovers
