@@ -87,7 +87,7 @@ impl Peer {
             }
             return true;
         }
-        if self.formers.has_left(epoch) {
+        if self.formers.is_old(epoch, &contact) {
             self.counters.discard_old_epoch += 1;
             return false;
         }
@@ -256,7 +256,9 @@ impl Peer {
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
         let fits = self.with_stream(now, epoch, false, |recv, ctx, out| recv.on_word(ctx, high, count, out));
-        let (high, count) = (announce.directed_high, announce.directed_count);
+        // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
+        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
+        let (high, count) = if is_ours { (announce.directed_high, announce.directed_count) } else { (Dseq(0), 0) };
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
         let directed_fits = high <= known

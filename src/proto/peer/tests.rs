@@ -328,6 +328,46 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
 }
 
 #[test]
+fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() {
+    let (mut s, mut p) = pair(">", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    p.drain();
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+    p.peer.handle(at(1100), Input::Request { client: CLIENT, request });
+    p.peer.handle(at(1100), Input::Tick);
+    p.drain();
+    p.peer.handle(at(2100), Input::Tick);
+    let to_one = |e| if let Effect::Unicast { bytes, .. } = e { Some(bytes) } else { None };
+    let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
+    let mut again = Host::new("S.test", 77, 2000);
+    again.subscribe(2000, ">");
+    again.hear(2100, p.address, &heartbeat);
+    again.tick_quietly(2200);
+    assert_eq!(again.told(), Vec::<String>::new());
+    s.hear(2100, p.address, &heartbeat);
+    s.tick_quietly(2200);
+    assert_eq!(s.told(), ["inbox 1"]);
+}
+
+#[test]
+fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
+    let (mut s, mut p) = pair(">", 1000);
+    let (old, hello) = (p.publish(1100, "a"), p.tick(1200).remove(0));
+    s.hear(1100, p.address, &old);
+    s.hear(1200, p.address, &hello);
+    for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.told(), ["a", "SILENT after 1", "CRASHED after 1"]);
+    s.hear(200_000, p.address, &old);
+    s.hear(200_000, p.address, &hello);
+    assert_eq!((s.told(), s.peer.counters().discard_old_epoch), (vec![], 2));
+}
+
+#[test]
 fn kernel_drops_are_named_as_the_cause() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
