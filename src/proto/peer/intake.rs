@@ -64,7 +64,7 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, from, header.epoch, Contact::of_data(&header)) {
+        if !self.meet(now, from, header.epoch, Contact::of_data(&header), None) {
             return;
         }
         let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
@@ -75,7 +75,14 @@ impl Peer {
     }
 
     /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
-    pub(super) fn meet(&mut self, now: Now, from: SocketAddr, epoch: Epoch, contact: Contact) -> bool {
+    pub(super) fn meet(
+        &mut self,
+        now: Now,
+        from: SocketAddr,
+        epoch: Epoch,
+        contact: Contact,
+        announce: Option<&Announce>,
+    ) -> bool {
         if let Some(member) = self.members.get_mut(&epoch) {
             if member.address != from {
                 self.counters.discard_source += 1;
@@ -102,6 +109,9 @@ impl Peer {
         let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, listening);
         if let Some(former) = former {
             member.resume(&former, &self.settings, now.instant);
+        }
+        if let Some(announce) = announce {
+            member.on_announce(announce);
         }
         let started = member.started;
         self.members.insert(epoch, member);
@@ -223,7 +233,7 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce)) {
+        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce), Some(&announce)) {
             return;
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };

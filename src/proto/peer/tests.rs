@@ -424,6 +424,20 @@ fn jumps_without_data_wait_for_a_second_word() {
 }
 
 #[test]
+fn a_peer_that_introduces_itself_is_known_by_name_at_once() {
+    let mut s = Host::new("S.test", 1, 0);
+    let mut p = Host::new("P.test", 2, 1000);
+    for hello in p.tick(1000) {
+        s.hear(1000, p.address, &hello);
+    }
+    let is_named_up = |effect: &Effect| match effect {
+        Effect::Member { publisher, event: MemberEvent::Up } => publisher.to_string() == "P.1",
+        _ => false,
+    };
+    assert!(s.drain().iter().any(is_named_up));
+}
+
+#[test]
 fn an_epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
     let datagram = p.publish(1001, "a");
