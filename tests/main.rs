@@ -6,5 +6,6 @@ mod corpus;
 mod library;
 mod local;
 mod multicast;
+mod readme;
 mod support;
 mod tidy;
