@@ -21,6 +21,10 @@ impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += bytes.len() as u64;
+        if wire::claimed_epoch(&bytes) == Some(self.origin.epoch) {
+            self.counters.discard_own += 1;
+            return;
+        }
         let length = bytes.len();
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
@@ -29,8 +33,6 @@ impl Peer {
         let header = datagram.header;
         if header.group != self.settings.group {
             self.counters.discard_group += 1;
-        } else if header.epoch == self.origin.epoch {
-            self.counters.discard_own += 1;
         } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
             self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {

@@ -438,6 +438,23 @@ fn a_peer_that_introduces_itself_is_known_by_name_at_once() {
 }
 
 #[test]
+fn ones_own_multicast_is_discarded_whatever_its_state() {
+    let (_, mut p) = pair("a", 1000);
+    p.subscribe(1000, "a");
+    let datagram = p.publish(1001, "a");
+    assert_eq!(p.told(), [""; 0], "delivered on the spot, drained by `publish`");
+    let mut cut = datagram.to_vec();
+    cut.truncate(16);
+    for bytes in [datagram, cut.into()] {
+        p.hear(1002, p.address, &bytes);
+    }
+    assert_eq!((p.told(), p.peer.counters().discard_own), (vec![], 2));
+    let short = Bytes::from_static(b"SC\x01\0\0\0\0\0\0\0\0\0\0\0\0");
+    p.hear(1002, p.address, &short);
+    assert_eq!(p.peer.counters().discard_own, 2, "one byte short of an epoch");
+}
+
+#[test]
 fn an_epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
     let datagram = p.publish(1001, "a");
