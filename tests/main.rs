@@ -6,6 +6,6 @@ mod corpus;
 mod library;
 mod local;
 mod multicast;
-mod readme;
+mod netns;
 mod support;
 mod tidy;

@@ -297,7 +297,7 @@ pub enum ShowWhat {
     Subs,
     /// The last number of each subject, published and received.
     Seqno {
-        /// At most so many subjects of each direction.
+        /// At most so many subjects.
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: usize,
     },

@@ -1,0 +1,435 @@
+//! Peers on several hosts, with faults made by the kernel: what was sent, what was delivered and what was reported are
+//! compared message by message.
+//!
+//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where two or three hosts hang on a
+//! bridge. The test listens at the bridge, before any fault, and so knows what was sent ([`tap`]); [`account`] holds every
+//! subscriber's output against it. A machine without namespaces fails these tests: nothing else shows real loss.
+
+mod account;
+mod lan;
+mod tap;
+
+use account::{Account, account};
+use bytes::Bytes;
+use lan::{Host, Lan, Peer, Process, in_namespaces, last, until, until_some};
+use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::multicast::Sockets;
+use seqcast::daemon::self_test;
+use seqcast::message::Epoch;
+use seqcast::proto::effect::Path;
+use seqcast::wire::{self, Discard, Header, Kind};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::Duration;
+use tap::{Sent, Tap};
+
+#[test]
+fn the_faults_do_what_they_say() {
+    in_namespaces("netns::the_faults_do_what_they_say", || {
+        let lan = Lan::new(2);
+        let [from, to] = [lan.hosts[0], lan.hosts[1]];
+        for group in [group(), group_v6()] {
+            let mut sender = from.sockets(group, PORT);
+            let mut receiver = to.sockets(group, PORT);
+            let mut exchange = || {
+                let batch: Vec<Outgoing> = (1..=40).map(|dseq| Outgoing { to: None, bytes: datagram(dseq) }).collect();
+                assert_eq!(sender.send_batch(&batch).expect("a LAN takes them"), batch.len());
+                arrived(&mut receiver)
+            };
+            let all: Vec<u64> = (1..=40).collect();
+            assert_eq!(exchange(), (all.clone(), 0));
+
+            to.fault(&format!("{DATA} {DSEQ} {{ 1, 7, 40 }} counter name hits drop"));
+            let without: Vec<u64> = all.iter().copied().filter(|dseq| ![1, 7, 40].contains(dseq)).collect();
+            assert_eq!((exchange(), to.heal()), ((without, 0), 3));
+
+            to.fault(&format!("{DATA} {DSEQ} 30-35 counter name hits {FLIP_COUNT}"));
+            let without: Vec<u64> = all.iter().copied().filter(|dseq| !(30..=35).contains(dseq)).collect();
+            assert_eq!((exchange(), to.heal()), ((without, 6), 6));
+
+            to.fault("meta l4proto udp counter name hits drop");
+            assert_eq!((exchange(), to.heal()), ((Vec::new(), 0), 40));
+
+            lan.duplicate(&from, &to, &format!("{DATA} {DSEQ} {{ 3, 4 }}"));
+            let mut twice = exchange().0;
+            twice.sort_unstable();
+            let mut expected = [all.clone(), vec![3, 4]].concat();
+            expected.sort_unstable();
+            assert_eq!((twice, lan.heal()), (expected, 2));
+        }
+    });
+}
+
+#[test]
+fn ipv6_on_loopback_works_with_the_route_that_is_named() {
+    in_namespaces("netns::ipv6_on_loopback_works_with_the_route_that_is_named", || {
+        lan::run(Command::new("ip").args(["link", "set", "lo", "up"]));
+        let route = ["-6", "route", "add", "local", "ff00::/8", "dev", "lo", "table", "local"];
+        lan::run(Command::new("ip").args(route));
+        let test = "multicast::ipv6_groups_work_on_loopback_or_the_remedy_is_named";
+        let this = std::env::current_exe().expect("a test knows its own file");
+        let out = lan::run(Command::new(this).args(["--exact", test, "--nocapture"]));
+        assert!(out.contains("1 passed") && !out.contains("no IPv6"), "{out}");
+    });
+}
+
+#[test]
+fn the_self_test_says_what_is_wrong() {
+    in_namespaces("netns::the_self_test_says_what_is_wrong", || {
+        let lan = Lan::new(1);
+        let host = lan.hosts[0];
+        for (group, shown) in [(group(), "239.255.83.67:7500"), (group_v6(), "[ff15::5343%2]:7500")] {
+            let mut sockets = host.sockets(group, PORT);
+            let mut test = || self_test::run(&mut sockets, 7, Duration::from_millis(300));
+            assert_eq!(test().expect("a LAN carries multicast"), []);
+
+            host.forbid("input", "udp dport 7500");
+            let silence = test().expect_err("the probe is dropped").to_string();
+            let expected = format!(
+                "what is sent to the group {shown} on eth0 does not come back (waited 300ms, heard 0 datagrams of others); \
+                 probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or take another interface (ip -brief addr)"
+            );
+            assert_eq!(silence, expected);
+            host.allow();
+
+            host.forbid("output", "udp dport 7500");
+            let refused = test().expect_err("the probe is refused").to_string();
+            let expected = format!(
+                "cannot send to the group {shown} on eth0: Operation not permitted (os error 1); a firewall forbids it; \
+                 look at: nft list ruleset"
+            );
+            assert_eq!(refused, expected);
+            host.allow();
+            assert_eq!(test().expect("a LAN carries multicast again"), []);
+        }
+    });
+}
+
+#[test]
+fn random_loss_on_three_hosts() {
+    in_namespaces("netns::random_loss_on_three_hosts", || {
+        let lan = Lan::new(3);
+        let tap = Tap::new(group(), PORT);
+        let hosts = [lan.hosts[0], lan.hosts[1], lan.hosts[2]];
+        let names = ["A.test", "B.test", "C.test"];
+        let peers: Vec<Peer> =
+            hosts.iter().zip(names).map(|(host, name)| host.start_peer(name, group(), &[])).collect();
+        let subs: Vec<Process> = peers.iter().map(|peer| peer.subscribe("t.>")).collect();
+        let load = [(0, "t.a.one"), (0, "t.a.two"), (1, "t.b"), (2, "t.c")];
+        load.iter().for_each(|(peer, subject)| peers[*peer].publish_one(subject, "opening"));
+        subs.iter().for_each(|sub| assert_eq!(settled(&tap, sub, |all| all.delivered == 4).lost, 0));
+        for host in hosts {
+            host.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop\n{CONTROL} {ONE_IN_TEN} drop"));
+        }
+        let publishers = load.map(|(peer, subject)| peers[peer].publish(subject, 1000, 500));
+        publishers.into_iter().for_each(Process::finish);
+        until("all is sent", || load.iter().all(|(_, subject)| tap.count(subject) == 1001));
+        for sub in &subs {
+            settled(&tap, sub, |_| true);
+        }
+        let hits = hosts.map(|host| host.heal());
+        // The next message of each subject proves what was in the missing datagrams.
+        load.iter().for_each(|(peer, subject)| peers[*peer].publish_one(subject, "closing"));
+        for ((sub, peer), hits) in subs.iter().zip(&peers).zip(hits) {
+            let all = settled(&tap, sub, |all| all.delivered + all.lost == 4008);
+            assert_eq!(all.datagrams_missing, hits, "each datagram that was dropped is accounted for, and no other");
+            assert!(10 < hits, "the fault has hit");
+            assert_eq!(lost_of_all(peer), all.lost, "show loss agrees");
+            assert_eq!(peer.counter("inconsistent"), 0);
+        }
+    });
+}
+
+#[test]
+fn a_blackout_of_two_seconds() {
+    in_namespaces("netns::a_blackout_of_two_seconds", || {
+        let pair = Pair::new(group(), &[]);
+        let load = pair.publisher.publish("t.x", 1500, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.there.fault("meta l4proto udp counter name hits drop");
+        last(Duration::from_secs(2));
+        let hits = pair.there.heal();
+        load.finish();
+        let all = pair.settled(|all| all.delivered + all.lost == 1500);
+        assert!(500 < all.lost, "{all:?}");
+        assert!(all.datagrams_missing <= hits, "{all:?}, {hits} dropped");
+        assert_eq!(lost_of_all(&pair.subscriber), all.lost, "show loss agrees");
+    });
+}
+
+#[test]
+fn the_last_message_dropped() {
+    in_namespaces("netns::the_last_message_dropped", || {
+        let pair = Pair::new(group(), &[]);
+        pair.publisher.publish_one("t.x", "one");
+        pair.publisher.publish_one("t.x", "two");
+        assert_eq!(pair.settled(|all| all.delivered == 2).lost, 0);
+        pair.there.fault(&format!("{DATA} {DSEQ} {} counter name hits drop", pair.tap.high() + 1));
+        pair.publisher.publish_one("t.x", "last");
+        // Nothing follows it: a heartbeat tells that it was sent, and nobody knows what it was.
+        let all = pair.settled(|all| all.unverified == 1);
+        assert_eq!((all.delivered, all.lost, pair.there.heal()), (2, 0, 1));
+        pair.publisher.publish_one("t.x", "after all");
+        let all = pair.settled(|all| all.delivered == 3);
+        assert_eq!((all.lost, all.unverified), (1, 0));
+    });
+}
+
+#[test]
+fn the_first_message_dropped() {
+    in_namespaces("netns::the_first_message_dropped", || {
+        let pair = Pair::new(group(), &[]);
+        pair.there.fault(&format!("{DATA} {DSEQ} 1 counter name hits drop"));
+        pair.publisher.publish_one("t.x", "first");
+        let all = pair.settled(|all| all.unverified == 1);
+        assert_eq!((all.delivered, all.lost, pair.there.heal()), (0, 0, 1));
+        pair.publisher.publish_one("t.x", "second");
+        let all = pair.settled(|all| all.delivered == 1);
+        assert_eq!((all.lost, all.unverified), (1, 0));
+    });
+}
+
+#[test]
+fn a_publisher_killed_and_restarted_at_once() {
+    in_namespaces("netns::a_publisher_killed_and_restarted_at_once", || {
+        let mut pair = Pair::new(group(), &[]);
+        let load = pair.publisher.publish("t.x", 2000, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.publisher.kill();
+        drop(load);
+        let before = pair.tap.sent();
+        pair.publisher = pair.here.start_peer("A.test", group(), &[]);
+        pair.publisher.publish("t.x", 200, 500).finish();
+        until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 200));
+        let accounts =
+            settled_by_epoch(&pair.tap, &pair.sub, |accounts| accounts.values().all(|one| 0 < one.delivered));
+        for (epoch, one) in &accounts {
+            if before.contains_key(epoch) {
+                // What the old one sent has arrived; what it took and did not send, it alone knew.
+                assert_eq!((one.lost, one.unverified, one.tail), (0, 0, 0), "{one:?}");
+            } else {
+                assert_eq!(
+                    (one.delivered, one.lost, one.unverified),
+                    (200, 0, 0),
+                    "nothing of the new one is a repeat"
+                );
+            }
+        }
+        assert_eq!(accounts.len(), 2);
+        let crashed =
+            |line: &String| line.contains(r#""reason":"CRASHED""#) && before.keys().any(|old| line.contains(old));
+        until("the old one is reported as crashed", || pair.sub.lines().iter().any(crashed));
+    });
+}
+
+#[test]
+fn duplicates() {
+    in_namespaces("netns::duplicates", || {
+        let pair = Pair::new(group(), &[]);
+        pair.lan.duplicate(&pair.here, &pair.there, &format!("{DATA} {ONE_IN_TEN}"));
+        pair.publisher.publish("t.x", 1000, 1000).finish();
+        let all = pair.settled(|all| all.delivered == 1000);
+        assert_eq!((all.lost, all.unverified), (0, 0));
+        let twice = pair.lan.heal();
+        assert!(10 < twice, "the fault has hit");
+        until("each is counted", || pair.subscriber.counter("discard_duplicate") == twice);
+    });
+}
+
+#[test]
+fn bytes_flipped_in_flight() {
+    in_namespaces("netns::bytes_flipped_in_flight", || {
+        let pair = Pair::new(group(), &[]);
+        // One byte each of magic, version, mode, kind, group, dseq, count and the first record's content.
+        let bytes = [0, 2, 3, 4, 6, 16, 24, 41];
+        let flips = bytes.map(|byte| format!("{DATA} {ONE_IN_FIFTY} counter name hits {} accept", flip(byte)));
+        pair.there.fault(&flips.join("\n"));
+        pair.publisher.publish("t.x", 1000, 500).finish();
+        until("all is sent", || pair.tap.count("t.x") == 1000);
+        let hits = pair.there.heal();
+        pair.publisher.publish_one("t.x", "closing");
+        let all = pair.settled(|all| all.delivered + all.lost == 1001);
+        assert!(10 < hits, "the fault has hit");
+        assert_eq!(all.datagrams_missing, hits, "each datagram that was altered is refused and accounted for");
+        let refused = ["discard_foreign", "discard_version", "discard_mode", "discard_check"];
+        assert_eq!(refused.map(|name| pair.subscriber.counter(name)).iter().sum::<u64>(), hits);
+    });
+}
+
+#[test]
+fn a_subscriber_stopped_for_five_seconds() {
+    in_namespaces("netns::a_subscriber_stopped_for_five_seconds", || {
+        let pair = Pair::new(group(), &["receive-buffer=16 kb"]);
+        let load = pair.publisher.publish("t.x", 3500, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.subscriber.process().signal("STOP");
+        last(Duration::from_secs(5));
+        pair.subscriber.process().signal("CONT");
+        load.finish();
+        until("all is sent", || pair.tap.count("t.x") == 3500);
+        pair.publisher.publish_one("t.x", "closing");
+        let all = pair.settled(|all| all.delivered + all.lost == 3501);
+        assert!(0 < all.lost, "a buffer of 16 KiB does not hold 5 s of the stream");
+        assert_eq!(all.network_reports, 0, "the network lost nothing: {all:?}");
+        let overrun = |row: &serde_json::Value| row["overrun"].as_u64().expect("overruns are counted");
+        let overruns: u64 = pair.subscriber.rows("loss").iter().map(overrun).sum();
+        assert_eq!(overruns, all.datagrams_missing, "each missing datagram is the kernel's");
+        // The kernel also dropped heartbeats. Its news comes with the next datagram at each socket.
+        until("each drop is counted", || pair.subscriber.counter("kernel_drops") == pair.there.kernel_drops());
+        assert!(all.datagrams_missing <= pair.there.kernel_drops(), "{all:?}");
+    });
+}
+
+#[test]
+fn two_ipv6_groups_on_one_port() {
+    in_namespaces("netns::two_ipv6_groups_on_one_port", || {
+        let pair = Pair::new(group_v6(), &[]);
+        let other = "ff15::5343:2".parse().expect("it is an address");
+        let other = Pair::on(&pair.lan, other, ["C.test", "D.test"], &[]);
+        pair.there.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop"));
+        let load = [&pair, &other].map(|pair| pair.publisher.publish("t.x", 500, 500));
+        load.into_iter().for_each(Process::finish);
+        until("all is sent", || pair.tap.count("t.x") == 500 && other.tap.count("t.x") == 500);
+        let hits = pair.there.heal();
+        pair.publisher.publish_one("t.x", "closing");
+        other.publisher.publish_one("t.x", "closing");
+        // A message of the other group would be one that was never sent.
+        let here = pair.settled(|all| all.delivered + all.lost == 501);
+        let there = other.settled(|all| all.delivered + all.lost == 501);
+        assert_eq!(here.datagrams_missing + there.datagrams_missing, hits);
+        assert!(0 < hits, "the fault has hit");
+    });
+}
+
+/// A publisher on one host and a subscriber on another, who was there first.
+struct Pair {
+    lan: Lan,
+    tap: Tap,
+    here: Host,
+    there: Host,
+    publisher: Peer,
+    subscriber: Peer,
+    sub: Process,
+}
+
+impl Pair {
+    /// On a LAN of two hosts; `settings` are those of the subscriber's peer.
+    fn new(group: IpAddr, settings: &[&str]) -> Pair {
+        Pair::on(&Lan::new(2), group, ["A.test", "B.test"], settings)
+    }
+
+    /// On a LAN that is there; publisher and subscriber have these names.
+    fn on(lan: &Lan, group: IpAddr, names: [&str; 2], settings: &[&str]) -> Pair {
+        let [here, there] = [lan.hosts[0], lan.hosts[1]];
+        let tap = Tap::new(group, PORT);
+        let subscriber = there.start_peer(names[1], group, settings);
+        let sub = subscriber.subscribe("t.>");
+        // Who listened for longer than that before the publisher started is owed all of it, the first message too (R4).
+        last(2 * BASELINE_MARGIN);
+        let publisher = here.start_peer(names[0], group, &[]);
+        Pair { lan: lan.clone(), tap, here, there, publisher, subscriber, sub }
+    }
+
+    fn settled(&self, condition: impl Fn(&Account) -> bool) -> Account {
+        settled(&self.tap, &self.sub, condition)
+    }
+}
+
+/// Waits until everything sent is accounted for at a subscriber and the condition holds; the sum over all publishers.
+fn settled(tap: &Tap, sub: &Process, condition: impl Fn(&Account) -> bool) -> Account {
+    let all = |accounts: &BTreeMap<String, Account>| accounts.values().fold(Account::default(), Account::plus);
+    all(&settled_by_epoch(tap, sub, |accounts| condition(&all(accounts))))
+}
+
+fn settled_by_epoch(
+    tap: &Tap,
+    sub: &Process,
+    condition: impl Fn(&BTreeMap<String, Account>) -> bool,
+) -> BTreeMap<String, Account> {
+    let so_far = RefCell::new(String::new());
+    let what = || format!("everything is accounted for; so far: {}", so_far.borrow());
+    until_some(what, || {
+        let lines = sub.lines();
+        let sent: Sent = tap.sent();
+        let answer = account(&sent, &lines, "t.");
+        let settled = answer.as_ref().is_ok_and(&condition);
+        *so_far.borrow_mut() = format!("{answer:?}");
+        answer.ok().filter(|_| settled)
+    })
+}
+
+/// The messages lost of all publishers as `show loss` has them.
+fn lost_of_all(peer: &Peer) -> u64 {
+    peer.rows("loss").iter().map(|row| row["lost"].as_u64().expect("losses are exact here")).sum()
+}
+
+/// A data datagram of a made-up publisher.
+fn datagram(dseq: u64) -> Bytes {
+    let header = Header {
+        kind: Kind::Data,
+        group: PORT,
+        epoch: Epoch::new(0x5eed).expect("it is not 0"),
+        number: dseq,
+        count: dseq - 1,
+        uptime_ms: 0,
+        receiver: None,
+    };
+    let mut builder = wire::Builder::new(1400);
+    let message = seqcast::message::Message::new("t.x".parse().expect("it is a subject"), "made up");
+    assert!(builder.push(&wire::Entry { message: &message, seq: None, stamp: None, chain: None }));
+    builder.seal(&header)
+}
+
+/// The dseqs that arrived at a socket so far, and how many datagrams fail their check.
+fn arrived(sockets: &mut Sockets) -> (Vec<u64>, usize) {
+    let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
+    let mut all: Vec<Received> = Vec::new();
+    // Between namespaces, too, the kernel delivers within the sender's call, or soon after.
+    while sockets.wait(Duration::from_millis(100)).expect("waiting works") {
+        while sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") != 0 {
+            all.extend(batch.drain());
+        }
+    }
+    let decoded: Vec<_> = all.into_iter().map(|one| wire::decode(one.bytes)).collect();
+    let altered = decoded.iter().filter(|one| matches!(one, Err(Discard::Check))).count();
+    let whole: Vec<u64> = decoded.iter().filter_map(|one| one.as_ref().ok()).map(|one| one.header.number).collect();
+    assert_eq!(whole.len() + altered, decoded.len(), "{decoded:?}");
+    (whole, altered)
+}
+
+/// An nftables statement that replaces one byte of the UDP payload by 0xff, which none of those named here is.
+fn flip(byte: usize) -> String {
+    format!("@th,{},8 set 0xff", 64 + 8 * byte)
+}
+
+fn group() -> IpAddr {
+    "239.255.83.67".parse().expect("it is an address")
+}
+
+fn group_v6() -> IpAddr {
+    "ff15::5343".parse().expect("it is an address")
+}
+
+/// The port of the group, in the matches below as well.
+const PORT: u16 = 7500;
+
+/// Matches data datagrams of the protocol: the magic and kind 0. Positions count in bits from the UDP header.
+const DATA: &str = "udp dport 7500 @th,64,16 0x5343 @th,96,8 0";
+
+/// Matches control datagrams of the protocol that go to the group: kind 2.
+const CONTROL: &str = "udp dport 7500 @th,64,16 0x5343 @th,96,8 2";
+
+/// Before one dseq, a range or a set of them.
+const DSEQ: &str = "@th,192,64";
+
+/// Alters the first byte of the header's count.
+const FLIP_COUNT: &str = "@th,256,8 set 0xff";
+
+/// The margin of R4 between the starts of a subscriber and of a publisher; its part for clocks is negligible here.
+const BASELINE_MARGIN: Duration = Duration::from_millis(100);
+
+const ONE_IN_TEN: &str = "numgen random mod 10 0";
+
+const ONE_IN_FIFTY: &str = "numgen random mod 50 0";

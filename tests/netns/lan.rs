@@ -1,0 +1,372 @@
+//! A LAN of several hosts on this machine: network namespaces on a bridge, with faults made by nftables.
+
+use seqcast::daemon::clock::Clock;
+use seqcast::daemon::interface::{Family, Spec, choose};
+use seqcast::daemon::multicast::{Options, Sockets};
+use serde_json::Value;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How long anything may take that should happen at once; generous, for machines that do much else.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test again
+/// in there. Everything it leaves behind ends with it. Where the kernel does not allow that, the test fails and says so.
+pub fn in_namespaces(test: &str, body: fn()) {
+    if env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let unshare = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "120"]).args(unshare).args(["--mount-proc", "--"]);
+    command.arg(env::current_exe().expect("a test knows its own file"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
+    let output =
+        command.stdin(Stdio::null()).output().expect("timeout and unshare are installed (coreutils, util-linux)");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{out}{err}");
+    assert!(
+        !err.contains("unshare: "),
+        "this machine does not allow network namespaces: {err}; fix: sysctl -w kernel.unprivileged_userns_clone=1, \
+         sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or in a container: run it with CAP_SYS_ADMIN"
+    );
+    assert!(output.status.success() && out.contains("1 passed"), "{test} failed in its namespaces: {}", output.status);
+}
+
+/// Hosts on one switch. The test itself sits at the switch, where nothing is lost.
+#[derive(Clone)]
+pub struct Lan {
+    /// The hosts, from the first.
+    pub hosts: Vec<Host>,
+}
+
+impl Lan {
+    /// Cables `count` hosts to a switch.
+    pub fn new(count: usize) -> Lan {
+        let mut script = String::from(
+            "mount -t tmpfs tmpfs /run
+             ip link set lo up
+             ip link add br0 type bridge mcast_snooping 0
+             ip addr add 10.75.0.254/24 dev br0
+             ip addr add fd75::fe/64 dev br0 nodad
+             ip link set br0 up\n",
+        );
+        for host in 1..=count {
+            script += &format!(
+                "ip netns add h{host}
+                 ip link add port{host} type veth peer name eth0 netns h{host}
+                 ip link set port{host} master br0 up
+                 ip -n h{host} link set lo up
+                 ip -n h{host} addr add 10.75.0.{host}/24 dev eth0
+                 ip -n h{host} addr add fd75::{host}/64 dev eth0 nodad
+                 ip -n h{host} link set eth0 up\n"
+            );
+        }
+        run(Command::new("sh").args(["-e", "-c", &script]));
+        let hosts = (1..=count).map(|number| Host { number }).collect();
+        Lan { hosts }
+    }
+
+    /// Doubles what the switch hands from one host to another, by a rule that matches some of it.
+    pub fn duplicate(&self, from: &Host, to: &Host, matching: &str) {
+        let rule = format!("{matching} counter name hits dup to \"port{}\"", to.number);
+        nft(&mut Command::new("nft"), &format!("port{}", from.number), &rule);
+    }
+
+    /// Ends that and says how often it matched.
+    pub fn heal(&self) -> u64 {
+        heal(|| Command::new("nft"))
+    }
+}
+
+/// One host.
+#[derive(Clone, Copy)]
+pub struct Host {
+    number: usize,
+}
+
+impl Host {
+    /// A program on this host.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("h{}", self.number), program]).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a peer with this name and waits until it answers.
+    pub fn start_peer(&self, name: &str, group: IpAddr, settings: &[&str]) -> Peer {
+        let mut peer = Peer { host: *self, name: name.to_owned(), process: None };
+        let group = group.to_string();
+        let mut arguments = vec!["peer", "--name", name, "--interface", "eth0", "--group", &group];
+        for setting in settings {
+            arguments.extend(["--set", setting]);
+        }
+        let log = fs::File::options().create(true).append(true).open(peer.file("log")).expect("/run can be written");
+        peer.process = Some(Process::start(peer.seqcast(&arguments).stderr(log)));
+        until("the peer answers", || {
+            peer.seqcast(&["show", "counters"]).output().is_ok_and(|done| done.status.success())
+        });
+        peer
+    }
+
+    /// Makes this host's network card act on what arrives by nftables statements such as `udp dport 7500 drop`; what
+    /// reaches `counter name hits` in them is counted. The host's own multicasts, looped back, are spared. Replaces the
+    /// fault before.
+    pub fn fault(&self, statements: &str) {
+        let own = format!("ip saddr 10.75.0.{0} accept\nip6 saddr fd75::{0} accept", self.number);
+        nft(&mut self.command("nft"), "eth0", &format!("{own}\n{statements}"));
+    }
+
+    /// Ends the fault and says how often it has hit.
+    pub fn heal(&self) -> u64 {
+        heal(|| self.command("nft"))
+    }
+
+    /// Makes this host's firewall refuse what matches on its way `input` or `output`.
+    pub fn forbid(&self, way: &str, matching: &str) {
+        let chain = format!("type filter hook {way} priority 0");
+        let table = format!("table inet faults {{\nchain {way} {{\n{chain}\n{matching} drop\n}}\n}}\n");
+        run(self.command("nft").arg(table));
+    }
+
+    /// Ends that.
+    pub fn allow(&self) {
+        run(self.command("nft").args(["delete", "table", "inet", "faults"]));
+    }
+
+    /// What the kernel has dropped at the UDP sockets of this host, all together.
+    pub fn kernel_drops(&self) -> u64 {
+        let tables = run(self.command("cat").args(["/proc/net/udp", "/proc/net/udp6"]));
+        // The last column is the count; that of the headings is no number.
+        tables.lines().filter_map(|line| line.split_whitespace().next_back()?.parse::<u64>().ok()).sum()
+    }
+
+    /// Opens sockets on this host for the test itself. A socket stays in the namespace it was opened in.
+    pub fn sockets(&self, group: IpAddr, port: u16) -> Sockets {
+        let name = format!("/run/netns/h{}", self.number);
+        let open = move || {
+            let namespace = fs::File::open(&name).expect("ip netns keeps the namespace there");
+            // SAFETY: the call takes two numbers; it moves this thread alone, which ends below.
+            let moved = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+            assert_eq!(moved, 0, "{name}: {}", std::io::Error::last_os_error());
+            open_sockets("eth0", group, port)
+        };
+        thread::spawn(open).join().expect("the sockets can be opened")
+    }
+}
+
+/// Opens sockets on an interface of the namespace this thread is in.
+pub fn open_sockets(interface: &str, group: IpAddr, port: u16) -> Sockets {
+    let interface = choose(&Spec::Name(interface.into()), Family::of(group)).expect("every host has it");
+    let buffers = 4 << 20;
+    let options = Options {
+        group,
+        port,
+        interface: &interface,
+        inbox_port: 0,
+        ttl: 1,
+        receive_buffer: buffers,
+        send_buffer: buffers,
+    };
+    Sockets::open(&options).expect("the group can be joined")
+}
+
+/// A peer on a host.
+pub struct Peer {
+    host: Host,
+    name: String,
+    process: Option<Process>,
+}
+
+impl Peer {
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        self.process.as_ref().expect("it was started")
+    }
+
+    /// Kills it without a chance to say goodbye.
+    pub fn kill(&mut self) {
+        drop(self.process.take());
+    }
+
+    /// `seqcast` attached to this peer.
+    fn seqcast(&self, arguments: &[&str]) -> Command {
+        let mut command = self.host.command(env!("CARGO_BIN_EXE_seqcast"));
+        command.args(arguments).arg("--socket").arg(self.file("sock")).current_dir("/run");
+        command
+    }
+
+    /// The rows of a report of this peer.
+    pub fn rows(&self, what: &str) -> Vec<Value> {
+        let text = run(&mut self.seqcast(&["show", what, "--json"]));
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+        report["rows"].as_array().unwrap_or_else(|| panic!("no rows: {text}")).clone()
+    }
+
+    /// One of its counters.
+    pub fn counter(&self, name: &str) -> u64 {
+        let rows = self.rows("counters");
+        let row = rows.iter().find(|row| row["counter"] == name).unwrap_or_else(|| panic!("no {name} in {rows:?}"));
+        row["value"].as_u64().expect("counters are numbers")
+    }
+
+    /// Subscribes and waits until the peer knows it.
+    pub fn subscribe(&self, pattern: &str) -> Process {
+        let process = Process::start(&mut self.seqcast(&["sub", pattern, "--json"]));
+        until("the subscription is in force", || self.rows("subs").iter().any(|row| row["pattern"] == pattern));
+        process
+    }
+
+    /// Publishes `count` messages, `rate` a second; their payloads are 1, 2, 3 …
+    pub fn publish(&self, subject: &str, count: u64, rate: u64) -> Process {
+        let (count, rate) = (count.to_string(), format!("{rate}/s"));
+        Process::start(&mut self.seqcast(&["pub", subject, "{{count}}", "--count", &count, "--rate", &rate]))
+    }
+
+    /// Publishes one message.
+    pub fn publish_one(&self, subject: &str, payload: &str) {
+        run(&mut self.seqcast(&["pub", subject, payload]));
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        PathBuf::from(format!("/run/{}.{extension}", self.name))
+    }
+}
+
+impl Drop for Peer {
+    /// Shows its log after a failure.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let log = fs::read(self.file("log")).unwrap_or_default();
+            let end = &log[log.len().saturating_sub(LOG_BYTES_SHOWN)..];
+            println!("--- log of {}:\n{}", self.name, String::from_utf8_lossy(end));
+        }
+    }
+}
+
+/// A running program. It is killed, and has ended, when this value goes.
+pub struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let out = child.stdout.take().expect("standard output is a pipe");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let read = Arc::clone(&lines);
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                read.lock().expect("no reader panics").push(line);
+            }
+        });
+        Process { child, lines }
+    }
+
+    /// The lines it has printed so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("no reader panics").clone()
+    }
+
+    /// Waits for its success.
+    pub fn finish(mut self) {
+        let status = until_some(|| "the command ends".into(), || self.child.try_wait().expect("it can be waited for"));
+        assert!(status.success(), "it ended with {status}");
+    }
+
+    /// Sends it a signal: `KILL`, `STOP`, `CONT`, `TERM`.
+    pub fn signal(&self, name: &str) {
+        run(Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Waits for a condition, for at most [`BOUND`].
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_some(|| what.to_owned(), || condition().then_some(()));
+}
+
+/// Waits for a value, for at most [`BOUND`].
+pub fn until_some<T>(what: impl Fn() -> String, mut value: impl FnMut() -> Option<T>) -> T {
+    let deadline = Clock::now().instant + BOUND;
+    loop {
+        if let Some(value) = value() {
+            return value;
+        }
+        assert!(Clock::now().instant < deadline, "not within {BOUND:?}: {}", what());
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Lets a fault last.
+pub fn last(duration: Duration) {
+    thread::sleep(duration);
+}
+
+/// Runs a command to its end and returns what it printed; it must succeed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {err}", output.status);
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+/// Replaces the fault at one device.
+fn nft(nft: &mut Command, device: &str, statements: &str) {
+    let table = format!(
+        "table netdev faults
+         delete table netdev faults
+         table netdev faults {{
+             counter hits {{
+             }}
+             chain ingress {{
+                 type filter hook ingress device {device} priority 0
+                 {statements}
+             }}
+         }}\n"
+    );
+    run(nft.arg(table));
+}
+
+/// Ends the fault, then reads its counter, which nothing can move any more.
+fn heal(nft: impl Fn() -> Command) -> u64 {
+    run(nft().args(["flush", "chain", "netdev", "faults", "ingress"]));
+    let text = run(nft().args(["-j", "list", "counter", "netdev", "faults", "hits"]));
+    run(nft().args(["delete", "table", "netdev", "faults"]));
+    let listed: Value = serde_json::from_str(&text).expect("nft prints JSON");
+    find(&listed, "packets").and_then(Value::as_u64).unwrap_or_else(|| panic!("no packets in {text}"))
+}
+
+/// The value of the first field of this name, at any depth.
+fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(fields) => fields.get(name).or_else(|| fields.values().find_map(|inner| find(inner, name))),
+        Value::Array(items) => items.iter().find_map(|inner| find(inner, name)),
+        _ => None,
+    }
+}
+
+/// Set in the namespaces.
+const INSIDE: &str = "SEQCAST_TEST_IN_NAMESPACES";
+
+/// Between two looks at a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The end of each log that is shown after a failure.
+const LOG_BYTES_SHOWN: usize = 8 * 1024;
