@@ -59,3 +59,7 @@ pub mod sim;
 pub mod subject;
 pub mod time;
 pub mod wire;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,5 +7,6 @@ mod library;
 mod local;
 mod multicast;
 mod netns;
+mod readme;
 mod support;
 mod tidy;

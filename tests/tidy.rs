@@ -5,9 +5,11 @@
 mod source;
 
 use crate::support::root;
+use seqcast::config::KEYS;
 use source::{code, functions, without_tests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Lines of a file without its tests; 500 is where a reader tires.
@@ -450,6 +452,34 @@ fn the_rule_check_sees_what_it_should() {
     assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n"), unknown]).len(), 1);
 }
 
+// ---- configuration
+
+/// Fields of the configuration that no code outside its own table reads.
+fn unread_keys(files: &[(&str, &str)]) -> Vec<String> {
+    let readers: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("src/") && !is_test(path) && *path != "src/config/keys.rs")
+        .map(|(path, text)| (*path, without_tests(&code(text))))
+        .collect();
+    let reads = |field: &str| {
+        readers.iter().any(|(path, code)| {
+            let own = if path.starts_with("src/config/") { "self." } else { "config." };
+            let prefix = format!("{own}{field}");
+            code.match_indices(&prefix)
+                .any(|(at, _)| !code[at + prefix.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let unread = KEYS.iter().map(|key| key.name.replace('-', "_")).filter(|field| !reads(field));
+    unread.map(|field| format!("nothing reads config.{field}")).collect()
+}
+
+#[test]
+fn every_key_of_the_configuration_is_read() {
+    let files = rust();
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    assert_tidy(unread_keys(&files));
+}
+
 // ---- leftovers
 
 /// Words that must not stay in code, outside literals and comments.
@@ -536,6 +566,54 @@ fn only_the_clock_reads_the_clock() {
         let code = without_tests(&code(&file.text));
         assert!(!code.contains("disallowed_methods"), "{}: only {CLOCK} may lift the ban on clocks", file.path);
     }
+}
+
+// ---- scripts and test modules
+
+/// A script must stop at its first error and be executable as it lies in the tree.
+fn check_script(path: &str, text: &str, is_executable: bool) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if text.starts_with("#!/usr/bin/env bash\n") && !text.lines().any(|line| line == "set -euo pipefail") {
+        complaints.push(format!("{path}: lacks 'set -euo pipefail'"));
+    }
+    if text.starts_with("#!/") && !is_executable {
+        complaints.push(format!("{path}: begins with #! and is not executable"));
+    }
+    complaints
+}
+
+#[test]
+fn scripts_stop_at_the_first_error_and_can_be_run() {
+    assert_each(&tree(), |path, text| {
+        let mode = fs::metadata(root().join(path)).expect("a file of the tree").permissions().mode();
+        check_script(path, text, mode & 0o111 != 0)
+    });
+}
+
+#[test]
+fn the_script_check_sees_what_it_should() {
+    let strict = "#!/usr/bin/env bash\nset -euo pipefail\n";
+    assert!(check_script("tools/a", strict, true).is_empty());
+    assert_eq!(check_script("tools/a", strict, false).len(), 1);
+    assert_eq!(check_script("tools/a", "#!/usr/bin/env bash\n", true).len(), 1);
+    assert!(check_script("src/a.rs", "#![no_main]", false).is_empty());
+}
+
+/// Test files that `main`, the text of tests/main.rs, does not name: they would never run.
+fn unnamed_modules<'a>(main: &str, paths: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let module = |path: &'a str| path.strip_prefix("tests/")?.strip_suffix(".rs").filter(|name| !name.contains('/'));
+    let named = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
+    let forgotten = paths.filter_map(module).filter(|name| *name != "main" && !named(name));
+    forgotten.map(|name| format!("tests/main.rs does not name {name}")).collect()
+}
+
+#[test]
+fn every_test_file_is_run() {
+    let files = rust();
+    let main = files.iter().find(|file| file.path == "tests/main.rs").expect("tests/main.rs");
+    assert_tidy(unnamed_modules(&main.text, files.iter().map(|file| file.path.as_str())));
+    let paths = ["tests/a.rs", "tests/b.rs", "tests/main.rs", "tests/a/deeper.rs", "src/c.rs"];
+    assert_eq!(unnamed_modules("mod a;\n", paths.into_iter()), ["tests/main.rs does not name b"]);
 }
 
 // ---- the top of the tree, and links

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 /// Datagrams in one system call.
 const BATCH: usize = 64;
-/// Wanted of the kernel for the receive buffer, as the peer wants it; it grants what `net.core.rmem_max` allows.
-const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// Wanted of the kernel for the receive buffer, as the peer does by default; it grants what `net.core.rmem_max` allows.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// How long the receiver waits for the last datagrams.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
+/// The largest datagram that the bench sends.
+const BUFFER_BYTES: usize = 9216;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 
 /// What a run came to, in datagrams.
@@ -64,7 +66,7 @@ fn send(socket: &Socket, bytes: usize, over: &AtomicBool) -> io::Result<u64> {
 
 /// Receives until nothing has come for [`RECEIVE_TIMEOUT`].
 fn receive(socket: &Socket) -> io::Result<u64> {
-    let mut buffers = vec![[0_u8; 2048]; BATCH];
+    let mut buffers = vec![[0_u8; BUFFER_BYTES]; BATCH];
     let mut slices: Vec<libc::iovec> = buffers
         .iter_mut()
         .map(|buffer| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() })

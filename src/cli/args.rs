@@ -297,7 +297,7 @@ pub enum ShowWhat {
     Subs,
     /// The last number of each subject, published and received.
     Seqno {
-        /// At most so many subjects.
+        /// At most so many subjects of each direction.
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: usize,
     },

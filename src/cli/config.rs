@@ -39,10 +39,7 @@ fn flags(options: &PeerOptions) -> Vec<Override> {
         ("--log-format", "log-format", options.log_format.as_deref()),
     ];
     let named = texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)));
-    let settings = options.settings.iter().map(|setting| {
-        let source = crate::config::Source::Flag(format!("--set {}={}", setting.key, setting.value));
-        Override { key: setting.key.clone(), value: setting.value.clone(), source }
-    });
+    let settings = options.settings.iter().map(|setting| Override::set(&setting.key, &setting.value));
     named.chain(settings).collect()
 }
 

@@ -8,7 +8,7 @@ use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
-use rustyline::history::FileHistory;
+use rustyline::history::{FileHistory, History};
 use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
@@ -45,8 +45,8 @@ pub fn run(
             eprintln!("seqcast: the history in {} cannot be read: {error}", path.display());
         }
     }
-    for number in 1.. {
-        match editor.readline(&prompt(number)) {
+    loop {
+        match editor.readline(&prompt(editor.history().len() + 1)) {
             Ok(line) => {
                 if !line.trim().is_empty() {
                     editor.add_history_entry(line.as_str()).map_err(editor_failure)?;

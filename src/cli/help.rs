@@ -86,6 +86,7 @@ Columns, one row for each publisher (its name up to the first dot, and a number 
   ibx loss  messages to this peer alone that were lost, and when last
 With -v also:
   unverif   messages in missing datagrams that nothing has explained yet
+  reason    why messages were last told as lost or unverified
   kernel    missing datagrams that the kernel of this host dropped
   and the datagrams of the publisher by state: delivered, held, pending, lost, unverified; with the range they sum to.
 Times are UTC.";
@@ -103,7 +104,7 @@ Examples:
   seqcast console
   echo 'sho los' | seqcast console                  unique beginnings of commands will do
 
-The prompt shows the peer's name, its epoch, the host, and the number of the line. The history is kept in
+The prompt shows the peer's name, its epoch, the host, and the number of the line in the history, which is kept in
 $XDG_STATE_HOME/seqcast/history, or ~/.local/state/seqcast/history.";
 
 /// Below the list of commands that `help` prints in the console.

@@ -22,6 +22,9 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
         true => out.line(&answer)?,
         false => out.bytes(table(options.what, &answer).to_string().as_bytes())?,
     }
+    if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
+        eprintln!("{omitted} more rows are not shown");
+    }
     Ok(Exit::Done)
 }
 
@@ -102,6 +105,7 @@ const LOSS: &[(Column, Cell)] = &[
 const LOSS_VERBOSE: &[(Column, Cell)] = &[
     (Column::new("unverif"), Field("/unverified/count")),
     (Column::new("unv time"), Field("/unverified/time")),
+    (Column::new("reason"), Field("/reason")),
     (Column::new("kernel"), Field("/overrun")),
     (Column::new("range"), Rule(range)),
     (Column::new("delivered"), Field("/datagrams/delivered")),
@@ -249,13 +253,14 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
     fn show_loss_in_full_shows_where_every_datagram_went() {
         let mut row = row("B.1");
         row["unverified"] = json!({ "count": 9, "time": "00:00:01.000" });
+        row["reason"] = json!("DISABLED");
         row["overrun"] = json!(3);
         row["datagrams"] = json!({
             "baseline": 10, "high": 110, "delivered": 90, "held": 1, "pending": 2, "lost": 3, "unverified": 4,
         });
         let text = table(ShowWhat::Loss { verbose: true }, &json!({ "rows": [row] })).to_string();
         let cells: Vec<&str> = text.lines().nth(2).unwrap().split('|').map(str::trim).collect();
-        assert_eq!(cells[9..], ["9", "00:00:01.000", "3", "10..110", "90", "1", "2", "3", "4"]);
+        assert_eq!(cells[9..], ["9", "00:00:01.000", "DISABLED", "3", "10..110", "90", "1", "2", "3", "4"]);
     }
 
     #[test]

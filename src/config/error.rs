@@ -120,8 +120,6 @@ pub enum Reason {
         /// Why they must relate.
         why: &'static str,
     },
-    /// An override that is not `key=value`.
-    NotAnAssignment(String),
 }
 
 impl fmt::Display for Reason {
@@ -146,7 +144,6 @@ impl fmt::Display for Reason {
             Reason::Conflict { key, value, other, least, why } => {
                 write!(f, "{key} ({value}) is less than {other} ({least}): {why}")
             }
-            Reason::NotAnAssignment(text) => write!(f, "{:?} is not of the form key=value", shortened(text)),
         }
     }
 }

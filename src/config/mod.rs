@@ -59,22 +59,9 @@ impl Override {
         Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("{flag} {value}")) }
     }
 
-    /// What `--set key=value` gave; `flag` is `--set`.
-    ///
-    /// # Errors
-    /// `assignment` has no `=`.
-    pub fn assignment(flag: &str, assignment: &str) -> Result<Override, ConfigErrors> {
-        let source = Source::Flag(format!("{flag} {assignment}"));
-        match assignment.split_once('=') {
-            Some((key, value)) => Ok(Override { key: key.trim().to_owned(), value: value.trim().to_owned(), source }),
-            None => Err(ConfigErrors(vec![ConfigError {
-                source,
-                key: String::new(),
-                reason: Reason::NotAnAssignment(assignment.to_owned()),
-                suggestion: Some(format!("write {flag} pub-window-time=60s")),
-                excerpt: None,
-            }])),
-        }
+    /// What `--set key=value` gave.
+    pub fn set(key: &str, value: &str) -> Override {
+        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("--set {key}={value}")) }
     }
 
     /// The keys that the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Variables

@@ -487,6 +487,12 @@ pub enum Mode {
     Open,
 }
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&MODE.show(self))
+    }
+}
+
 pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
 
 /// How much is logged.

@@ -142,6 +142,7 @@ fn loss(row: &LossRow) -> Value {
             "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
             "ibx_loss": tally(row.ibx_loss),
             "unverified": tally(row.unverified),
+            "reason": row.reason.map(|reason| reason.as_str()),
             "datagrams": {
                 "baseline": states.baseline.0,
                 "high": states.high.0,

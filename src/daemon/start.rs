@@ -138,6 +138,7 @@ impl Engine {
         };
         tracing::info!(
             name = %config.name,
+            mode = %config.mode,
             %epoch,
             group = %engine.sockets.group_address(),
             inbox = %engine.sockets.inbox_address(),
@@ -179,6 +180,7 @@ fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, listener: Option<&
     let [receive, send] = sockets.granted();
     json!({
         "name": config.name.as_str(),
+        "mode": config.mode.to_string(),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "group": sockets.group_address().ip().to_string(),

@@ -5,7 +5,7 @@
 //! directed streams of both sides go on where they were, because their numbers are never used twice.
 
 use crate::message::{Dseq, Epoch};
-use crate::proto::members::Member;
+use crate::proto::members::{Contact, Member};
 use crate::proto::stats::MemberState;
 use std::collections::VecDeque;
 
@@ -21,6 +21,10 @@ pub struct Former {
     pub left: bool,
     /// The last datagram of this peer's directed stream to it, and the messages begun up to there.
     pub directed: (Dseq, u64),
+    /// The last datagram of its multicast stream that was known.
+    pub high: Dseq,
+    /// Its last control datagram.
+    pub control: u64,
     /// The same of its directed stream to this peer.
     pub ptp: (Dseq, u64),
 }
@@ -31,6 +35,8 @@ impl Former {
             epoch: member.epoch(),
             left: member.state == MemberState::Left,
             directed: (member.directed.high(), member.directed.count()),
+            high: member.bcast.ledger().high(),
+            control: member.control,
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
         }
     }
@@ -53,17 +59,28 @@ impl Formers {
     /// now may have been known before.
     #[must_use]
     pub fn remember(&mut self, member: &Member) -> bool {
+        self.push(Former::of(member))
+    }
+
+    /// Remembers an epoch of this peer itself: its datagrams may still come back to it.
+    pub fn remember_own(&mut self, epoch: Epoch) {
+        let none = (Dseq(0), 0);
+        self.push(Former { epoch, left: true, directed: none, high: Dseq(0), control: 0, ptp: none });
+    }
+
+    fn push(&mut self, former: Former) -> bool {
         let full = self.list_max <= self.list.len();
         if full {
             self.list.pop_front();
         }
-        self.list.push_back(Former::of(member));
+        self.list.push_back(former);
         full
     }
 
-    /// Whether this epoch ended with a BYE.
-    pub fn has_left(&self, epoch: Epoch) -> bool {
-        self.list.iter().any(|former| former.epoch == epoch && former.left)
+    /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.
+    pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
+        let news = |former: &Former| contact.control.map_or(former.high <= contact.below, |n| former.control < n);
+        self.list.iter().any(|former| former.epoch == epoch && (former.left || !news(former)))
     }
 
     /// Takes out what stays of a member that returns.
@@ -74,6 +91,9 @@ impl Formers {
 
     /// This peer begins a new epoch, whose directed streams begin at the first datagram.
     pub fn on_new_epoch(&mut self) {
-        self.list.iter_mut().for_each(|former| former.directed = (Dseq(0), 0));
+        self.list.iter_mut().for_each(|former| {
+            former.directed = (Dseq(0), 0);
+            former.ptp = (Dseq(0), 0);
+        });
     }
 }

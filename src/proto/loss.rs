@@ -1,6 +1,6 @@
 //! The counters of `show loss` for one publisher.
 
-use crate::message::{Count, Publisher};
+use crate::message::{Count, Publisher, Reason};
 use crate::proto::stats::{DatagramStates, LossRow, Tally};
 use crate::time::Wall;
 
@@ -19,6 +19,8 @@ pub struct LossCounters {
     pub ibx_loss: Tally,
     /// When a datagram was last settled as unverified.
     pub unverified_at: Option<Wall>,
+    /// The last reason told of something lost or unverified.
+    pub reason: Option<Reason>,
     /// Missing datagrams that this host's kernel dropped.
     pub overrun: u64,
     /// Cross-checks that failed (R12); must stay 0.
@@ -47,6 +49,7 @@ impl LossCounters {
             msg_loss_uncertain: self.msg_loss_uncertain,
             ibx_loss: self.ibx_loss,
             unverified: Tally { count: unexplained, last: self.unverified_at },
+            reason: self.reason,
             datagrams,
             overrun: self.overrun,
             inconsistent: self.inconsistent,

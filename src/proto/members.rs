@@ -40,17 +40,19 @@ pub struct Contact {
     pub below: Dseq,
     /// Messages begun up to `below`.
     pub count: u64,
+    /// The number of the datagram, if it was one of control.
+    pub control: Option<u64>,
 }
 
 impl Contact {
     /// From a control datagram.
     pub fn of_word(header: &Header, announce: &Announce) -> Contact {
-        Contact { uptime_ms: header.uptime_ms, below: announce.high, count: header.count }
+        Contact { uptime_ms: header.uptime_ms, below: announce.high, count: header.count, control: Some(header.number) }
     }
 
     /// From a data datagram.
     pub fn of_data(header: &Header) -> Contact {
-        Contact { uptime_ms: header.uptime_ms, below: Dseq(header.number - 1), count: header.count }
+        Contact { uptime_ms: header.uptime_ms, below: Dseq(header.number - 1), count: header.count, control: None }
     }
 }
 
@@ -123,7 +125,7 @@ impl Member {
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
         Member {
             bcast: broadcast(settings, contact, now, listening),
-            ptp: Recv::new(Kind::Ptp, Ledger::new(Dseq(0), 0, now, settings.gaps_max), reassembly(settings)),
+            ptp: inbox(settings, now, (Dseq(0), 0)),
             directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
@@ -148,9 +150,15 @@ impl Member {
 
     /// Takes up the directed streams where they were when the member was forgotten.
     pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant) {
-        let (high, count) = former.ptp;
-        self.ptp = Recv::new(Kind::Ptp, Ledger::new(high, count, now, settings.gaps_max), reassembly(settings));
+        self.control = former.control;
+        self.ptp = inbox(settings, now, former.ptp);
         self.directed.resume(former.directed.0, former.directed.1);
+    }
+
+    /// This peer began a new epoch: the directed streams in both directions begin anew.
+    pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant) {
+        self.ptp = inbox(settings, now, (Dseq(0), 0));
+        self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
     }
 
     /// The run of the peer.
@@ -233,6 +241,11 @@ pub fn broadcast(settings: &Settings, contact: Contact, now: Instant, listening:
         if owed_all { (Some(now - uptime - margin(age)), Dseq(0), 0) } else { (None, contact.below, contact.count) };
     let ledger = Ledger::new(below, count, now, settings.gaps_max);
     Recv::new(Kind::Bcast { birth }, ledger, reassembly(settings))
+}
+
+/// A directed stream to this peer, heard up to a datagram and its count; a new one is owed from the start.
+fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64)) -> Recv {
+    Recv::new(Kind::Ptp, Ledger::new(high, count, now, settings.gaps_max), reassembly(settings))
 }
 
 fn reassembly(settings: &Settings) -> Reassembly {

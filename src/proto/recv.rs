@@ -379,6 +379,15 @@ impl Recv {
         }
     }
 
+    /// Settles every gap because the stream ends.
+    pub fn end(&mut self, ctx: &mut Context<'_>, reason: Reason, out: &mut Vec<Outcome>) {
+        let mut ranges = Vec::new();
+        while let Some(range) = self.ledger.settle_oldest(reason) {
+            ranges.push(range);
+        }
+        self.on_settled(ctx, ranges, out);
+    }
+
     fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {
         if ranges.is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! Every counter there is, and the rows that `show` prints. Counters only rise.
 
-use crate::message::{ClientId, Dseq, Publisher, SubId};
+use crate::message::{ClientId, Dseq, Publisher, Reason, SubId};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
 use crate::time::Wall;
@@ -135,6 +135,8 @@ pub struct LossRow {
     pub ibx_loss: Tally,
     /// Messages in missing datagrams that nothing has explained yet, subscribed or not.
     pub unverified: Tally,
+    /// The last reason told of something lost or unverified, to whom it may concern.
+    pub reason: Option<Reason>,
     /// Datagrams from the baseline to the highest known, by state; they sum to `high - baseline`.
     pub datagrams: DatagramStates,
     /// Missing datagrams that this host's kernel dropped.

@@ -3,7 +3,7 @@
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::{BYE, CHECK_BYTES, HEARTBEAT, HELLO, Malformed, PAD, RECORD_HEADER_BYTES, Record};
-use crate::message::{Dseq, PeerName};
+use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ const WANTS_REPLY: u8 = 0x01;
 /// +---------------------------------------------------------------+
 /// |      directed count: messages begun in the stream to it       |
 /// |                                                               |
+/// +---------------------------------------------------------------+
+/// |  directed receiver: the epoch these two are about; 0: nobody  |
+/// |                                                               |
 /// +---------------+-----------------------------------------------+
 /// |  name bytes   |               name (1 to 64)                 ...
 /// +---------------+---------------+-------------------------------+
@@ -59,6 +62,9 @@ pub struct Announce {
     pub directed_high: Dseq,
     /// Messages begun in the directed stream to the receiver of this record; 0 in multicast.
     pub directed_count: u64,
+    /// Whose directed stream these two are about. A peer that came back at the same address under a new epoch sees by
+    /// it that they are not about its own. `None` in multicast.
+    pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
 }
@@ -76,6 +82,7 @@ impl Announce {
         let pub_window_time = Duration::from_millis(u64::from(reader.u32()?));
         let directed_high = Dseq(number(reader.u64()?)?);
         let directed_count = number(reader.u64()?)?;
+        let directed_receiver = Epoch::new(reader.u64()?);
         let name_bytes = usize::from(reader.u8()?);
         let name = reader.bytes(name_bytes)?;
         let name = std::str::from_utf8(&name).map_err(|_| Malformed::NameEncoding)?;
@@ -85,7 +92,17 @@ impl Announce {
             let bytes = usize::from(reader.u16()?);
             reader.span(bytes)?;
         }
-        Ok(Announce { high, trail, manifest_trail, heartbeat, pub_window_time, directed_high, directed_count, name })
+        Ok(Announce {
+            high,
+            trail,
+            manifest_trail,
+            heartbeat,
+            pub_window_time,
+            directed_high,
+            directed_count,
+            directed_receiver,
+            name,
+        })
     }
 
     fn encode(&self, out: &mut BytesMut) {
@@ -96,6 +113,7 @@ impl Announce {
         out.put_u32(millis(self.pub_window_time));
         out.put_u64(self.directed_high.0);
         out.put_u64(self.directed_count);
+        out.put_u64(self.directed_receiver.map_or(0, Epoch::bits));
         let name = self.name.as_str().as_bytes();
         out.put_u8(u8::try_from(name.len()).expect("names have at most 64 bytes"));
         out.put_slice(name);

@@ -29,6 +29,7 @@ pub use header::{Header, Kind};
 pub use malformed::{Discard, Malformed};
 pub use run::{Messages, Run};
 
+use crate::message::Epoch;
 use bytes::Bytes;
 use reader::Reader;
 
@@ -111,6 +112,14 @@ impl Datagram {
     pub fn messages_begun(&self) -> u64 {
         self.records.iter().map(Record::messages_begun).sum()
     }
+}
+
+/// The epoch that a datagram of this version claims, before anything of it is checked. For discarding one's own
+/// multicast, which the system hands back, at little cost.
+pub fn claimed_epoch(bytes: &[u8]) -> Option<Epoch> {
+    let [m0, m1, VERSION, MODE_OPEN, _, _, _, _, epoch @ ..] = bytes else { return None };
+    let epoch = epoch.first_chunk()?;
+    if u16::from_be_bytes([*m0, *m1]) == MAGIC { Epoch::new(u64::from_be_bytes(*epoch)) } else { None }
 }
 
 /// Decodes one datagram. Subjects, headers and payloads are slices of `bytes`; nothing is copied.

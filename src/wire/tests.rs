@@ -206,17 +206,17 @@ fn each_broken_rule_has_its_name() {
         (control.into(), record("40", "00", &announce.replace("000003e8", "00000000")), Malformed::Interval),
         (
             control.into(),
-            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "01 ff")),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "01 ff")),
             Malformed::NameEncoding,
         ),
         (
             control.into(),
-            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "00")),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "00")),
             Malformed::Name(crate::message::NameError::Empty),
         ),
         (
             control.into(),
-            record("40", "00", &(announce.to_owned() + &"00".repeat(16) + "01 41 80 0002 ff")),
+            record("40", "00", &(announce.to_owned() + &"00".repeat(24) + "01 41 80 0002 ff")),
             Malformed::Truncated,
         ),
         (control.into(), "40".into(), Malformed::Truncated),
@@ -252,7 +252,7 @@ fn what_later_versions_may_add_is_skipped() {
         .to_owned()
         + "80 0002 ffff"
         + "81 0000";
-    let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(16) + "01";
+    let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(24) + "01";
     let mut bytes =
         unhex(&(control.to_owned() + &record("43", "ff", "0102") + &record("40", "ff", &(announce + &field))));
     repair(&mut bytes);
@@ -455,6 +455,7 @@ fn announce() -> Announce {
         pub_window_time: Duration::from_secs(10),
         directed_high: Dseq(0),
         directed_count: 0,
+        directed_receiver: None,
         name: "A.test".parse::<PeerName>().unwrap(),
     }
 }
@@ -514,7 +515,8 @@ fn examples() -> Vec<Example> {
     rich.message.headers = Headers::from_pairs([("k", "v")]).unwrap();
     let unseq = Sent { seq: None, ..plain(b"hi", 1) };
     let hello = Hello { cookie: 0, wants_reply: true, announce: announce() };
-    let directed = Announce { directed_high: Dseq(3), directed_count: 4, ..announce() };
+    let directed_receiver = Epoch::new(0x1112_1314_1516_1718);
+    let directed = Announce { directed_high: Dseq(3), directed_count: 4, directed_receiver, ..announce() };
     vec![
         of_messages("run", Kind::Data, vec![first, plain(b"", 0x5c19_adc0_0000_0002)]),
         of_messages("run-chain", Kind::Data, vec![chained]),

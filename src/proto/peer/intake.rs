@@ -21,6 +21,10 @@ impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += bytes.len() as u64;
+        if wire::claimed_epoch(&bytes) == Some(self.origin.epoch) {
+            self.counters.discard_own += 1;
+            return;
+        }
         let length = bytes.len();
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
@@ -29,8 +33,6 @@ impl Peer {
         let header = datagram.header;
         if header.group != self.settings.group {
             self.counters.discard_group += 1;
-        } else if header.epoch == self.origin.epoch {
-            self.counters.discard_own += 1;
         } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
             self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
@@ -64,7 +66,7 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, from, header.epoch, Contact::of_data(&header)) {
+        if !self.meet(now, from, header.epoch, Contact::of_data(&header), None) {
             return;
         }
         let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
@@ -75,7 +77,14 @@ impl Peer {
     }
 
     /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
-    pub(super) fn meet(&mut self, now: Now, from: SocketAddr, epoch: Epoch, contact: Contact) -> bool {
+    pub(super) fn meet(
+        &mut self,
+        now: Now,
+        from: SocketAddr,
+        epoch: Epoch,
+        contact: Contact,
+        announce: Option<&Announce>,
+    ) -> bool {
         if let Some(member) = self.members.get_mut(&epoch) {
             if member.address != from {
                 self.counters.discard_source += 1;
@@ -87,7 +96,7 @@ impl Peer {
             }
             return true;
         }
-        if self.formers.has_left(epoch) {
+        if self.formers.is_old(epoch, &contact) {
             self.counters.discard_old_epoch += 1;
             return false;
         }
@@ -102,6 +111,9 @@ impl Peer {
         let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, listening);
         if let Some(former) = former {
             member.resume(&former, &self.settings, now.instant);
+        }
+        if let Some(announce) = announce {
+            member.on_announce(announce);
         }
         let started = member.started;
         self.members.insert(epoch, member);
@@ -223,7 +235,7 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce)) {
+        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce), Some(&announce)) {
             return;
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -256,7 +268,9 @@ impl Peer {
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
         let fits = self.with_stream(now, epoch, false, |recv, ctx, out| recv.on_word(ctx, high, count, out));
-        let (high, count) = (announce.directed_high, announce.directed_count);
+        // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
+        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
+        let (high, count) = if is_ours { (announce.directed_high, announce.directed_count) } else { (Dseq(0), 0) };
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
         let directed_fits = high <= known

@@ -104,6 +104,9 @@ impl Peer {
     }
 
     pub(super) fn report(&mut self, to: Targets, loss: Loss) {
+        if let Some(member) = self.members.get_mut(&loss.publisher.epoch) {
+            member.losses.reason = Some(loss.reason);
+        }
         if !to.is_empty() {
             self.effects.push_back(Effect::Report { to, loss });
         }

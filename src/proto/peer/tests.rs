@@ -328,6 +328,46 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
 }
 
 #[test]
+fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() {
+    let (mut s, mut p) = pair(">", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    p.drain();
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+    p.peer.handle(at(1100), Input::Request { client: CLIENT, request });
+    p.peer.handle(at(1100), Input::Tick);
+    p.drain();
+    p.peer.handle(at(2100), Input::Tick);
+    let to_one = |e| if let Effect::Unicast { bytes, .. } = e { Some(bytes) } else { None };
+    let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
+    let mut again = Host::new("S.test", 77, 2000);
+    again.subscribe(2000, ">");
+    again.hear(2100, p.address, &heartbeat);
+    again.tick_quietly(2200);
+    assert_eq!(again.told(), Vec::<String>::new());
+    s.hear(2100, p.address, &heartbeat);
+    s.tick_quietly(2200);
+    assert_eq!(s.told(), ["inbox 1"]);
+}
+
+#[test]
+fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
+    let (mut s, mut p) = pair(">", 1000);
+    let (old, hello) = (p.publish(1100, "a"), p.tick(1200).remove(0));
+    s.hear(1100, p.address, &old);
+    s.hear(1200, p.address, &hello);
+    for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.told(), ["a", "SILENT after 1", "CRASHED after 1"]);
+    s.hear(200_000, p.address, &old);
+    s.hear(200_000, p.address, &hello);
+    assert_eq!((s.told(), s.peer.counters().discard_old_epoch), (vec![], 2));
+}
+
+#[test]
 fn kernel_drops_are_named_as_the_cause() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
@@ -381,6 +421,37 @@ fn jumps_without_data_wait_for_a_second_word() {
         "a second word confirms it, duplicates aside"
     );
     s.peer.assert_invariants();
+}
+
+#[test]
+fn a_peer_that_introduces_itself_is_known_by_name_at_once() {
+    let mut s = Host::new("S.test", 1, 0);
+    let mut p = Host::new("P.test", 2, 1000);
+    for hello in p.tick(1000) {
+        s.hear(1000, p.address, &hello);
+    }
+    let is_named_up = |effect: &Effect| match effect {
+        Effect::Member { publisher, event: MemberEvent::Up } => publisher.to_string() == "P.1",
+        _ => false,
+    };
+    assert!(s.drain().iter().any(is_named_up));
+}
+
+#[test]
+fn ones_own_multicast_is_discarded_whatever_its_state() {
+    let (_, mut p) = pair("a", 1000);
+    p.subscribe(1000, "a");
+    let datagram = p.publish(1001, "a");
+    assert_eq!(p.told(), [""; 0], "delivered on the spot, drained by `publish`");
+    let mut cut = datagram.to_vec();
+    cut.truncate(16);
+    for bytes in [datagram, cut.into()] {
+        p.hear(1002, p.address, &bytes);
+    }
+    assert_eq!((p.told(), p.peer.counters().discard_own), (vec![], 2));
+    let short = Bytes::from_static(b"SC\x01\0\0\0\0\0\0\0\0\0\0\0\0");
+    p.hear(1002, p.address, &short);
+    assert_eq!(p.peer.counters().discard_own, 2, "one byte short of an epoch");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What this peer says of itself: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
 
 use super::{BYES, HELLO_BYTES, HELLOS, Peer};
-use crate::message::{Dseq, Epoch};
+use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::Effect;
+use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::send::{Beat, Control, Origin, Send, Word};
 use crate::proto::window::PubWindow;
@@ -28,6 +29,7 @@ impl Peer {
             pub_window_time: self.settings.pub_window.time,
             directed_high: member.map_or(Dseq(0), |member| member.directed.high()),
             directed_count: member.map_or(0, |member| member.directed.count()),
+            directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
         };
         let address = member.map(|member| member.address);
@@ -66,9 +68,14 @@ impl Peer {
     /// The frames of this epoch ran out: ends it in order and begins a new one (R10).
     pub(super) fn begin_epoch(&mut self, now: Now) {
         self.flush(now);
+        // Directed streams are between two epochs: what is still awaited of those to this one will not be told later.
+        for epoch in self.members.keys().copied().collect::<Vec<_>>() {
+            self.with_stream(now, epoch, true, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
+        }
         for _ in 0..BYES {
             self.say(now, Word::Bye, None, 0);
         }
+        self.formers.remember_own(self.origin.epoch);
         let epoch = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
         self.origin = Origin { epoch, started: now.instant, ..self.origin };
         self.pub_window =
@@ -78,10 +85,7 @@ impl Peer {
         self.control = Control::new();
         self.beat = Beat::starting(now.instant, self.settings.heartbeat);
         self.hellos = HELLOS;
-        for member in self.members.values_mut() {
-            let receiver = Some(member.publisher.epoch);
-            member.directed = Send::new(receiver, self.settings.datagram_bytes_max, self.settings.mutants);
-        }
+        self.members.values_mut().for_each(|member| member.on_own_epoch(&self.settings, now.instant));
         self.formers.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }

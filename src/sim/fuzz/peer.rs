@@ -205,6 +205,7 @@ impl World {
             pub_window_time: Duration::from_millis(script.choose(&[0, 10_000, u64::from(u32::MAX)])),
             directed_high: Dseq((directed.0 + u64::from(script.u8() % 4)).min(NUMBER_LIMIT - 1)),
             directed_count: directed.1.min(NUMBER_LIMIT - 1),
+            directed_receiver: Some(epoch(OURS)),
             name: name(script.choose(&["A.fuzz", "B.fuzz", "C.fuzz"])),
         };
         let what = script.u8();

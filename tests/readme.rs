@@ -1,0 +1,176 @@
+//! README.md is true: every command in its ```console blocks is run, and its output compared with what stands there.
+//!
+//! A block is a shell of its own. Lines that begin with `$ ` are commands, the lines below them what they print, on
+//! standard output and standard error together. A command with the comment `# leave it running` goes on beside the
+//! following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared; the words and
+//! their order are, except that lines of a log may be left out of what a running command prints.
+
+use crate::support::command::{PATIENCE, Place, now};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const README: &str = include_str!("../README.md");
+const KEEP_RUNNING: &str = "# leave it running";
+
+#[test]
+fn every_command_of_the_readme_does_what_stands_there() {
+    let place = Place::new();
+    let bin = place.dir().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    symlink(env!("CARGO_BIN_EXE_seqcast"), bin.join("seqcast")).unwrap();
+    let mut running: Vec<Shell> = Vec::new();
+    let mut commands = 0;
+    for step in blocks(README, "console").iter().flat_map(|block| steps(block)) {
+        commands += 1;
+        let shell = Shell::start(&place, step, place.dir().join(format!("out-{commands}")));
+        if shell.step.keeps_running {
+            running.push(shell.begun());
+        } else {
+            shell.complete();
+        }
+    }
+    running.into_iter().for_each(Shell::complete);
+    assert!(5 <= commands, "only {commands} commands were found in the README");
+}
+
+/// The texts of the fenced blocks of this kind.
+fn blocks(text: &str, kind: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut block: Option<String> = None;
+    for line in text.lines() {
+        match &mut block {
+            None if line == format!("```{kind}") => block = Some(String::new()),
+            None => {}
+            Some(_) if line == "```" => blocks.extend(block.take()),
+            Some(block) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+        }
+    }
+    assert_eq!(block, None, "a block is not closed");
+    blocks
+}
+
+/// A command and what it prints.
+struct Step {
+    command: String,
+    keeps_running: bool,
+    expected: Vec<String>,
+}
+
+fn steps(block: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in block.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            let keeps_running = command.contains(KEEP_RUNNING);
+            steps.push(Step { command: command.to_owned(), keeps_running, expected: Vec::new() });
+        } else {
+            steps.last_mut().expect("a block begins with a command").expected.push(comparable(line));
+        }
+    }
+    steps
+}
+
+/// A shell that runs one command; its process group ends with it.
+struct Shell {
+    child: Child,
+    output: PathBuf,
+    step: Step,
+}
+
+impl Shell {
+    fn start(place: &Place, step: Step, output: PathBuf) -> Shell {
+        let file = std::fs::File::create(&output).unwrap();
+        let mut bash = Command::new("bash");
+        place.surround(&mut bash);
+        let path = format!("{}:{}", place.dir().join("bin").display(), std::env::var("PATH").unwrap());
+        // As on the machine of the README's reader; the port alone stays private.
+        bash.env("SEQCAST_NAME", "laptop").env_remove("SEQCAST_GROUP");
+        bash.arg("-c").arg(step.command.replace("cargo run --release --", "seqcast")).env("PATH", path);
+        bash.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        Shell { child: bash.spawn().expect("bash starts"), output, step }
+    }
+
+    /// Waits for the first line that the README shows.
+    fn begun(mut self) -> Shell {
+        self.wait(|step, printed| printed.contains(&step.expected[0]));
+        self
+    }
+
+    /// Waits for all that the README shows. Of a command that keeps running the README may leave out lines.
+    fn complete(mut self) {
+        self.wait(|step, printed| match step.keeps_running {
+            false => *printed == step.expected,
+            true => {
+                let mut printed = printed.iter();
+                step.expected.iter().all(|line| printed.any(|other| other == line))
+            }
+        });
+    }
+
+    #[track_caller]
+    fn wait(&mut self, is_complete: impl Fn(&Step, &Vec<String>) -> bool) {
+        let step = &self.step;
+        let deadline = now() + PATIENCE;
+        loop {
+            let ended = self.child.try_wait().unwrap().is_some();
+            let text = std::fs::read_to_string(&self.output).unwrap();
+            let printed: Vec<String> = text.lines().map(comparable).collect();
+            if (ended || step.keeps_running) && is_complete(step, &printed) {
+                return;
+            }
+            let over = ended || deadline < now();
+            assert!(!over, "$ {}\n{text}\nprinted: {printed:#?}\nREADME: {:#?}", step.command, step.expected);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let group = format!("-{}", self.child.id());
+            drop(Command::new("kill").args(["-TERM", "--", &group]).status());
+        }
+        drop(self.child.wait());
+    }
+}
+
+/// A line without what differs from run to run: its words, without the lines of tables.
+fn comparable(line: &str) -> String {
+    let words = line.split([' ', '|', '+']).filter(|word| !word.bytes().all(|b| b == b'-'));
+    words.map(comparable_word).collect::<Vec<String>>().join(" ")
+}
+
+fn comparable_word(word: &str) -> String {
+    let core = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    if 16 <= core.len() && core.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return word.replace(core, "EPOCH");
+    }
+    if word.ends_with(".sock") {
+        return "PATH".to_owned();
+    }
+    let mut comparable = String::new();
+    for c in word.chars() {
+        match c {
+            c if !c.is_ascii_digit() => comparable.push(c),
+            _ if !comparable.ends_with('N') => comparable.push('N'),
+            _ => {}
+        }
+    }
+    comparable
+}
+
+#[test]
+fn what_differs_from_run_to_run_is_not_compared() {
+    assert_eq!(comparable("[09:41:07.118] a.b  hi 3"), "[N:N:N.N] a.b hi N");
+    assert_eq!(comparable(" B.1 |      0 | 766 |"), "B.N N N");
+    assert_eq!(comparable("-----+---"), "");
+    assert_eq!(comparable("epoch 00ab34deadbeef00"), "epoch EPOCH");
+    assert_eq!(comparable("socket /run/user/1/seqcast.sock"), "socket PATH");
+    assert_ne!(comparable("lost 3"), comparable("unverified 3"));
+}
