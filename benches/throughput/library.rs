@@ -2,12 +2,14 @@
 //! on a thread of its own, over loopback multicast. Everything is numbered, checked, and accounted for.
 
 use bytes::Bytes;
-use seqcast::bus::{Bus, Embedded, Event, PublishError, RecvError, Subscription};
+use seqcast::bus::{Bus, Embedded, Event, Options, PublishError, RecvError, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::Message;
 use seqcast::time::Instant;
 use serde_json::{Value, json};
+use std::env;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -135,8 +137,32 @@ fn read_driven(config: &Config, met: &AtomicBool, over: &AtomicBool) -> Result<O
 pub fn threaded(bytes: usize, datagram_bytes: usize, span: Duration) -> Result<Outcome, String> {
     let [publisher, subscriber] = configs(datagram_bytes)?;
     let subscriber = Bus::embed(&subscriber).map_err(text)?;
-    let subscription = subscriber.subscribe(SUBJECT.parse().expect("a valid pattern")).map_err(text)?;
     let publisher = Bus::embed(&publisher).map_err(text)?;
+    measure(&publisher, &subscriber, bytes, span)
+}
+
+/// Each peer listens on a Unix socket, and the program publishes and reads through these: as with daemons.
+pub fn attached(bytes: usize, datagram_bytes: usize, span: Duration) -> Result<Outcome, String> {
+    let directory = env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
+    fs::create_dir(&directory).map_err(text)?;
+    let outcome = configs(datagram_bytes).and_then(|[mut publisher, mut subscriber]| {
+        publisher.socket = directory.join("pub.sock");
+        subscriber.socket = directory.join("sub.sock");
+        let options = Options { serve: true, ..Options::default() };
+        let _daemons = [
+            Bus::embed_with(&publisher, &options).map_err(text)?,
+            Bus::embed_with(&subscriber, &options).map_err(text)?,
+        ];
+        let subscriber = Bus::attach(&subscriber.socket).map_err(text)?;
+        let publisher = Bus::attach(&publisher.socket).map_err(text)?;
+        measure(&publisher, &subscriber, bytes, span)
+    });
+    fs::remove_dir_all(&directory).map_err(text)?;
+    outcome
+}
+
+fn measure(publisher: &Bus, subscriber: &Bus, bytes: usize, span: Duration) -> Result<Outcome, String> {
+    let subscription = subscriber.subscribe(SUBJECT.parse().expect("a valid pattern")).map_err(text)?;
     let deadline = now() + MEET_TIME;
     while peers(&subscriber.show("peers").map_err(text)?) == 0 {
         if deadline < now() {

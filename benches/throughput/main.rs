@@ -1,10 +1,12 @@
 //! Messages a second, from one publisher to one subscriber over loopback multicast, beside what the kernel allows in
-//! the same run: `cargo bench --bench throughput [-- [--json] [--secs n] [driven | threads]]`. Takes about 20 seconds.
+//! the same run: `cargo bench --bench throughput [-- [--json] [--secs n] [driven | threads | attached]]`.
+//! Takes about 25 seconds.
 //!
 //! - *raw*: one message in each datagram, with bare `sendmmsg` and `recvmmsg`: the figure to compare with. The others are
 //!   the same with full datagrams, counted in messages: the best that packing could reach.
 //! - *driven*: the library with [`Embedded`](seqcast::bus::Embedded) peers, driven by the threads that publish and read.
 //! - *threads*: the library with [`Bus::embed`](seqcast::bus::Bus::embed), each peer in a thread of its own.
+//! - *attached*: programs that publish and read through the Unix sockets of their peers, as those of daemons.
 //!
 //! A publisher is not held up by its subscribers, so one that is faster than a subscriber causes loss; the bench shows how
 //! much, as the library reports it, and fails if that does not add up to what was published.
@@ -42,10 +44,10 @@ impl Options {
                     let secs = args.next().and_then(|text| text.parse().ok()).filter(|secs| (1..=60).contains(secs));
                     options.span = Duration::from_secs(secs.ok_or("--secs takes a number from 1 to 60")?);
                 }
-                "driven" | "threads" => options.only = Some(arg),
+                "driven" | "threads" | "attached" => options.only = Some(arg),
                 other => {
                     return Err(format!(
-                        "unknown argument {other:?}; there are --json, --secs <1..60>, driven, threads"
+                        "unknown argument {other:?}; there are --json, --secs <1..60>, driven, threads, attached"
                     ));
                 }
             }
@@ -151,6 +153,9 @@ fn run(options: &Options) -> Result<(), String> {
     }
     if wanted("threads") {
         rows.push(Row::library("threads", ETHERNET_BYTES, span, library::threaded)?);
+    }
+    if wanted("attached") {
+        rows.push(Row::library("attached", ETHERNET_BYTES, span, library::attached)?);
     }
     if options.json {
         let rows: Vec<Value> = rows.iter().map(|row| row.json(span, &rows[0])).collect();
