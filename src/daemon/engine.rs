@@ -382,6 +382,7 @@ impl Engine {
             self.act(now);
         }
         if 0 < batches && !self.is_readable[index] {
+            self.peer.handle(now, Input::Drained { path });
             match self.sockets.overrun(path) {
                 Ok(0) => {}
                 Ok(datagrams) => self.peer.handle(now, Input::Overrun { datagrams: datagrams.into() }),

@@ -46,6 +46,12 @@ pub enum Input {
         /// Who.
         client: ClientId,
     },
+    /// The socket was found empty after this instant: what is handed in later of it arrived later. Where this never
+    /// comes, datagrams are taken to arrive when they are handed in.
+    Drained {
+        /// The socket.
+        path: Path,
+    },
     /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
     /// should leave.
     Tick,

@@ -179,12 +179,12 @@ impl Ledger {
         (self.unexplained + self.forgotten).saturating_sub(self.floating)
     }
 
-    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived.
-    /// `wait` is how long a gap before it is awaited; `overrun` counts kernel drops not yet accounted for and is
-    /// reduced by those that explain the gap.
+    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived: at `arrived` at the earliest.
+    /// A gap before it is awaited until `deadline`; `overrun` counts kernel drops not yet accounted for and is reduced
+    /// by those that explain the gap.
     pub fn on_datagram(
         &mut self,
-        now: Instant,
+        arrived: Instant,
         dseq: Dseq,
         (before, messages): (u64, u64),
         deadline: Instant,
@@ -200,11 +200,11 @@ impl Ledger {
                 return Accept::Contradiction;
             }
             if !contiguous {
-                self.open(now, Dseq(dseq.0 - 1), before, deadline, overrun);
+                self.open(Dseq(dseq.0 - 1), before, deadline, overrun);
             }
             self.states.high = dseq;
             self.count = after;
-            self.high_at = now;
+            self.high_at = self.high_at.max(arrived);
             self.states.delivered += 1;
             return Accept::Fresh;
         }
@@ -216,33 +216,32 @@ impl Ledger {
     }
 
     /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
-    pub fn on_word(&mut self, now: Instant, high: Dseq, count: u64, deadline: Instant, overrun: &mut u64) -> bool {
+    pub fn on_word(&mut self, arrived: Instant, high: Dseq, count: u64, deadline: Instant, overrun: &mut u64) -> bool {
         if high < self.states.high {
             return count <= self.count;
         }
         if high == self.states.high {
             if count == self.count {
-                self.high_at = now;
+                self.high_at = self.high_at.max(arrived);
             }
             return count == self.count;
         }
         if count < self.count {
             return false;
         }
-        self.open(now, high, count, deadline, overrun);
+        self.open(high, count, deadline, overrun);
         self.states.high = high;
         self.count = count;
-        self.high_at = now;
+        self.high_at = self.high_at.max(arrived);
         true
     }
 
-    fn open(&mut self, now: Instant, last: Dseq, after: u64, deadline: Instant, overrun: &mut u64) {
+    fn open(&mut self, last: Dseq, after: u64, deadline: Instant, overrun: &mut u64) {
         let first = self.states.high.0 + 1;
         let datagrams = last.0 - self.states.high.0;
         let dropped = datagrams.min(*overrun);
         *overrun -= dropped;
         self.states.pending += datagrams;
-        debug_assert!(now >= self.high_at);
         self.gaps.push_back(Gap {
             first,
             last: last.0,

@@ -113,19 +113,20 @@ pub struct Member {
 }
 
 impl Member {
-    /// First contact: fixes the baseline once and for all (R4). `listening` is when this peer joined the group.
+    /// First contact: fixes the baseline once and for all (R4). `listening` is when this peer joined the group, `arrived`
+    /// when the datagram arrived at the earliest.
     pub fn new(
         settings: &Settings,
         publisher: Publisher,
         address: SocketAddr,
         contact: Contact,
         now: Instant,
-        listening: Instant,
+        (listening, arrived): (Instant, Instant),
     ) -> Member {
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
         Member {
-            bcast: broadcast(settings, contact, now, listening),
-            ptp: inbox(settings, now, (Dseq(0), 0)),
+            bcast: broadcast(settings, contact, arrived, listening),
+            ptp: inbox(settings, arrived, (Dseq(0), 0)),
             directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
@@ -226,10 +227,10 @@ impl Member {
 }
 
 /// The multicast stream of a member, with the baseline of R4: everything is owed if this peer listened before the
-/// publisher started, otherwise what follows the first contact.
-pub fn broadcast(settings: &Settings, contact: Contact, now: Instant, listening: Instant) -> Recv {
+/// publisher started, otherwise what follows the first contact, which arrived at `arrived` at the earliest.
+pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant) -> Recv {
     let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
-    let age = now.since(listening);
+    let age = arrived.since(listening);
     let older = contact.uptime_ms < u32::MAX && uptime + margin(age) < age;
     // Rule: baseline
     let owed_all = match () {
@@ -237,9 +238,12 @@ pub fn broadcast(settings: &Settings, contact: Contact, now: Instant, listening:
         () if settings.mutants.is(Mutant::BaselineZero) => true,
         () => older,
     };
-    let (birth, below, count) =
-        if owed_all { (Some(now - uptime - margin(age)), Dseq(0), 0) } else { (None, contact.below, contact.count) };
-    let ledger = Ledger::new(below, count, now, settings.gaps_max);
+    let (birth, below, count) = if owed_all {
+        (Some(arrived - uptime - margin(age)), Dseq(0), 0)
+    } else {
+        (None, contact.below, contact.count)
+    };
+    let ledger = Ledger::new(below, count, arrived, settings.gaps_max);
     Recv::new(Kind::Bcast { birth }, ledger, reassembly(settings))
 }
 

@@ -33,6 +33,8 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
     pub losses: &'a mut LossCounters,
+    /// When the datagram at hand arrived, at the earliest.
+    pub arrived: Instant,
     /// When a gap found now is settled.
     pub deadline: Instant,
     /// Kernel drops that no gap explains yet.
@@ -217,7 +219,7 @@ impl Recv {
         out: &mut Vec<Outcome>,
     ) -> Accept {
         let messages = records.iter().map(Record::messages_begun).sum();
-        let mut accept = self.ledger.on_datagram(ctx.now.instant, dseq, (before, messages), ctx.deadline, ctx.overrun);
+        let mut accept = self.ledger.on_datagram(ctx.arrived, dseq, (before, messages), ctx.deadline, ctx.overrun);
         match accept {
             Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
             Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
@@ -353,7 +355,7 @@ impl Recv {
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
     pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
-        let fits = self.ledger.on_word(ctx.now.instant, high, count, ctx.deadline, ctx.overrun);
+        let fits = self.ledger.on_word(ctx.arrived, high, count, ctx.deadline, ctx.overrun);
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }

@@ -26,6 +26,7 @@ impl Peer {
             return;
         }
         let length = bytes.len();
+        self.arrived = self.drained[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
@@ -85,6 +86,7 @@ impl Peer {
         contact: Contact,
         announce: Option<&Announce>,
     ) -> bool {
+        let arrived = self.arrived;
         if let Some(member) = self.members.get_mut(&epoch) {
             if member.address != from {
                 self.counters.discard_source += 1;
@@ -92,7 +94,7 @@ impl Peer {
             }
             if member.forgotten {
                 member.forgotten = false;
-                member.bcast = members::broadcast(&self.settings, contact, now.instant, now.instant);
+                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived);
             }
             return true;
         }
@@ -107,10 +109,10 @@ impl Peer {
         self.uids += 1;
         let publisher = Publisher { name: None, epoch, uid: self.uids };
         let former = self.formers.take(epoch);
-        let listening = if former.is_some() { now.instant } else { self.listening };
-        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, listening);
+        let listening = if former.is_some() { arrived } else { self.listening };
+        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, (listening, arrived));
         if let Some(former) = former {
-            member.resume(&former, &self.settings, now.instant);
+            member.resume(&former, &self.settings, arrived);
         }
         if let Some(announce) = announce {
             member.on_announce(announce);

@@ -8,7 +8,7 @@ mod words;
 
 use crate::message::{Epoch, Publisher};
 use crate::proto::Settings;
-use crate::proto::effect::{Effect, Input};
+use crate::proto::effect::{Effect, Input, Path};
 use crate::proto::former::Formers;
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
@@ -51,6 +51,10 @@ pub struct Peer {
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
     formers: Formers,
+    /// When the sockets for multicast and for unicast were last found empty, if that is told.
+    drained: [Option<Instant>; 2],
+    /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late.
+    arrived: Instant,
     uids: u32,
     /// Kernel drops that no gap explains yet, and when the last of them was told.
     overrun: (u64, Instant),
@@ -90,6 +94,8 @@ impl Peer {
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
             formers: Formers::new(settings.peers_max),
+            drained: [None, None],
+            arrived: now.instant,
             uids: 0,
             overrun: (0, now.instant),
             open: Vec::new(),
@@ -114,6 +120,7 @@ impl Peer {
             }
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => self.interest.detach(client),
+            Input::Drained { path } => self.drained[usize::from(path == Path::Unicast)] = Some(now.instant),
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
         }

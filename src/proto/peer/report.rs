@@ -30,6 +30,7 @@ impl Peer {
             interest: &mut self.interest,
             counters: &mut self.counters,
             losses: &mut member.losses,
+            arrived: self.arrived,
             deadline: now.instant + self.settings.reliability,
             overrun: &mut self.overrun.0,
             recent,

@@ -616,3 +616,23 @@ impl Host {
         sent.remove(0)
     }
 }
+
+#[test]
+fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
+    // The publisher starts first, and publishes before the subscriber listens. Its second datagram says that it has been
+    // running for 60 ms. If it arrived at 60 and lay unread, the first one is not owed; if it arrived only
+    // just now, the publisher started after the subscriber.
+    let mut p = Host::new("P.test", 2, 0);
+    let (_before, heard) = (p.publish(20, "a"), p.publish(60, "a"));
+    for stalled in [true, false] {
+        let mut s = Host::new("S.test", 1, 50);
+        s.subscribe(50, "a");
+        s.tick(50);
+        s.peer.handle(at(if stalled { 51 } else { 399 }), Input::Drained { path: Path::Multicast });
+        s.hear(400, p.address, &heard);
+        s.tick_quietly(405);
+        s.tick_quietly(800);
+        let told: &[&str] = if stalled { &["a"] } else { &["lost a 1-1 1", "a+1"] };
+        assert_eq!(s.told(), told);
+    }
+}
