@@ -70,7 +70,7 @@ impl Seq {
 
     /// The number `count` of `frame`, or `None` unless `1 <= count <= COUNT_MAX`.
     pub fn from_parts(frame: Frame, count: u64) -> Option<Seq> {
-        (1 <= count && count <= COUNT_MAX).then_some(Seq((u64::from(frame.0) << COUNT_BITS) + count))
+        (1 <= count && count <= COUNT_MAX).then(|| Seq((u64::from(frame.0) << COUNT_BITS) + count))
     }
 
     /// The 64 bits as they stand on the wire.
@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(last.forward(u64::MAX), None);
         assert_eq!(frame.first().forward(COUNT_MAX - 1), Some(last));
         assert_eq!(Seq::new(5 << COUNT_BITS), None);
+        assert_eq!(Seq::new(u64::MAX).unwrap().forward(1), None, "nor past the end of all frames");
         assert_eq!((last.frame(), last.count()), (frame, COUNT_MAX));
         assert!(last < frame.next().unwrap().first());
     }
