@@ -6,6 +6,7 @@
 use crate::message::{Dseq, Message};
 use crate::proto::stream::Place;
 use crate::subject::Subject;
+use crate::time::Instant;
 use crate::wire::{self, Fragment};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +26,10 @@ pub struct Doomed {
     pub missing: Dseq,
     /// Whether its beginning arrived: then it is not among the messages begun in the missing datagrams.
     pub begun: bool,
+    /// When the first of its datagrams that arrived was first known to exist.
+    pub reached: Instant,
+    /// Whether a limit of this peer doomed it, and not a missing datagram.
+    pub by_limit: bool,
 }
 
 /// A message made whole.
@@ -36,6 +41,8 @@ pub struct Whole {
     pub place: Option<Place>,
     /// The datagram of its last fragment.
     pub dseq: Dseq,
+    /// When the first of its datagrams that arrived was first known to exist.
+    pub reached: Instant,
 }
 
 /// An incomplete message.
@@ -50,6 +57,7 @@ struct Partial {
     missing: u32,
     received: usize,
     dseq: Dseq,
+    reached: Instant,
 }
 
 impl Partial {
@@ -73,6 +81,8 @@ impl Partial {
             at_end: self.dseq == self.first,
             missing: self.missing(),
             begun: 0 < self.missing,
+            reached: self.reached,
+            by_limit: false,
             subject: self.head.subject,
             place: self.place,
             dseq: self.dseq,
@@ -110,8 +120,8 @@ impl Reassembly {
         Reassembly { partials: VecDeque::new(), given_up: VecDeque::new(), bytes: 0, bytes_max, sets_max }
     }
 
-    /// A fragment arrived in datagram `dseq`.
-    pub fn on_fragment(&mut self, dseq: Dseq, fragment: Fragment) -> Joined {
+    /// A fragment arrived in datagram `dseq`, which was first known to exist at `reached`.
+    pub fn on_fragment(&mut self, (dseq, reached): (Dseq, Instant), fragment: Fragment) -> Joined {
         let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
             return Joined::Contradiction(None);
         };
@@ -124,7 +134,8 @@ impl Reassembly {
             None => {
                 let place = fragment.seq.map(|seq| Place { seq, stamp: fragment.stamp, chain: fragment.chain });
                 let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
-                let partial = Partial { first, head, place, chunks: BTreeMap::new(), missing: 0, received: 0, dseq };
+                let partial =
+                    Partial { first, head, place, chunks: BTreeMap::new(), missing: 0, received: 0, dseq, reached };
                 let at = self.partials.partition_point(|other| other.first < first);
                 self.partials.insert(at, partial);
                 at
@@ -134,6 +145,7 @@ impl Reassembly {
         self.bytes += fragment.chunk.len();
         partial.received += fragment.chunk.len();
         partial.dseq = partial.dseq.max(dseq);
+        partial.reached = partial.reached.min(reached);
         partial.chunks.insert(fragment.index, (fragment.offset, fragment.chunk));
         while partial.chunks.contains_key(&partial.missing) {
             partial.missing += 1;
@@ -156,7 +168,9 @@ impl Reassembly {
         }
         let head = &partial.head;
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
-            Ok(message) => Joined::Whole(Whole { message, place: partial.place, dseq: partial.dseq }),
+            Ok(message) => {
+                Joined::Whole(Whole { message, place: partial.place, dseq: partial.dseq, reached: partial.reached })
+            }
             Err(_) => self.refuse(partial),
         }
     }

@@ -20,6 +20,8 @@ struct Gap {
     after: u64,
     /// When the last word before the gap came: what is missing was sent later than that, less the latency.
     since: Instant,
+    /// When the word after the gap came.
+    found: Instant,
     /// When it is settled.
     deadline: Instant,
     /// Datagrams of it that this host's kernel dropped.
@@ -114,6 +116,8 @@ pub struct Ledger {
     count: u64,
     /// When `states.high` was last known to be the highest.
     high_at: Instant,
+    /// When the datagram accepted last was first known to exist.
+    reached: Instant,
     gaps: VecDeque<Gap>,
     settled: VecDeque<Settled>,
     /// The sum of `unexplained` over `settled`.
@@ -134,6 +138,7 @@ impl Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
             count,
             high_at: now,
+            reached: now,
             gaps: VecDeque::new(),
             settled: VecDeque::new(),
             unexplained: 0,
@@ -152,6 +157,12 @@ impl Ledger {
     /// Messages begun in all datagrams up to the highest known.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// When the datagram accepted last was first known to exist: now, or when the gap that it fills was found.
+    /// Later datagrams may have come since then, earlier ones not be there yet.
+    pub fn reached(&self) -> Instant {
+        self.reached
     }
 
     /// The lowest datagram that is not settled: everything below it is delivered, held for no gap, lost or unverified.
@@ -184,7 +195,7 @@ impl Ledger {
     /// by those that explain the gap.
     pub fn on_datagram(
         &mut self,
-        arrived: Instant,
+        (now, arrived): (Instant, Instant),
         dseq: Dseq,
         (before, messages): (u64, u64),
         deadline: Instant,
@@ -200,8 +211,9 @@ impl Ledger {
                 return Accept::Contradiction;
             }
             if !contiguous {
-                self.open(Dseq(dseq.0 - 1), before, deadline, overrun);
+                self.open(now, Dseq(dseq.0 - 1), before, deadline, overrun);
             }
+            self.reached = now;
             self.states.high = dseq;
             self.count = after;
             self.high_at = self.high_at.max(arrived);
@@ -216,7 +228,14 @@ impl Ledger {
     }
 
     /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
-    pub fn on_word(&mut self, arrived: Instant, high: Dseq, count: u64, deadline: Instant, overrun: &mut u64) -> bool {
+    pub fn on_word(
+        &mut self,
+        (now, arrived): (Instant, Instant),
+        high: Dseq,
+        count: u64,
+        deadline: Instant,
+        overrun: &mut u64,
+    ) -> bool {
         if high < self.states.high {
             return count <= self.count;
         }
@@ -229,14 +248,14 @@ impl Ledger {
         if count < self.count {
             return false;
         }
-        self.open(high, count, deadline, overrun);
+        self.open(now, high, count, deadline, overrun);
         self.states.high = high;
         self.count = count;
         self.high_at = self.high_at.max(arrived);
         true
     }
 
-    fn open(&mut self, last: Dseq, after: u64, deadline: Instant, overrun: &mut u64) {
+    fn open(&mut self, now: Instant, last: Dseq, after: u64, deadline: Instant, overrun: &mut u64) {
         let first = self.states.high.0 + 1;
         let datagrams = last.0 - self.states.high.0;
         let dropped = datagrams.min(*overrun);
@@ -248,6 +267,7 @@ impl Ledger {
             before: self.count,
             after,
             since: self.high_at,
+            found: now,
             deadline,
             overrun: dropped,
         });
@@ -262,6 +282,7 @@ impl Ledger {
         if !fits {
             return Accept::Contradiction;
         }
+        self.reached = gap.found;
         let lower = Gap { last: dseq - 1, after: before, ..gap };
         let upper = Gap { first: dseq + 1, before: after, ..gap };
         self.gaps.remove(at);
@@ -437,7 +458,7 @@ mod tests {
     }
 
     fn arrive(ledger: &mut Ledger, dseq: u64, before: u64, messages: u64) -> Accept {
-        ledger.on_datagram(at(0), Dseq(dseq), (before, messages), at(100), &mut 0)
+        ledger.on_datagram((at(0), at(0)), Dseq(dseq), (before, messages), at(100), &mut 0)
     }
 
     #[test]
@@ -470,9 +491,9 @@ mod tests {
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction);
         assert_eq!(arrive(&mut ledger, 6, 9, 1), Accept::Contradiction);
         assert_eq!(arrive(&mut ledger, 6, u64::MAX, 1), Accept::Contradiction);
-        assert!(ledger.on_word(at(1), Dseq(7), 15, at(100), &mut 0));
-        assert!(!ledger.on_word(at(1), Dseq(7), 16, at(100), &mut 0));
-        assert!(!ledger.on_word(at(1), Dseq(8), 14, at(100), &mut 0));
+        assert!(ledger.on_word((at(1), at(1)), Dseq(7), 15, at(100), &mut 0));
+        assert!(!ledger.on_word((at(1), at(1)), Dseq(7), 16, at(100), &mut 0));
+        assert!(!ledger.on_word((at(1), at(1)), Dseq(8), 14, at(100), &mut 0));
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction, "the gap begins at 10 messages");
         assert_eq!(arrive(&mut ledger, 7, 13, 1), Accept::Contradiction, "the gap ends at 15 messages");
         assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
@@ -485,9 +506,9 @@ mod tests {
     fn kernel_drops_explain_gaps_until_they_are_used_up() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         let mut overrun = 3;
-        ledger.on_datagram(at(0), Dseq(3), (2, 1), NEVER, &mut overrun);
+        ledger.on_datagram((at(0), at(0)), Dseq(3), (2, 1), NEVER, &mut overrun);
         assert_eq!(overrun, 1);
-        ledger.on_datagram(at(0), Dseq(6), (5, 1), NEVER, &mut overrun);
+        ledger.on_datagram((at(0), at(0)), Dseq(6), (5, 1), NEVER, &mut overrun);
         assert_eq!(overrun, 0);
         let causes: Vec<Cause> =
             std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|r| r.cause()).collect();
@@ -547,7 +568,7 @@ mod tests {
                     _ => Accept::Late,
                 };
                 let counts = (before(dseq), messages[dseq as usize - 1]);
-                let got = ledger.on_datagram(at(now), Dseq(dseq), counts, at(now + 20), &mut 0);
+                let got = ledger.on_datagram((at(now), at(now)), Dseq(dseq), counts, at(now + 20), &mut 0);
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");
                 for skipped in high + 1..dseq {
                     twin[skipped as usize] = 'p';

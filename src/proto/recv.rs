@@ -177,7 +177,8 @@ type Position = (Dseq, u32);
 pub struct Recv {
     kind: Kind,
     ledger: Ledger,
-    held: BTreeMap<Position, Item>,
+    /// With the time when the item's datagram was first known to exist.
+    held: BTreeMap<Position, (Instant, Item)>,
     held_bytes: usize,
     reassembly: Reassembly,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
@@ -219,7 +220,13 @@ impl Recv {
         out: &mut Vec<Outcome>,
     ) -> Accept {
         let messages = records.iter().map(Record::messages_begun).sum();
-        let mut accept = self.ledger.on_datagram(ctx.arrived, dseq, (before, messages), ctx.deadline, ctx.overrun);
+        let mut accept = self.ledger.on_datagram(
+            (ctx.now.instant, ctx.arrived),
+            dseq,
+            (before, messages),
+            ctx.deadline,
+            ctx.overrun,
+        );
         match accept {
             Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
             Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
@@ -229,10 +236,11 @@ impl Recv {
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
         let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty();
+        let reached = self.ledger.reached();
         for (index, record) in records.into_iter().enumerate() {
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), Item::Run(run), direct, out),
+                Record::Run(run) => self.take(ctx, (dseq, index), (reached, Item::Run(run)), direct, out),
                 Record::Fragment(fragment) => self.join(ctx, (dseq, index), fragment, direct, out),
                 _ => {}
             }
@@ -266,13 +274,13 @@ impl Recv {
         }
         let is_head = fragment.index == 0;
         // The last fragment stands first in its datagram, the first one last.
-        match self.reassembly.on_fragment(dseq, fragment) {
+        match self.reassembly.on_fragment((dseq, self.ledger.reached()), fragment) {
             Joined::Waiting => {}
             Joined::GivenUp if is_head => self.on_late_head(dseq),
             Joined::GivenUp => {}
             Joined::Whole(whole) => {
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
-                self.take(ctx, at, Item::Whole(whole), direct && at.0 == dseq, out);
+                self.take(ctx, at, (whole.reached, Item::Whole(whole)), direct && at.0 == dseq, out);
             }
             Joined::Contradiction(doomed) => {
                 ctx.counters.discard_contradiction += 1;
@@ -285,7 +293,7 @@ impl Recv {
 
     /// The beginning of a message that was given up before arrived: no missing datagram accounts for it.
     fn on_late_head(&mut self, dseq: Dseq) {
-        for item in self.held.values_mut() {
+        for (_, item) in self.held.values_mut() {
             if let Item::Doomed(doomed) = item
                 && doomed.missing == dseq
             {
@@ -295,19 +303,27 @@ impl Recv {
     }
 
     /// Hands an item on, or holds it.
-    fn take(&mut self, ctx: &mut Context<'_>, at: Position, item: Item, direct: bool, out: &mut Vec<Outcome>) {
+    fn take(
+        &mut self,
+        ctx: &mut Context<'_>,
+        at: Position,
+        (reached, item): (Instant, Item),
+        direct: bool,
+        out: &mut Vec<Outcome>,
+    ) {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
-        if let Some(item) = self.judge(ctx, at.0, item, settled || ctx.mutants.is(Mutant::ReleaseEarly), out) {
-            self.hold(at, item);
+        let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
+        if let Some(item) = self.judge(ctx, (at.0, reached), item, settled, out) {
+            self.hold(at, reached, item);
         }
     }
 
-    fn hold(&mut self, at: Position, item: Item) {
+    fn hold(&mut self, at: Position, reached: Instant, item: Item) {
         if !self.is_holding(at.0) {
             self.ledger.hold();
         }
         self.held_bytes += item.bytes();
-        self.held.insert(at, item);
+        self.held.insert(at, (reached, item));
     }
 
     fn is_holding(&self, dseq: Dseq) -> bool {
@@ -316,7 +332,7 @@ impl Recv {
 
     fn hold_doomed(&mut self, doomed: Doomed) {
         let index = if doomed.at_end { u32::MAX } else { 0 };
-        self.hold((doomed.dseq, index), Item::Doomed(doomed));
+        self.hold((doomed.dseq, index), doomed.reached, Item::Doomed(doomed));
     }
 
     /// Gives up on large messages that lack a settled datagram, or for which there is no room.
@@ -341,10 +357,10 @@ impl Recv {
         let frontier = self.ledger.frontier();
         let mut held = std::mem::take(&mut self.held).into_iter().peekable();
         self.held_bytes = 0;
-        while let Some((at, item)) = held.next() {
-            if let Some(item) = self.judge(ctx, at.0, item, at.0 < frontier, out) {
+        while let Some((at, (reached, item))) = held.next() {
+            if let Some(item) = self.judge(ctx, (at.0, reached), item, at.0 < frontier, out) {
                 self.held_bytes += item.bytes();
-                self.held.insert(at, item);
+                self.held.insert(at, (reached, item));
             }
             let last_of_datagram = held.peek().is_none_or(|(next, _)| next.0 != at.0);
             if last_of_datagram && !self.is_holding(at.0) {
@@ -355,7 +371,7 @@ impl Recv {
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
     pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
-        let fits = self.ledger.on_word(ctx.arrived, high, count, ctx.deadline, ctx.overrun);
+        let fits = self.ledger.on_word((ctx.now.instant, ctx.arrived), high, count, ctx.deadline, ctx.overrun);
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }
@@ -419,7 +435,7 @@ impl Recv {
     fn judge(
         &mut self,
         ctx: &mut Context<'_>,
-        dseq: Dseq,
+        (dseq, reached): (Dseq, Instant),
         item: Item,
         settled: bool,
         out: &mut Vec<Outcome>,
@@ -460,7 +476,10 @@ impl Recv {
             Judgement::Skip(skip) => (Verdict::First, Some(skip)),
         };
         let lost = self.lose(ctx, (dseq, &item, place), entry, skip, &matched, out);
-        self.remember(ctx, &item, place, dseq);
+        if let Some(last) = place.seq.forward(item.count() - 1) {
+            // Not now: what came between then and now may have been dropped because nobody wanted it yet.
+            self.remember(ctx, &item, SubEntry { last, dseq, at: reached });
+        }
         let verdict = match (lost, place.stamp) {
             (Some(count), _) => Verdict::Skip(count),
             (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
@@ -540,19 +559,28 @@ impl Recv {
         }
         let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
         let mut count = count_of(&skip, &between, to_wrap);
+        let since = match (entry, item, self.kind) {
+            (Some(entry), ..) => entry.at,
+            (None, Item::Doomed(doomed), _) if skip.messages == 1 => doomed.reached,
+            (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
+            _ => ctx.now.instant,
+        };
+        if since < matched.oldest {
+            // Nobody is certainly owed them.
+            count = Count::from_bounds(0, count.max());
+        }
         match count {
             Count::Exact(all) if 2 <= all && ctx.mutants.is(Mutant::CountOneTooFew) => count = Count::Exact(all - 1),
             _ if ctx.mutants.is(Mutant::SkipIsOne) => count = Count::Exact(1),
             _ => {}
         }
         ctx.losses.on_lost(count, ctx.now.wall);
-        let birth = if let Kind::Bcast { birth: Some(birth) } = self.kind { birth } else { ctx.now.instant };
         out.push(Outcome::Lost {
             subject: item.subject().detached(),
             first: skip.first,
             last: skip.last,
             count,
-            since: entry.map_or(birth, |entry| entry.at),
+            since,
             matched: matched.clone(),
             reason: between.reason.unwrap_or(Reason::Disabled),
             cause: between.cause(),
@@ -561,9 +589,7 @@ impl Recv {
     }
 
     /// Notes the last number of the item's subject.
-    fn remember(&mut self, ctx: &mut Context<'_>, item: &Item, place: Place, dseq: Dseq) {
-        let Some(last) = place.seq.forward(item.count() - 1) else { return };
-        let entry = SubEntry { last, dseq, at: ctx.now.instant };
+    fn remember(&mut self, ctx: &mut Context<'_>, item: &Item, entry: SubEntry) {
         if let Some(seen) = ctx.window.lookup(ctx.uid, item.subject()) {
             *seen = entry;
         } else if !ctx.window.insert(ctx.uid, item.subject(), entry) {
@@ -578,7 +604,7 @@ impl Recv {
         assert!(self.held.is_empty() || self.ledger.is_waiting());
         let datagrams: std::collections::BTreeSet<Dseq> = self.held.keys().map(|at| at.0).collect();
         assert_eq!(self.ledger.states().held, datagrams.len() as u64);
-        assert_eq!(self.held_bytes, self.held.values().map(Item::bytes).sum::<usize>());
+        assert_eq!(self.held_bytes, self.held.values().map(|(_, item)| item.bytes()).sum::<usize>());
     }
 }
 

@@ -244,6 +244,20 @@ fn what_passed_while_nobody_subscribed_is_no_loss() {
 }
 
 #[test]
+fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_it() {
+    let (mut s, mut p) = pair("b", 1000);
+    let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
+    s.hear(1001, p.address, &one);
+    s.hear(1003, p.address, &three);
+    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap() };
+    s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
+    s.hear(1005, p.address, &two);
+    s.hear(1006, p.address, &four);
+    assert_eq!(s.told(), ["a", "a"]);
+    assert_eq!(s.peer.counters().inconsistent, 0);
+}
+
+#[test]
 fn large_messages_are_split_rejoined_and_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
     let mut send = |millis: u64, payload: usize| -> Vec<Bytes> {
