@@ -1,6 +1,6 @@
 //! The built command as a user meets it: exit codes, standard output, standard error.
 
-use crate::support::command::{PATIENCE, Place, now};
+use crate::support::command::{PATIENCE, Place, Running, now};
 use serde_json::Value;
 use std::io::Write;
 use std::process::Stdio;
@@ -317,11 +317,18 @@ fn a_closed_pipe_is_no_error() {
     place.run(&["pub", "a.b", "one"]).exits(DONE);
     let output = head.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "a.b  one\n0\n");
-    let mut help = std::process::Command::new("bash");
-    place.surround(&mut help);
-    let arguments = format!("set -o pipefail; '{seqcast}' config show | true; '{seqcast}' --help | true");
-    let output = help.arg("-c").arg(arguments).output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    for (arguments, code) in [
+        ("config show | true", DONE),
+        ("--help | true", DONE),
+        ("pub 'a.b' x 2>&1 >/dev/null | true", DONE),
+        ("pub 'a..b' x 2>&1 >/dev/null | true", USAGE),
+        ("sub 'a.>' --wait 50ms 2>&1 >/dev/null | true", TIMED_OUT),
+    ] {
+        let mut bash = std::process::Command::new("bash");
+        place.surround(&mut bash);
+        let output = bash.arg("-c").arg(format!("set -o pipefail; '{seqcast}' {arguments}")).output().unwrap();
+        assert!(output.status.code() == Some(code) && output.stderr.is_empty(), "{arguments}: {output:?}");
+    }
 }
 
 #[test]
@@ -440,4 +447,33 @@ fn files_can_hold_anything_but_arguments_are_checked() {
     let mut child = place.command(&["pub", "a.b"]).stdin(Stdio::piped()).spawn().unwrap();
     drop(child.stdin.take().unwrap().write_all(b"\xff\xfe\n"));
     assert_eq!(child.wait().unwrap().code(), Some(UNREACHABLE));
+}
+
+#[test]
+fn the_console_has_the_prompt_of_the_seed() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut script = std::process::Command::new("script");
+    place.surround(&mut script);
+    script.env("TERM", "xterm").args(["-qefc", concat!(env!("CARGO_BIN_EXE_seqcast"), " console"), "screen"]);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut script = script.spawn().expect("script starts");
+    let mut keyboard = script.stdin.take().unwrap();
+    let mut script = Running::new(script, &["console"]);
+    let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();
+    for (number, line) in ["sho los", "bogus", "quit"].iter().enumerate() {
+        // What is typed before its prompt stands there is not read.
+        let deadline = now() + PATIENCE;
+        while !screen().contains(&format!("[{}]> ", number + 1)) {
+            assert!(now() < deadline, "{}", screen());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        keyboard.write_all(format!("{line}\r").as_bytes()).unwrap();
+    }
+    assert_eq!(script.ended().code(), Some(USAGE), "that of the command that failed");
+    for part in ["A.test[", "]@", "user | repeat | rep time", "unrecognized subcommand 'bogus'"] {
+        assert!(screen().contains(part), "{part:?} is not in {}", screen());
+    }
+    let history = std::fs::read_to_string(place.dir().join("state/seqcast/history")).unwrap();
+    assert!(history.ends_with("sho los\nbogus\nquit\n"), "{history}");
 }

@@ -15,6 +15,7 @@ use rustyline::{Context, Editor, Helper};
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::words;
 use super::exit::{Exit, Failure};
+use super::output::note;
 
 /// Reads lines until the end of the input or `quit` and has each command executed. A failure is told on standard error
 /// and the console goes on; it ends with the exit code of the last command that failed.
@@ -42,7 +43,7 @@ pub fn run(
         if path.exists()
             && let Err(error) = editor.load_history(path)
         {
-            eprintln!("seqcast: the history in {} cannot be read: {error}", path.display());
+            note(format_args!("seqcast: the history in {} cannot be read: {error}", path.display()));
         }
     }
     loop {
@@ -63,7 +64,7 @@ pub fn run(
     if let Some(path) = &history {
         let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io);
         if let Err(error) = saved.and_then(|()| editor.save_history(path)) {
-            eprintln!("seqcast: the history cannot be kept in {}: {error}", path.display());
+            note(format_args!("seqcast: the history cannot be kept in {}: {error}", path.display()));
         }
     }
     Ok(session.exit)
@@ -98,7 +99,7 @@ impl Session<'_> {
         let words = match words(line) {
             Ok(words) => words,
             Err(error) => {
-                eprintln!("seqcast: {error}");
+                note(format_args!("seqcast: {error}"));
                 self.exit = Exit::Usage;
                 return Ok(true);
             }
@@ -114,7 +115,7 @@ impl Session<'_> {
                 // Standard output is closed: there is nobody to go on for.
                 Err(failure) if failure.exit == Exit::Done => return Err(failure),
                 Err(failure) => {
-                    eprintln!("seqcast: {failure}");
+                    note(format_args!("seqcast: {failure}"));
                     self.exit = failure.exit;
                 }
             },

@@ -248,7 +248,7 @@ impl fmt::Display for LossLine<'_> {
 
 /// Word that `count` messages were dropped because this client read too slowly, as one line of text.
 pub fn dropped_line(count: u64) -> String {
-    format!("! dropped {} here: this program reads too slowly", counted(count, "message"))
+    format!("! dropped {} here: this program reads too slowly (client-queue-size)", counted(count, "message"))
 }
 
 fn count_of_messages(count: Count) -> String {
@@ -317,7 +317,7 @@ mod tests {
             r#""time":"00:00:01.000","messages":2}"#,
         );
         assert_eq!(dropped_json(5), r#"{"type":"dropped","count":5}"#);
-        assert_eq!(dropped_line(1), "! dropped 1 message here: this program reads too slowly");
+        assert_eq!(dropped_line(1), "! dropped 1 message here: this program reads too slowly (client-queue-size)");
     }
 
     #[test]

@@ -31,15 +31,15 @@ use clap::CommandFactory;
 
 use args::{Arguments, Command, ConsoleOptions, Verb};
 use exit::{Exit, Failure};
-use output::Output;
+use output::{Output, note};
 
 /// Runs the command with these words, the program's name first, and tells what goes wrong.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments = match args::parse(words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            return ended(error.print().map(|()| exit).map_err(Failure::from));
+            let printed = error.print().map_err(Failure::from);
+            return if error.use_stderr() { Exit::Usage } else { ended(printed.map(|()| Exit::Done)) };
         }
     };
     let mut out = Output::new(arguments.no_color || output::is_colour_refused());
@@ -54,7 +54,7 @@ fn ended(result: Result<Exit, Failure>) -> Exit {
         Ok(exit) => exit,
         Err(failure) => {
             if !failure.text.is_empty() {
-                eprintln!("seqcast: {failure}");
+                note(format_args!("seqcast: {failure}"));
             }
             failure.exit
         }

@@ -66,6 +66,11 @@ impl Output {
     }
 }
 
+/// Tells something on standard error. Where nobody reads it any more there is nobody to tell.
+pub fn note(text: impl fmt::Display) {
+    drop(writeln!(io::stderr(), "{text}"));
+}
+
 /// Whether the environment asks for no colour (no-color.org: set and not empty).
 pub fn is_colour_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

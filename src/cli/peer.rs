@@ -6,6 +6,7 @@ use super::args::PeerOptions;
 use super::config;
 use super::connect;
 use super::exit::{Exit, Failure};
+use super::output::note;
 use crate::config::LogFormat;
 use crate::daemon::log;
 use crate::daemon::start::{Daemon, Options};
@@ -20,7 +21,7 @@ pub fn run(options: &PeerOptions) -> Result<Exit, Failure> {
     let all = Options { serve: true, signals: true, drop: None };
     let daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
-        eprintln!("{}", banner(&daemon.status()));
+        note(banner(&daemon.status()));
     }
     daemon.run().map_err(|error| Failure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
     Ok(Exit::Done)

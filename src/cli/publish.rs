@@ -14,7 +14,7 @@ use super::connect;
 use super::event::json;
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::output::{Output, counted};
+use super::output::{Output, counted, note};
 use super::pace::{Pace, Progress, Template};
 use super::value;
 use crate::bus::Bus;
@@ -75,7 +75,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, Failure> 
         let seconds = Clock::now().instant.since(start).as_secs_f64();
         out.line(json(&Published { subject, messages, bytes, seconds }))?;
     } else {
-        eprintln!("published {} on {subject} ({})", counted(messages, "message"), counted(bytes, "byte"));
+        note(format_args!("published {} on {subject} ({})", counted(messages, "message"), counted(bytes, "byte")));
     }
     Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
 }
@@ -149,7 +149,8 @@ fn read(path: &Path) -> Result<Bytes, Failure> {
     };
     match read {
         Ok(_) => Ok(bytes.into()),
-        Err(error) => Err(Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))),
+        Err(error) => Err(Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
+            .fix("name a file that is there and that you may read, or - for standard input")),
     }
 }
 

@@ -12,7 +12,7 @@ use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine, MessageLine};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::output::Output;
+use super::output::{Output, note};
 use super::pace::Template;
 use crate::bus::Event;
 use crate::message::Message;
@@ -36,26 +36,26 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
     };
     let bus = connect::bus(&options.bus, "reply")?;
     let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), options.wait)?;
-    eprintln!("answering requests on {}", options.pattern);
+    note(format_args!("answering requests on {}", options.pattern));
     let interrupt = Interrupt::watch()?;
     let mut answers = 0;
     while options.count.is_none_or(|count| answers < count) {
         match events.next(out)? {
             Ok(Event::Message(delivery)) => {
                 let Some(to) = &delivery.message.reply else {
-                    eprintln!("no reply wanted: {}", MessageLine(&delivery));
+                    note(format_args!("no reply wanted: {}", MessageLine(&delivery)));
                     continue;
                 };
                 match options.json {
                     true => out.line(event::message_json(&delivery))?,
-                    false => eprintln!("{}", MessageLine(&delivery)),
+                    false => note(MessageLine(&delivery)),
                 }
                 answers += 1;
                 let reply = Message::new(to.clone(), answer.payload(answers, &delivery.message)?);
                 connect::publish(&bus, reply, &interrupt)?;
             }
-            Ok(Event::Loss(loss)) => eprintln!("{}", LossLine(&loss)),
-            Ok(Event::Dropped(count)) => eprintln!("{}", event::dropped_line(count)),
+            Ok(Event::Loss(loss)) => note(LossLine(&loss)),
+            Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
             Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
             Err(Ended::Interrupted) => break,
         }
@@ -90,7 +90,7 @@ fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> 
     let output = child.wait_with_output()?;
     writer.join().expect("writing to a pipe does not panic");
     if !output.status.success() {
-        eprintln!("seqcast: the command ended with {}", output.status);
+        note(format_args!("seqcast: the command ended with {}", output.status));
     }
     Ok(output.stdout.into())
 }

@@ -9,7 +9,7 @@ use super::connect::{self, Events};
 use super::event::{self, LossLine};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::output::{Output, Printable, counted};
+use super::output::{Output, Printable, counted, note};
 use super::value;
 use crate::bus::Event;
 use crate::message::Message;
@@ -40,8 +40,8 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> 
                     }
                 }
             }
-            Ok(Event::Loss(loss)) => eprintln!("{}", LossLine(&loss)),
-            Ok(Event::Dropped(count)) => eprintln!("{}", event::dropped_line(count)),
+            Ok(Event::Loss(loss)) => note(LossLine(&loss)),
+            Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
             Err(_) => {
                 out.flush()?;
                 let wait = humantime::format_duration(options.wait);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::args::{PeerOptions, ShowOptions, ShowWhat};
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::output::{Output, Printable};
+use super::output::{Output, Printable, note};
 use super::table::{Column, Table};
 
 /// Runs `show`.
@@ -23,7 +23,7 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
         false => out.bytes(table(options.what, &answer).to_string().as_bytes())?,
     }
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
-        eprintln!("{omitted} more rows are not shown");
+        note(format_args!("{omitted} more rows are not shown"));
     }
     Ok(Exit::Done)
 }

@@ -6,7 +6,7 @@ use super::args::SubscribeOptions;
 use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine, MessageLine};
 use super::exit::{Exit, Failure};
-use super::output::{Output, Printable};
+use super::output::{Output, Printable, note};
 use crate::bus::Event;
 use crate::daemon::clock::Clock;
 use crate::message::Delivery;
@@ -22,7 +22,7 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
     let bus = connect::bus(&options.bus, "sub")?;
     let mut events = Events::subscribe(&bus, &options.patterns, options.wait)?;
     let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
-    eprintln!("listening on {}", names.join(" "));
+    note(format_args!("listening on {}", names.join(" ")));
     let mut left = options.count;
     loop {
         match events.next(out)? {
@@ -53,11 +53,11 @@ fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Res
             out.bytes(b"\n")
         }
         Event::Loss(loss) if options.raw => {
-            eprintln!("{}", LossLine(loss));
+            note(LossLine(loss));
             Ok(())
         }
         Event::Dropped(count) if options.raw => {
-            eprintln!("{}", event::dropped_line(*count));
+            note(event::dropped_line(*count));
             Ok(())
         }
         event => {

@@ -210,7 +210,8 @@ impl Lines {
 }
 
 impl Running {
-    fn new(mut child: Child, arguments: &[&str]) -> Running {
+    /// Watches a command that was started with pipes for standard output and standard error.
+    pub fn new(mut child: Child, arguments: &[&str]) -> Running {
         let stdout = Lines::of(child.stdout.take().expect("standard output is a pipe"));
         let stderr = Lines::of(child.stderr.take().expect("standard error is a pipe"));
         Running { child, arguments: arguments.join(" "), stdout, stderr }

@@ -14,7 +14,7 @@ use super::connect;
 use super::event::json;
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::output::{Output, counted};
+use super::output::{Output, counted, note};
 use super::pace::{Pace, Progress};
 use super::show;
 use super::table::{Column, Table};
@@ -77,7 +77,7 @@ pub fn run(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
 fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
     let stage = Stage::open(options)?;
     if !options.json {
-        eprintln!("three peers on loopback, group {}:{}; traffic is not encrypted", stage.group, stage.port);
+        note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", stage.group, stage.port));
     }
     let subscriptions = stage.receivers.iter().map(|bus| bus.subscribe("demo.>".parse().expect("a pattern")));
     let subscriptions = subscriptions.collect::<Result<Vec<Subscription>, SubscribeError>>();
