@@ -44,7 +44,8 @@ impl Peer {
             self.counters.messages_local += 1;
             let delivery =
                 Delivery { message: message.clone(), publisher: self.me(), seq: None, verdict: Verdict::Direct };
-            self.deliver(&matched.targets, delivery);
+            self.count_deliveries(&matched.targets, 1);
+            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
         }
         self.opened.get_or_insert(now.instant);
         match inbox_owner(&message.subject) {

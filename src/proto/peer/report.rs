@@ -56,14 +56,16 @@ impl Peer {
                     if repeated <= index {
                         let seq = first.and_then(|seq| seq.forward(index as u64));
                         let delivery = Delivery { message, publisher: publisher.clone(), seq, verdict: next };
-                        self.counters.messages_delivered += 1;
-                        self.deliver(&matched.targets, delivery);
+                        self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
                         if !matches!(verdict, Verdict::Direct | Verdict::Unnumbered) {
                             next = Verdict::Next;
                         }
                     }
                     index += 1;
                 });
+                let messages = index.saturating_sub(repeated) as u64;
+                self.counters.messages_delivered += messages;
+                self.count_deliveries(&matched.targets, messages);
             }
             Outcome::Lost { subject, first, last, count, since, matched, reason, cause } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
@@ -98,10 +100,9 @@ impl Peer {
         }
     }
 
-    pub(super) fn deliver(&mut self, to: &Targets, delivery: Delivery) {
-        self.counters.deliveries += to.len() as u64;
-        self.interest.count(to, 1);
-        self.effects.push_back(Effect::Deliver { to: to.clone(), delivery });
+    pub(super) fn count_deliveries(&mut self, to: &Targets, messages: u64) {
+        self.counters.deliveries += to.len() as u64 * messages;
+        self.interest.count(to, messages);
     }
 
     pub(super) fn report(&mut self, to: Targets, loss: Loss) {
