@@ -414,3 +414,37 @@ fn other_threads_use_a_peer_that_the_caller_drives() {
     assert_eq!(user.join().unwrap(), "from a thread");
     embedded.close().unwrap();
 }
+
+#[test]
+fn clients_that_come_and_go_leave_nothing_behind() {
+    let (config, _directory) = config_with_socket("churn");
+    let peer = serve(&config);
+    let witness = peer.subscribe("keep".parse().unwrap()).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let path = config.socket.clone();
+            std::thread::spawn(move || {
+                for round in 0..25 {
+                    let bus = Bus::attach_as(&path, "guest").unwrap();
+                    let subscription = bus.subscribe("churn.>".parse().unwrap()).unwrap();
+                    bus.publish(message(&format!("churn.{thread}"), "x")).unwrap();
+                    bus.publish(message("keep", "x")).unwrap();
+                    match round % 3 {
+                        // Leaves politely, at once with all said; or in the middle of a frame; or without reading.
+                        0 => bus.flush(PATIENCE).unwrap(),
+                        1 => {
+                            let mut raw = Raw::greeted(&path);
+                            raw.stream.write_all(b"\0\0\x01\0\x02").unwrap();
+                        }
+                        _ => drop(Raw::connect(&path)),
+                    }
+                    drop(subscription);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(messages(&witness, 100).len(), 100, "what was published before leaving has arrived");
+    let rows = |what: &str| peer.show(what).unwrap()["rows"].as_array().unwrap().len();
+    eventually("only the embedded client is left", || rows("clients") == 1 && rows("subs") == 1);
+}

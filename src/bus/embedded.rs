@@ -117,11 +117,16 @@ impl Embedded {
         self.engine.show(Clock::now(), query)
     }
 
-    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, two seconds at most.
+    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, about two seconds at most.
+    /// Dropping does the same.
     ///
     /// # Errors
     /// The system's event queue is broken.
     pub fn close(mut self) -> io::Result<()> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
         self.engine.stop(Clock::now());
         while self.engine.turn(None)? {}
         Ok(())
@@ -133,7 +138,11 @@ impl Embedded {
             match self.engine.turn(None) {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return tracing::error!(%error, "the peer's event queue broke"),
+                Err(error) => {
+                    tracing::error!(%error, "the peer's event queue broke");
+                    self.engine.give_up();
+                    return;
+                }
             }
         }
     }
@@ -142,6 +151,18 @@ impl Embedded {
     pub(super) fn without_owner(mut self) -> Embedded {
         self.engine.detach(Clock::now(), self.client);
         self
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // After a panic of the core nothing can be said properly any more.
+        if !self.engine.is_ended()
+            && !std::thread::panicking()
+            && let Err(error) = self.stop()
+        {
+            tracing::error!(%error, "the peer's event queue broke");
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use link::Link;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -113,6 +113,7 @@ struct Shared {
     info: Info,
     numbers: Numbers,
     limits: QueueLimits,
+    is_closed: AtomicBool,
     /// The thread that runs an embedded peer.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -162,8 +163,8 @@ impl Bus {
     }
 
     fn new(link: Link, info: Info, limits: QueueLimits, thread: Option<JoinHandle<()>>) -> Bus {
-        let shared = Shared { link, info, numbers: Numbers::default(), limits, thread: Mutex::new(thread) };
-        Bus { shared: Arc::new(shared) }
+        let (numbers, is_closed, thread) = (Numbers::default(), AtomicBool::new(false), Mutex::new(thread));
+        Bus { shared: Arc::new(Shared { link, info, numbers, limits, is_closed, thread }) }
     }
 
     /// Publishes a message. Never waits.
@@ -188,6 +189,9 @@ impl Bus {
     /// [`PublishError::Full`] gives the message back when the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         check_size(&message, self.shared.info.message_bytes_max)?;
+        if self.shared.is_closed.load(Ordering::Relaxed) {
+            return Err(PublishError::Closed);
+        }
         self.shared.link.publish(message, timeout)
     }
 
@@ -210,7 +214,8 @@ impl Bus {
         for pattern in patterns {
             let sub = SubId(self.shared.numbers.next_sub());
             if let Err(error) = self.shared.link.subscribe(sub, pattern, queue.clone()) {
-                subs.iter().for_each(|sub| self.shared.link.unsubscribe(*sub));
+                // A refused one too: its answer may only have come too late.
+                subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));
                 return Err(error);
             }
             subs.push(sub);
@@ -332,6 +337,9 @@ impl Bus {
 
 impl Shared {
     fn close(&self) {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
         match &self.link {
             Link::Engine(mailbox, client) => {
                 let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -2,6 +2,7 @@
 //! each.
 
 use crate::daemon::local::Connection;
+use crate::daemon::outbox::Pushed;
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::door::frame::ToClient;
@@ -127,22 +128,17 @@ impl Clients {
         let mut body: Option<Bytes> = None;
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
-            client.delivered += 1;
             match &mut client.kind {
                 Kind::Embedded(queues) => {
+                    client.delivered += 1;
                     push_to(queues, group, || Event::Message(delivery.clone()));
                 }
                 Kind::Attached(connection) => {
                     let body = body.get_or_insert_with(|| delivery_body(&delivery).freeze());
                     self.subs.clear();
                     self.subs.extend(group.iter().map(|target| target.sub));
-                    let dropped = connection.outbox.push_message(&self.subs, body);
-                    if !std::mem::replace(&mut client.is_dirty, true) {
-                        self.dirty.push(group[0].client);
-                    }
-                    if dropped {
-                        client.tell_slow(now, group[0].client);
-                    }
+                    let pushed = connection.outbox.push_message(&self.subs, body);
+                    client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
             }
         }
@@ -153,22 +149,20 @@ impl Clients {
         let by_subject = matches!(loss.what, Missing::Messages { .. });
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
-            client.delivered += 1;
             match &mut client.kind {
-                Kind::Embedded(queues) if by_subject => push_to(queues, group, || Event::Loss(loss.clone())),
+                Kind::Embedded(queues) if by_subject => {
+                    client.delivered += 1;
+                    push_to(queues, group, || Event::Loss(loss.clone()));
+                }
                 Kind::Embedded(queues) => {
+                    client.delivered += 1;
                     distinct(queues.values().collect()).iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
                 }
                 Kind::Attached(connection) => {
                     self.subs.clear();
                     self.subs.extend(group.iter().map(|target| target.sub));
-                    let dropped = connection.outbox.push_loss(&self.subs, loss);
-                    if !std::mem::replace(&mut client.is_dirty, true) {
-                        self.dirty.push(group[0].client);
-                    }
-                    if dropped {
-                        client.tell_slow(now, group[0].client);
-                    }
+                    let pushed = connection.outbox.push_loss(&self.subs, loss);
+                    client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
             }
         }
@@ -220,6 +214,18 @@ impl Clients {
 }
 
 impl Client {
+    /// Notes what became of something for an attached client, and that there is something to write.
+    fn on_pushed(&mut self, now: Now, id: ClientId, pushed: Pushed, dirty: &mut Vec<ClientId>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(id);
+        }
+        match pushed {
+            Pushed::Taken => self.delivered += 1,
+            Pushed::FirstDropped => self.tell_slow(now, id),
+            Pushed::Dropped => {}
+        }
+    }
+
     fn tell_slow(&mut self, now: Now, id: ClientId) {
         if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
             self.slow_told = Some(now.instant);

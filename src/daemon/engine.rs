@@ -4,11 +4,11 @@
 //! decides anything about the protocol.
 
 use crate::daemon::advise;
-use crate::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, RecvBatch};
+use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
 use crate::daemon::drop_rule::Dropper;
-use crate::daemon::local::{Connection, Listener};
+use crate::daemon::local::Listener;
 use crate::daemon::log;
 use crate::daemon::mailbox::{Command, Mailbox};
 use crate::daemon::multicast::Sockets;
@@ -18,32 +18,21 @@ use crate::daemon::show::{self, CounterRow, Subjects};
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::{ClientId, Epoch, Message, Publisher, SubId};
-use crate::proto::effect::{Effect, Input, Path, Refusal, Request};
+use crate::proto::effect::{Effect, Input, Refusal, Request};
 use crate::proto::peer::Peer;
 use crate::subject::Pattern;
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Read};
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) const GROUP: Token = Token(0);
-pub(super) const INBOX: Token = Token(1);
-pub(super) const LISTENER: Token = Token(2);
-pub(super) const WAKER: Token = Token(3);
-pub(super) const SIGNALS: Token = Token(4);
-/// Tokens from here on belong to clients, by their number.
-const CLIENTS: usize = 16;
-
-/// Batches received from one socket in one turn. A turn must not bring more than the queue of an embedded subscription holds,
-/// since its reader may be the one who makes the turns: 128 datagrams of loopback's size hold 17,000 messages of 64 bytes.
-const RECV_BATCHES: usize = 2;
-/// Turns that the inbox, and time, wait while the group's socket has more than one turn can take in: 8,192 datagrams.
-const INBOX_WAITS_MAX: u32 = 64;
+/// Clients that wait at most to be told that everything has left.
+const FLUSHES_MAX: usize = 4096;
 /// Requests of programs in the same process in one turn.
 const COMMANDS_PER_TURN: usize = 4096;
 /// How long a graceful stop may take before it is cut short.
@@ -104,6 +93,8 @@ pub(crate) struct Engine {
     pub(super) dropper: Option<Dropper>,
     pub(super) recv_errors: u64,
     pub(super) scratch: Vec<u8>,
+    /// Signals that came and are not yet heeded.
+    pub(super) signalled: usize,
     pub(super) phase: Phase,
 }
 
@@ -116,6 +107,7 @@ impl Engine {
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.wait(timeout)?;
         let now = Clock::now();
+        self.on_signals(now);
         self.accept(now);
         let is_caught_up = self.receive(now);
         self.serve_clients(now);
@@ -138,9 +130,36 @@ impl Engine {
         }
     }
 
+    /// The first signal asks for a graceful stop, the second for none.
+    fn on_signals(&mut self, now: Now) {
+        for _ in 0..std::mem::take(&mut self.signalled) {
+            if self.phase == Phase::Running {
+                self.stop(now);
+            } else {
+                tracing::warn!("stopping at once");
+                self.phase = Phase::Ended;
+            }
+        }
+    }
+
+    /// Whether publishers must wait: for the network, or for those who asked to be told when everything has left.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.transmit.is_long() || FLUSHES_MAX <= self.flushes.len()
+    }
+
     /// Whether it takes requests: it has not been told to stop.
     pub(crate) fn is_running(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Ends at once.
+    pub(crate) fn give_up(&mut self) {
+        self.phase = Phase::Ended;
     }
 
     /// Publishes for a client, unless too much waits to be sent: then the message comes back.
@@ -167,9 +186,11 @@ impl Engine {
         pattern: Pattern,
         queue: Arc<EventQueue>,
     ) -> Result<(), Refusal> {
-        if let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) {
-            queues.insert(sub, queue);
-        }
+        // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
+        let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
+            return Err(Refusal::Stopping);
+        };
+        queues.insert(sub, queue);
         match self.request(now, client, Request::Subscribe { sub, pattern }) {
             None => Ok(()),
             Some(refusal) => {
@@ -246,159 +267,6 @@ impl Engine {
         ]
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = if self.has_work() || !self.mailbox.sleep() {
-            Some(Duration::ZERO)
-        } else {
-            let mut deadline = self.peer.poll_deadline();
-            if let Phase::Stopping { until } | Phase::Closing { until } = self.phase {
-                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
-            }
-            let left = deadline.map(|deadline| deadline.since(Clock::now().instant));
-            timeout.into_iter().chain(left).min()
-        };
-        match self.poll.poll(&mut self.events, timeout) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
-            Err(error) => return Err(error),
-        }
-        for event in &self.events {
-            match event.token() {
-                GROUP => self.is_readable[0] = true,
-                INBOX => {
-                    self.is_readable[1] |= event.is_readable();
-                    if event.is_writable() {
-                        self.transmit.on_writable();
-                    }
-                }
-                LISTENER => self.is_acceptable = true,
-                WAKER => {}
-                SIGNALS => {
-                    let mut bytes = [0u8; 16];
-                    while let Some(stream) = &mut self.signals
-                        && let Ok(count @ 1..) = stream.read(&mut bytes)
-                    {
-                        self.commands.extend((0..count).map(|_| Command::Stop));
-                    }
-                }
-                Token(token) => {
-                    let id =
-                        ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
-                    if event.is_readable()
-                        && let Some(connection) = self.clients.connection(id)
-                    {
-                        connection.is_readable = true;
-                    }
-                    if event.is_writable() {
-                        self.clients.on_writable(id);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether something is there that needs no event to be done.
-    fn has_work(&mut self) -> bool {
-        let is_held_up = self.transmit.is_long();
-        self.is_readable.contains(&true)
-            || (!is_held_up && !self.commands.is_empty())
-            || (!is_held_up && self.clients.attached().any(|(_, connection)| connection.has_input()))
-    }
-
-    fn accept(&mut self, now: Now) {
-        while self.is_acceptable && matches!(self.phase, Phase::Running) {
-            let Some(listener) = &self.listener else { return };
-            let mut stream = match listener.socket.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.is_acceptable = false;
-                    return;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    // Out of files, mostly: tried again when a client has gone.
-                    tracing::warn!(%error, "client not accepted");
-                    self.is_acceptable = false;
-                    return;
-                }
-            };
-            if self.clients_max <= self.clients.len() {
-                self.clients_refused += 1;
-                let mut connection = Connection::new(stream, self.clients.limits());
-                let text = format!("the peer has {} clients already; raise client-max", self.clients_max);
-                connection.outbox.push_answer(&ToClient::Bye { reason: ByeReason::TooManyClients, text });
-                connection.write();
-                continue;
-            }
-            let token = |id: ClientId| Token(CLIENTS + usize::try_from(id.0).expect("64-bit"));
-            let next = self.clients.peek_next();
-            let registry = self.poll.registry();
-            if let Err(error) = registry.register(&mut stream, token(next), Interest::READABLE | Interest::WRITABLE) {
-                tracing::warn!(%error, "client not accepted");
-                continue;
-            }
-            let connection = Connection::new(stream, self.clients.limits());
-            self.clients.add(now, String::new(), Kind::Attached(Box::new(connection)));
-        }
-    }
-
-    /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
-    /// is said there of datagrams that lie unread in the group's socket must not make them look missing. Nor must the
-    /// passing of time: false as long as nothing should be settled.
-    fn receive(&mut self, now: Now) -> bool {
-        self.receive_from(now, Path::Multicast);
-        if self.is_readable[0] && self.inbox_waits < INBOX_WAITS_MAX {
-            self.inbox_waits += 1;
-            return false;
-        }
-        self.inbox_waits = 0;
-        self.receive_from(now, Path::Unicast);
-        true
-    }
-
-    fn receive_from(&mut self, now: Now, path: Path) {
-        let index = usize::from(path == Path::Unicast);
-        let mut batches = 0;
-        while self.is_readable[index] && batches < RECV_BATCHES {
-            batches += 1;
-            match self.sockets.recv_batch(path, &mut self.batch) {
-                Ok(count) => self.is_readable[index] = count == BATCH_DATAGRAMS_MAX,
-                Err(error) => self.on_recv_error(&error),
-            }
-            let own = self.sockets.inbox_address();
-            for received in self.batch.drain() {
-                if 0 < received.overrun {
-                    self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
-                }
-                if let Some(dropper) = &mut self.dropper
-                    && received.from != own
-                    && dropper.drops()
-                {
-                    continue;
-                }
-                self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
-            }
-            self.act(now);
-        }
-        if 0 < batches && !self.is_readable[index] {
-            self.peer.handle(now, Input::Drained { path });
-            match self.sockets.overrun(path) {
-                Ok(0) => {}
-                Ok(datagrams) => self.peer.handle(now, Input::Overrun { datagrams: datagrams.into() }),
-                Err(error) => self.on_recv_error(&error),
-            }
-        }
-    }
-
-    /// An error ends no socket: most are news of an earlier send. Read on until nothing is left.
-    fn on_recv_error(&mut self, error: &io::Error) {
-        self.recv_errors += 1;
-        if self.recv_errors.is_power_of_two() {
-            tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
-        }
-    }
-
     fn take_commands(&mut self, now: Now) {
         for _ in 0..COMMANDS_PER_TURN {
             if self.commands.is_empty() {
@@ -407,7 +275,7 @@ impl Engine {
             // While the socket is behind, publishers wait; the mailbox fills and answers "full".
             match self.commands.front() {
                 None => return,
-                Some(Command::Publish { .. }) if self.transmit.is_long() => return,
+                Some(Command::Publish { .. } | Command::Flush { .. }) if self.is_held_up() => return,
                 Some(_) => {}
             }
             if let Some(command) = self.commands.pop_front() {
@@ -436,11 +304,7 @@ impl Engine {
             }
             Command::Flush { answer } => self.flushes.push(Waiting::Embedded(answer)),
             Command::Detach { client } => self.detach(now, client),
-            Command::Stop if self.phase == Phase::Running => self.stop(now),
-            Command::Stop => {
-                tracing::warn!("stopping at once");
-                self.phase = Phase::Ended;
-            }
+            Command::Stop => self.stop(now),
         }
     }
 

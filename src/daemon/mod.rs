@@ -6,6 +6,7 @@ pub(crate) mod clients;
 pub mod clock;
 pub mod drop_rule;
 pub(crate) mod engine;
+pub(crate) mod intake;
 pub mod interface;
 pub mod local;
 pub mod log;

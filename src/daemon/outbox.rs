@@ -20,6 +20,17 @@ const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
+/// What became of something that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It waits to be written.
+    Taken,
+    /// It was dropped and counted, the first one after a span without drops.
+    FirstDropped,
+    /// It was dropped and counted.
+    Dropped,
+}
+
 /// A run of whole frames, or the body of the frame that the run before it ends with.
 #[derive(Debug, Default)]
 struct Segment {
@@ -63,8 +74,8 @@ impl Outbox {
     }
 
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
-    /// [`delivery_body`](crate::door::value::delivery_body). Returns whether this is the first drop after a span without.
-    pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> bool {
+    /// [`delivery_body`](crate::door::value::delivery_body).
+    pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> Pushed {
         let part = if self.dropped.is_empty() { 1 } else { 2 };
         let is_full = self.limits.count_max.div_ceil(part) <= self.events
             || (0 < self.bytes && self.limits.bytes_max / part < self.bytes + body.len());
@@ -86,11 +97,11 @@ impl Outbox {
                 self.events += 1;
             }
         }
-        false
+        Pushed::Taken
     }
 
     /// Appends a loss report for these subscriptions, or counts it as dropped, as [`Outbox::push_message`] does.
-    pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> bool {
+    pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> Pushed {
         if self.limits.count_max + LOSSES_BEYOND_MAX <= self.events {
             return self.drop_for(subs);
         }
@@ -100,7 +111,7 @@ impl Outbox {
             ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(&mut self.tail);
             self.grown(start, 1, false);
         }
-        false
+        Pushed::Taken
     }
 
     /// Appends an answer to a request of the client. Answers are never dropped; see [`Outbox::is_choked`].
@@ -159,13 +170,13 @@ impl Outbox {
         }
     }
 
-    fn drop_for(&mut self, subs: &[SubId]) -> bool {
+    fn drop_for(&mut self, subs: &[SubId]) -> Pushed {
         let is_first = self.dropped.is_empty();
         for sub in subs {
             *self.dropped.entry(*sub).or_default() += 1;
             self.dropped_total += 1;
         }
-        is_first
+        if is_first { Pushed::FirstDropped } else { Pushed::Dropped }
     }
 
     /// Says at this place what was dropped since the frame before.
@@ -293,8 +304,9 @@ mod tests {
         let mut client = slow(&mut outbox);
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
-        let firsts: Vec<bool> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
-        assert_eq!(firsts, [false, false, false, true, false]);
+        let pushed: Vec<Pushed> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
+        assert_eq!(pushed[..3], [Pushed::Taken; 3]);
+        assert_eq!(pushed[3..], [Pushed::FirstDropped, Pushed::Dropped]);
         outbox.push_loss(&subs[..1], &loss());
         assert_eq!(outbox.fill().2, 4);
         client.room = usize::MAX;

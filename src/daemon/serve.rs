@@ -31,7 +31,7 @@ impl Engine {
         let mut budget = READ_BYTES;
         loop {
             loop {
-                let is_held_up = self.transmit.is_long();
+                let is_held_up = self.is_held_up();
                 let Some(connection) = self.clients.connection(id) else { return };
                 connection.is_stalled = is_held_up || connection.outbox.is_choked();
                 if connection.is_stalled {

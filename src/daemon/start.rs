@@ -5,7 +5,8 @@ use crate::daemon::batch::{BATCH_DATAGRAMS_MAX, RecvBatch};
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
-use crate::daemon::engine::{Engine, GROUP, INBOX, LISTENER, Phase, SIGNALS, WAKER};
+use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
 use crate::daemon::mailbox::Mailbox;
@@ -134,6 +135,7 @@ impl Engine {
             dropper: options.drop.map(Dropper::new),
             recv_errors: 0,
             scratch: vec![0; SCRATCH_BYTES],
+            signalled: 0,
             phase: Phase::Running,
         };
         tracing::info!(
@@ -169,10 +171,11 @@ fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError>
     })
     .map_err(StartError::Sockets)?;
     for granted in sockets.granted() {
+        let multicast::Granted { wanted, granted: bytes, .. } = granted;
         if granted.is_short() {
-            tracing::warn!("{granted}");
+            tracing::warn!(wanted, granted = bytes, "{granted}");
         } else {
-            tracing::debug!("{granted}");
+            tracing::debug!(wanted, granted = bytes, "{granted}");
         }
     }
     Ok(sockets)
