@@ -49,6 +49,8 @@ struct State {
     writers_waiting: usize,
     /// The user wants to end it: write the rest, then stop.
     is_closing: bool,
+    /// The peer does not listen any more.
+    is_deaf: bool,
     /// Why it is over, once it is.
     over: Option<String>,
     next_token: u64,
@@ -272,7 +274,7 @@ impl Attached {
 
 impl State {
     fn is_open(&self) -> bool {
-        self.over.is_none() && !self.is_closing
+        self.over.is_none() && !self.is_closing && !self.is_deaf
     }
 
     fn token(&mut self) -> u64 {
@@ -399,11 +401,20 @@ impl Pump {
                 Ok(count) => self.writing.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The peer has closed; what it said last, perhaps why, can still be read.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.writing.clear(),
+                Err(error) if is_gone(&error) => self.on_deaf(),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The peer has closed. What it said last, perhaps why, can still be read; nothing can be said any more.
+    fn on_deaf(&mut self) {
+        self.writing.clear();
+        let mut state = locked(&self.shared.state);
+        state.is_deaf = true;
+        state.out.clear();
+        drop(state);
+        self.shared.room.notify_all();
     }
 
     /// Reads a few times, and gives why it is over if it is.
@@ -426,9 +437,15 @@ impl Pump {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_gone(&error) => return Ok(Some("the peer is gone".to_owned())),
                 Err(error) => return Err(error),
             }
         }
         Ok(None)
     }
+}
+
+/// Whether the other side has closed the connection.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -153,6 +153,8 @@ pub(crate) struct Connection {
     pub(crate) is_stalled: bool,
     /// Nothing more is read; it ends when the outbox is empty.
     pub(crate) is_closing: bool,
+    /// The client does not listen any more. What it said before it left is still read.
+    is_deaf: bool,
 }
 
 /// What a read gave.
@@ -177,6 +179,7 @@ impl Connection {
             is_writable: true,
             is_stalled: false,
             is_closing: false,
+            is_deaf: false,
         }
     }
 
@@ -204,8 +207,12 @@ impl Connection {
         }
     }
 
-    /// Writes what waits, as far as the stream takes it. False if the connection is broken, or at its end.
+    /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
+        if self.is_deaf {
+            self.outbox.discard();
+            return !self.is_closing;
+        }
         if !self.is_writable {
             return true;
         }
@@ -215,7 +222,13 @@ impl Connection {
                 self.is_writable = false;
                 true
             }
-            Err(_) => false,
+            Err(_) => {
+                // The reader finds the end, after all that was published.
+                self.is_deaf = true;
+                self.is_readable = true;
+                self.outbox.discard();
+                !self.is_closing
+            }
         }
     }
 }

@@ -121,6 +121,11 @@ impl Outbox {
         self.grown(start, 0, true);
     }
 
+    /// Nobody will read any of it.
+    pub(crate) fn discard(&mut self) {
+        *self = Outbox { dropped_total: self.dropped_total, ..Outbox::new(self.limits) };
+    }
+
     /// The subscription has ended: nobody will ask how much of it was dropped.
     pub(crate) fn forget(&mut self, sub: SubId) {
         self.dropped.remove(&sub);
