@@ -3,10 +3,12 @@
 //! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
 
 mod decode;
+mod local;
 mod peer;
 mod script;
 
 pub use decode::decode;
+pub use local::local;
 pub use peer::peer;
 
 use bytes::Bytes;
@@ -21,7 +23,11 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 2] = [Target { name: "decode", body: decode }, Target { name: "peer", body: peer }];
+pub const TARGETS: [Target; 3] = [
+    Target { name: "decode", body: decode },
+    Target { name: "peer", body: peer },
+    Target { name: "local", body: local },
+];
 
 /// Bytes of the check value at the end of a datagram.
 const CHECK_BYTES: usize = 4;
