@@ -324,6 +324,16 @@ fn too_many_clients_and_subscriptions_are_refused_with_the_key_to_change() {
 }
 
 #[test]
+fn a_program_that_never_greets_does_not_keep_the_place_of_another() {
+    let (mut config, _directory) = config_with_socket("mute");
+    config.client_max = 2;
+    let _peer = serve(&config);
+    let mute = Raw::connect(&config.socket);
+    eventually("the place is given on", || Bus::attach(&config.socket).is_ok());
+    drop(mute);
+}
+
+#[test]
 fn every_report_has_the_fields_that_the_documentation_names() {
     let (config, directory) = config_with_socket("show");
     let mut other = config.clone();

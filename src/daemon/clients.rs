@@ -107,6 +107,15 @@ impl Clients {
         })
     }
 
+    /// The attached client that has not said who it is for longer than anyone else, if for longer than `patience`.
+    pub(crate) fn stranger(&self, now: Now, patience: Duration) -> Option<ClientId> {
+        let is_stranger = |client: &Client| {
+            matches!(&client.kind, Kind::Attached(connection) if !connection.is_greeted)
+                && patience <= now.instant.since(client.connected)
+        };
+        self.map.iter().find(|(_, client)| is_stranger(client)).map(|(id, _)| *id)
+    }
+
     /// The numbers of all clients.
     pub(crate) fn ids(&self) -> Vec<ClientId> {
         self.map.keys().copied().collect()

@@ -18,6 +18,8 @@ pub(super) const INBOX: Token = Token(1);
 pub(super) const LISTENER: Token = Token(2);
 pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
+/// How long a client may take to greet before its place is given to another, if there is no other place.
+const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Tokens from here on belong to clients, by their number.
 const CLIENTS: usize = 16;
 /// Batches received from one socket in one turn. A turn must not bring more than the queue of an embedded subscription holds,
@@ -108,6 +110,11 @@ impl Engine {
                     return;
                 }
             };
+            if self.clients_max <= self.clients.len()
+                && let Some(stranger) = self.clients.stranger(now, GREETING_TIME)
+            {
+                self.detach(now, stranger);
+            }
             if self.clients_max <= self.clients.len() {
                 self.clients_refused += 1;
                 let mut connection = Connection::new(stream, self.clients.limits());

@@ -6,16 +6,20 @@ use crate::door::local::Door;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fmt;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The socket's mode: its owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
 /// The mode of directories made for it.
 const DIRECTORY_MODE: u32 = 0o700;
+/// How often, and at which interval, the lock on the directory is tried: for a second.
+const LOCK_TRIES: u32 = 50;
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -77,9 +81,7 @@ impl Listener {
             .mode(DIRECTORY_MODE)
             .create(directory)
             .map_err(system("make the directory of"))?;
-        // Two peers that start at once must not both find a stale socket and remove each other's.
-        let guard = File::open(directory).map_err(system("open the directory of"))?;
-        guard.lock().map_err(system("lock the directory of"))?;
+        let _guard = lock(directory);
         clear(path)?;
         let listen = || {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
@@ -109,6 +111,21 @@ impl Drop for Listener {
             tracing::warn!(path = %self.path.display(), %error, "socket file not removed");
         }
     }
+}
+
+/// Two peers that start at once must not both find a stale socket and remove each other's: each holds a lock on the
+/// directory while it looks. Where there is no such lock to be had in time, starting matters more.
+fn lock(directory: &Path) -> Option<File> {
+    let file = File::open(directory).ok()?;
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    tracing::debug!(directory = %directory.display(), "another program holds a lock on the directory");
+    None
 }
 
 /// Removes a socket that nobody listens on.
@@ -149,6 +166,8 @@ pub(crate) struct Connection {
     pub(crate) is_readable: bool,
     /// The stream may take bytes.
     pub(crate) is_writable: bool,
+    /// The client has said who it is.
+    pub(crate) is_greeted: bool,
     /// Frames that were read wait in the door.
     pub(crate) is_stalled: bool,
     /// Nothing more is read; it ends when the outbox is empty.
@@ -177,6 +196,7 @@ impl Connection {
             outbox: Outbox::new(limits),
             is_readable: true,
             is_writable: true,
+            is_greeted: false,
             is_stalled: false,
             is_closing: false,
             is_deaf: false,

@@ -74,6 +74,9 @@ impl Engine {
                     tracing::debug!(client = id.0, name, "client connected");
                     client.name = name;
                 }
+                if let Some(connection) = self.clients.connection(id) {
+                    connection.is_greeted = true;
+                }
             }
             ToPeer::Publish(message) => {
                 if let Some(client) = self.clients.client(id) {
