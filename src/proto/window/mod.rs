@@ -85,7 +85,8 @@ impl PubWindow {
                 entry.last = last.forward(1).expect("the count is below its maximum");
                 return Numbering::Numbered { seq: entry.last, stamp: None, chain: None };
             }
-            // Rule R10: the next frame says which number it continues.
+            // Rule: frame
+            // The next frame says which number it continues.
             let Some(next) = last.frame().next() else { return Numbering::FramesExhausted };
             let frame = clock.max(next);
             entry.last = frame.first();

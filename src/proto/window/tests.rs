@@ -79,7 +79,7 @@ fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
     );
 }
 
-/// Rule R10: a full frame is followed by a later one that names the number it continues, and the offset goes on.
+/// R10: a full frame is followed by a later one that names the number it continues, and the offset goes on.
 #[test]
 fn the_count_runs_over_into_a_chained_frame() {
     check(
@@ -109,7 +109,7 @@ fn the_count_runs_over_into_a_chained_frame() {
     );
 }
 
-/// Rule R10: neither a step back nor a step to the end of the field lowers a number.
+/// R10: neither a step back nor a step to the end of the field lowers a number.
 // Rule: frame
 #[test]
 fn clock_steps_never_lower_a_number() {
@@ -190,7 +190,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
     );
 }
 
-/// Rule R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
+/// R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
 // Rule: evict
 #[test]
 fn only_idle_entries_leave() {
