@@ -50,7 +50,8 @@ pub fn start(config: &Config) -> Result<(), LogError> {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    // A log that nobody reads any more must not end the peer: telling of that on standard error would panic.
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).log_internal_errors(false);
     let to_file = match &config.log_file {
         None => None,
         Some(path) => {
