@@ -364,6 +364,22 @@ fn the_peer_says_what_it_chose_and_leaves_on_sigterm() {
 }
 
 #[test]
+fn a_peer_whose_log_nobody_reads_goes_on() {
+    let place = Place::new();
+    let mut peer = place.command(&["peer"]).spawn().unwrap();
+    drop(peer.stderr.take());
+    let deadline = now() + PATIENCE;
+    let mut published = false;
+    while !published && now() < deadline && matches!(peer.try_wait(), Ok(None)) {
+        published = place.run(&["pub", "a.b", "x"]).code == Some(DONE);
+    }
+    let ended = peer.try_wait().unwrap();
+    drop(peer.kill());
+    peer.wait().unwrap();
+    assert!(published && ended.is_none(), "published: {published}, ended: {ended:?}");
+}
+
+#[test]
 fn what_the_network_lacks_is_named() {
     let place = Place::new();
     place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).says(&["nosuch0", "lo"]);
