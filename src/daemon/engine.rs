@@ -116,7 +116,7 @@ impl Engine {
             self.peer.handle(now, Input::Tick);
             self.act(now);
         }
-        self.let_out(now);
+        self.let_out(now, is_caught_up);
         self.advance(now);
         Ok(self.phase != Phase::Ended)
     }
@@ -342,10 +342,11 @@ impl Engine {
         self.hosts.get(&epoch).copied()
     }
 
-    /// Sends what waits, tells those who wait for that, and writes to the clients.
-    pub(super) fn let_out(&mut self, now: Now) {
+    /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
+    /// still have an open datagram, so nobody can be told that everything has left.
+    fn let_out(&mut self, now: Now, has_ticked: bool) {
         self.transmit.flush(&mut self.sockets);
-        if self.transmit.is_empty() {
+        if has_ticked && self.transmit.is_empty() {
             for waiting in std::mem::take(&mut self.flushes) {
                 match waiting {
                     Waiting::Attached(client, token) => self.clients.answer(client, &ToClient::Flushed { token }),
@@ -363,6 +364,9 @@ impl Engine {
 
     /// The group has been told; now the clients.
     fn close(&mut self, now: Now) {
+        if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
+            return;
+        }
         let text = "the peer is stopping".to_owned();
         let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
         for id in self.clients.ids() {
