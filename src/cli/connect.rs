@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::{BusOptions, PeerOptions};
 use super::config;
@@ -21,9 +21,12 @@ use crate::message::Message;
 use crate::subject::Pattern;
 use crate::time::Instant;
 
-/// How long a peer of one's own takes to say HELLO and to hear the others' answers. Messages published before would come
-/// from a peer without a name, and replies could not be sent to one peer alone.
-pub const GREETING_TIME: Duration = Duration::from_millis(60);
+/// How long a peer of one's own may take to say HELLO, at most.
+const HELLO_TIME: Duration = Duration::from_secs(2);
+/// How often to look whether it has.
+const HELLO_LOOK: Duration = Duration::from_millis(5);
+/// How long the other peers' answers to it may take.
+const ANSWER_TIME: Duration = Duration::from_millis(30);
 /// How long the peer may take to send what was published: as long as its socket and the network need.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
 /// How long to wait for a message before looking whether anybody is still interested.
@@ -36,9 +39,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// network, cannot be reached.
 pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, Failure> {
     if options.embed {
-        let bus = Bus::embed(&config::resolve(&options.peer)?).map_err(open_failure)?;
-        std::thread::sleep(GREETING_TIME);
-        return Ok(bus);
+        return embed(&config::resolve(&options.peer)?, None);
     }
     if let Some(flag) = flag_of_embedded(&options.peer) {
         return Err(Failure::new(Exit::Usage, format!("{flag} sets up a peer, but this command uses the local one"))
@@ -55,12 +56,29 @@ pub fn attach(socket: &Path, name: &str) -> Result<Bus, Failure> {
     Bus::attach_as(socket, name).map_err(open_failure)
 }
 
-/// Starts a peer inside this process that drops what the rule says.
+/// Starts a peer inside this process that drops what the rule says. It has introduced itself when this returns: what
+/// it publishes comes from a peer with a name, and others can send replies to it alone.
 ///
 /// # Errors
 /// The network cannot be reached, or something is in the way.
 pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, Failure> {
-    Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)
+    let bus = Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)?;
+    let deadline = Clock::now().instant + HELLO_TIME;
+    while counter(&bus, "datagrams_multicast")? == 0 && Clock::now().instant < deadline {
+        std::thread::sleep(HELLO_LOOK);
+    }
+    std::thread::sleep(ANSWER_TIME);
+    Ok(bus)
+}
+
+/// A counter of the peer, by name.
+///
+/// # Errors
+/// As [`show`].
+pub fn counter(bus: &Bus, name: &str) -> Result<u64, Failure> {
+    let answer = show(bus, json!({ "show": "counters" }))?;
+    let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["counter"] == name));
+    Ok(row.and_then(|row| row["value"].as_u64()).unwrap_or(0))
 }
 
 /// Why there is no bus: nobody answers, the network is not there, or something is in the way.

@@ -126,15 +126,12 @@ fn receiver(bus: &Bus, name: &'static str, account: &Account, sent: &Sent) -> Re
     if let Some(rows) = loss["rows"].as_array_mut() {
         rows.retain(|row| row["publisher"] == PUBLISHER);
     }
-    let counters = connect::show(bus, json!({ "show": "counters" }))?;
-    let is_drops = |row: &&Value| row["counter"] == "dropped_by_rule";
-    let drops = counters["rows"].as_array().and_then(|rows| rows.iter().find(is_drops));
     let unverified = loss["rows"][0]["unverified"]["count"].as_u64().unwrap_or(0);
     let subjects = account.balance(sent);
     let sum = |count: fn(&SubjectBalance) -> u64| subjects.iter().map(count).sum();
     Ok(Receiver {
         name,
-        dropped_datagrams: drops.and_then(|row| row["value"].as_u64()).unwrap_or(0),
+        dropped_datagrams: connect::counter(bus, "dropped_by_rule")?,
         delivered: sum(|row| row.delivered),
         lost: sum(|row| row.lost),
         unverified: sum(|row| row.unverified),
@@ -181,7 +178,6 @@ impl Stage {
             receivers.push(peer(name, (0.0 < options.drop).then_some(drop))?);
         }
         let publisher = peer(PUBLISHER, None)?;
-        std::thread::sleep(connect::GREETING_TIME);
         Ok(Stage { group, port, publisher, receivers })
     }
 
