@@ -38,6 +38,28 @@ fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
 }
 
 #[test]
+fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
+    let (group, port) = fresh_group();
+    let mut sockets = open(group, port);
+    let deadline = Clock::now().instant + BOUND;
+    loop {
+        let before = Clock::now();
+        send(&mut sockets, &["unread"]);
+        let after = Clock::now();
+        while Clock::now().instant.since(after.instant) < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let arrived = receive(&mut sockets, Path::Multicast, 1)[0].arrived.expect("the kernel was asked for it");
+        assert!(before.wall <= arrived, "{before:?} {arrived:?}");
+        if arrived <= after.wall {
+            return;
+        }
+        // The first socket that asks makes the kernel note the times, a moment later; until then it tells when it was asked.
+        assert!(after.instant < deadline, "{after:?} {arrived:?}");
+    }
+}
+
+#[test]
 fn groups_on_one_port_do_not_mix() {
     let (group, port) = fresh_group();
     let (other, _) = fresh_group();

@@ -4,6 +4,7 @@
 //! received into a slot of 64 KiB, and unless it fills at least half of it, it is copied into a buffer of its own size and
 //! the slot is used again.
 
+use crate::time::Wall;
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -24,6 +25,8 @@ pub struct Received {
     /// Datagrams that the kernel dropped at this socket, its buffer being full, since the last one that arrived and before
     /// this one.
     pub overrun: u32,
+    /// When the kernel got it, if it says so.
+    pub arrived: Option<Wall>,
 }
 
 /// A datagram to send.
@@ -92,12 +95,13 @@ impl RecvBatch {
         for index in 0..came {
             // SAFETY: initialised above for every slot, and `came` is at most the number of slots.
             let header = unsafe { headers[index].assume_init_ref() };
-            let overrun = rxq_overflow(&header.msg_hdr).map_or(0, |drops| rise(overruns, drops));
+            let told = Told::by_kernel(&header.msg_hdr);
+            let overrun = told.drops.map_or(0, |drops| rise(overruns, drops));
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
             // than `iov_len` without MSG_TRUNC among the flags of the call.
             let bytes = unsafe { taken(&mut self.slots[index], header.msg_len as usize) };
             let from = names[index].decode().expect("the sender of a UDP datagram has an Internet address");
-            self.received.push(Received { from, bytes, overrun });
+            self.received.push(Received { from, bytes, overrun, arrived: told.arrived });
         }
         Ok(came)
     }
@@ -195,21 +199,42 @@ unsafe fn taken(slot: &mut BytesMut, len: usize) -> Bytes {
     bytes
 }
 
-/// The kernel's count of datagrams dropped at the socket before this one, if it said so; it does not before the first.
-fn rxq_overflow(header: &libc::msghdr) -> Option<u32> {
-    // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.
-    let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
-    while !control.is_null() {
-        // SAFETY: the macros return either null or the address of a whole control message inside the buffer.
-        let (level, kind) = unsafe { ((*control).cmsg_level, (*control).cmsg_type) };
-        if (level, kind) == (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) {
-            // SAFETY: the data of this kind is one u32; it may stand unaligned.
-            return Some(unsafe { ptr::read_unaligned(libc::CMSG_DATA(control).cast::<u32>()) });
+/// What the kernel tells beside a datagram.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The count of datagrams dropped at the socket before this one; not told before the first drop.
+    drops: Option<u32>,
+    /// When it arrived.
+    arrived: Option<Wall>,
+}
+
+impl Told {
+    fn by_kernel(header: &libc::msghdr) -> Told {
+        let mut told = Told::default();
+        // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.
+        let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
+        while !control.is_null() {
+            // SAFETY: the macros return either null or the address of a whole control message inside the buffer.
+            let (level, kind, data) =
+                unsafe { ((*control).cmsg_level, (*control).cmsg_type, libc::CMSG_DATA(control)) };
+            match (level, kind) {
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    // SAFETY: the data of this kind is one u32; it may stand unaligned.
+                    told.drops = Some(unsafe { ptr::read_unaligned(data.cast::<u32>()) });
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    // SAFETY: the data of this kind is one timespec; it may stand unaligned.
+                    let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
+                    let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+                    told.arrived = u64::try_from(nanos).ok().map(Wall::from_nanos);
+                }
+                _ => {}
+            }
+            // SAFETY: as above.
+            control = unsafe { libc::CMSG_NXTHDR(header, control) };
         }
-        // SAFETY: as above.
-        control = unsafe { libc::CMSG_NXTHDR(header, control) };
+        told
     }
-    None
 }
 
 /// A socket address as the kernel reads and writes it.
@@ -279,12 +304,12 @@ impl Name {
     }
 }
 
-/// Room for the one control message that is asked for, a u32, aligned as the kernel wants it.
+/// Room for the two control messages that are asked for, a u32 and a time, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct Control([u8; 32]);
+struct Control([u8; 64]);
 
 impl Control {
-    const EMPTY: Control = Control([0; 32]);
+    const EMPTY: Control = Control([0; 64]);
 }
 
 const EMPTY_SLICE: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };

@@ -159,7 +159,14 @@ impl Engine {
                 Err(error) => self.on_recv_error(&error),
             }
             let own = self.sockets.inbox_address();
-            for received in self.batch.drain() {
+            for (index, received) in self.batch.drain().enumerate() {
+                // The others came after the first.
+                if index == 0
+                    && let Some(arrived) = received.arrived
+                {
+                    let lain = Duration::from_nanos(now.wall.as_nanos().saturating_sub(arrived.as_nanos()));
+                    self.peer.handle(now, Input::Arrived { path, at: now.instant - lain });
+                }
                 if 0 < received.overrun {
                     self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
                 }
@@ -174,7 +181,6 @@ impl Engine {
             self.act(now);
         }
         if 0 < batches && !self.is_readable[index] {
-            self.peer.handle(now, Input::Drained { path });
             match self.sockets.overrun(path) {
                 Ok(0) => {}
                 Ok(datagrams) => self.peer.handle(now, Input::Overrun { datagrams: datagrams.into() }),

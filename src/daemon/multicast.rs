@@ -356,10 +356,14 @@ fn enlarge(socket: &Socket, receive: bool, wanted: usize) -> Result<Granted, Ope
     Ok(Granted { receive, wanted, granted })
 }
 
-/// Makes the kernel say, with each datagram, how many it has dropped at this socket.
+/// Makes the kernel say, with each datagram, how many it has dropped at this socket and when the datagram arrived.
 fn count_overflow(socket: &Socket) -> Result<(), OpenError> {
-    let set = setsockopt(socket, sockopt::RxqOvfl, &1);
-    set.map_err(|error| OpenError::System { step: "have the kernel count what it drops", error: error.into() })
+    let set =
+        setsockopt(socket, sockopt::RxqOvfl, &1).and_then(|()| setsockopt(socket, sockopt::ReceiveTimestampns, &true));
+    set.map_err(|error| OpenError::System {
+        step: "have the kernel count what it drops and note when datagrams arrive",
+        error: error.into(),
+    })
 }
 
 /// Makes multicasts leave by one interface. The number of the interface is given, not its address, which another one may

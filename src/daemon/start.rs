@@ -16,7 +16,7 @@ use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::transmit::Transmit;
 use crate::message::Epoch;
-use crate::proto::effect::{Input, Path};
+use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use mio::{Events, Interest, Poll, Waker};
@@ -148,9 +148,6 @@ impl Engine {
             version = env!("CARGO_PKG_VERSION"),
             "peer started"
         );
-        for path in [Path::Multicast, Path::Unicast] {
-            engine.peer.handle(started, Input::Drained { path });
-        }
         for (path, received) in meanwhile {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }

@@ -3,6 +3,7 @@
 use crate::message::{ClientId, Delivery, Epoch, Loss, Message, Publisher, SubId};
 use crate::proto::advisory::Advisory;
 use crate::subject::{Pattern, SubjectError};
+use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,11 +47,13 @@ pub enum Input {
         /// Who.
         client: ClientId,
     },
-    /// The socket was found empty after this instant: what is handed in later of it arrived later. Where this never
+    /// What is handed in from now on arrived at this instant or later; it may have lain unread since. Where this never
     /// comes, datagrams are taken to arrive when they are handed in.
-    Drained {
+    Arrived {
         /// The socket.
         path: Path,
+        /// When the next datagram arrived.
+        at: Instant,
     },
     /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
     /// should leave.

@@ -26,7 +26,7 @@ impl Peer {
             return;
         }
         let length = bytes.len();
-        self.arrived = self.drained[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
+        self.arrived = self.lain_since[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),

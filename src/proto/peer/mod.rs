@@ -51,8 +51,8 @@ pub struct Peer {
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
     formers: Formers,
-    /// When the sockets for multicast and for unicast were last found empty, if that is told.
-    drained: [Option<Instant>; 2],
+    /// Since when the next datagrams for multicast and for unicast have lain in their sockets at most, if that is told.
+    lain_since: [Option<Instant>; 2],
     /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late.
     arrived: Instant,
     uids: u32,
@@ -94,7 +94,7 @@ impl Peer {
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
             formers: Formers::new(settings.peers_max),
-            drained: [None, None],
+            lain_since: [None, None],
             arrived: now.instant,
             uids: 0,
             overrun: (0, now.instant),
@@ -120,7 +120,9 @@ impl Peer {
             }
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => self.interest.detach(client),
-            Input::Drained { path } => self.drained[usize::from(path == Path::Unicast)] = Some(now.instant),
+            Input::Arrived { path, at } => {
+                self.lain_since[usize::from(path == Path::Unicast)] = Some(at.min(now.instant))
+            }
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
         }

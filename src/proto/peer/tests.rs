@@ -642,7 +642,8 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
         let mut s = Host::new("S.test", 1, 50);
         s.subscribe(50, "a");
         s.tick(50);
-        s.peer.handle(at(if stalled { 51 } else { 399 }), Input::Drained { path: Path::Multicast });
+        let arrived = at(if stalled { 60 } else { 399 }).instant;
+        s.peer.handle(at(400), Input::Arrived { path: Path::Multicast, at: arrived });
         s.hear(400, p.address, &heard);
         s.tick_quietly(405);
         s.tick_quietly(800);
