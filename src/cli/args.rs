@@ -30,7 +30,7 @@ pub struct Arguments {
 pub enum Verb {
     /// Run the peer of this host: the daemon that programs attach to.
     #[command(after_help = help::PEER)]
-    Peer(PeerOptions),
+    Peer(DaemonOptions),
     /// What the console can do, too.
     #[command(flatten)]
     Common(Command),
@@ -112,7 +112,7 @@ pub struct PeerOptions {
     /// The name of the peer for people, such as A.test.
     #[arg(long)]
     pub name: Option<String>,
-    /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), loopback or auto.
+    /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), lo or auto.
     #[arg(long, value_name = "WHICH")]
     pub interface: Option<String>,
     /// The multicast group, IPv4 or IPv6.
@@ -127,11 +127,19 @@ pub struct PeerOptions {
     /// Any key of the configuration file, such as pub-window-size="10 mb"; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = value::setting)]
     pub settings: Vec<Setting>,
+}
+
+/// `seqcast peer`.
+#[derive(Args, Clone, Debug)]
+pub struct DaemonOptions {
+    /// How the peer is set up.
+    #[command(flatten)]
+    pub peer: PeerOptions,
     /// What to log: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, help_heading = "Log", value_name = "LEVEL")]
     pub log_level: Option<String>,
     /// How to log: text or json.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, help_heading = "Log", value_name = "FORMAT")]
     pub log_format: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{ConfigFile, ConfigWhat, PeerOptions};
+use super::args::{ConfigFile, ConfigWhat, DaemonOptions, PeerOptions};
 use super::event::json;
 use super::exit::{Exit, Failure};
 use super::output::Output;
@@ -20,9 +20,26 @@ pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
 /// # Errors
 /// Everything that is wrong with any of them.
 pub fn resolve(options: &PeerOptions) -> Result<Config, Failure> {
+    resolve_with(options, [])
+}
+
+/// The same for the daemon, which keeps a log.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, Failure> {
+    let texts = [
+        ("--log-level", "log-level", options.log_level.as_deref()),
+        ("--log-format", "log-format", options.log_format.as_deref()),
+    ];
+    resolve_with(&options.peer, given(texts))
+}
+
+fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> Result<Config, Failure> {
     let file = options.config.clone().or_else(named_file);
     let mut overrides = Override::environment();
     overrides.extend(flags(options));
+    overrides.extend(more);
     Config::resolve(file.as_deref(), &overrides).map_err(failure)
 }
 
@@ -35,12 +52,14 @@ fn flags(options: &PeerOptions) -> Vec<Override> {
         ("--group", "group", options.group.as_deref()),
         ("--port", "port", options.port.as_deref()),
         ("--socket", "socket", socket.as_deref()),
-        ("--log-level", "log-level", options.log_level.as_deref()),
-        ("--log-format", "log-format", options.log_format.as_deref()),
     ];
-    let named = texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)));
     let settings = options.settings.iter().map(|setting| Override::set(&setting.key, &setting.value));
-    named.chain(settings).collect()
+    given(texts).chain(settings).collect()
+}
+
+/// The flags that were given: flag, key, value.
+fn given<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>) -> impl Iterator<Item = Override> {
+    texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)))
 }
 
 fn named_file() -> Option<PathBuf> {

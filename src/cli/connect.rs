@@ -120,8 +120,6 @@ fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
         ("--group", options.group.is_some()),
         ("--port", options.port.is_some()),
         ("--set", !options.settings.is_empty()),
-        ("--log-level", options.log_level.is_some()),
-        ("--log-format", options.log_format.is_some()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }

@@ -24,8 +24,8 @@ Examples:
   seqcast peer --config config/param.yaml
   seqcast peer --set pub-window-size='10 mb' --set pub-window-time='60 sec'
 
-There is no default place for the configuration file: it is what --config names, else what SEQCAST_CONFIG names,
-else nothing is read. Options win over the file. The peer says what it chose, then runs until SIGINT or SIGTERM; it
+There is no default place for the configuration file: it is what --config names, else what SEQCAST_CONFIG names, \
+else nothing is read. Options win over the file. The peer says what it chose, then runs until SIGINT or SIGTERM; it \
 then tells the other peers that it leaves. Log lines go to standard error.";
 
 /// Below `seqcast pub --help`.
@@ -47,7 +47,7 @@ Examples:
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
 
 Lines of text that begin with ! tell of messages that are lost: the publisher sent them, and they will not come.
-Lines that begin with ? tell of what is unverified: something is missing that nothing has explained yet; when a later
+Lines that begin with ? tell of what is unverified: something is missing that nothing has explained yet; when a later \
 message of the subject proves what it was, a line with ! follows.
 With --json each line is an object whose \"type\" is message, loss or dropped (this program read too slowly).";
 
@@ -104,7 +104,7 @@ Examples:
   seqcast console
   echo 'sho los' | seqcast console                  unique beginnings of commands will do
 
-The prompt shows the peer's name, its epoch, the host, and the number of the line in the history, which is kept in
+The prompt shows the peer's name, its epoch, the host, and the number of the line in the history, which is kept in \
 $XDG_STATE_HOME/seqcast/history, or ~/.local/state/seqcast/history.";
 
 /// Below the list of commands that `help` prints in the console.
@@ -118,8 +118,8 @@ Examples:
   seqcast demo loss --drop 20% --seed 7
   seqcast demo loss --count 100000 --rate 50000/s --json
 
-Three peers run in this one process on loopback multicast: one publishes, two subscribe and lose that share of the
-datagrams that arrive at their sockets. At the end every message must be accounted for: sent = delivered + lost +
+Three peers run in this one process on loopback multicast: one publishes, two subscribe and lose that share of the \
+datagrams that arrive at their sockets. At the end every message must be accounted for: sent = delivered + lost + \
 unverified, with lost exact for each subject. The exit code is 0 if that holds and 1 if it does not.";
 
 /// Below `seqcast completion --help`.

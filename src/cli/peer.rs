@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::args::PeerOptions;
+use super::args::DaemonOptions;
 use super::config;
 use super::connect;
 use super::exit::{Exit, Failure};
@@ -15,8 +15,8 @@ use crate::daemon::start::{Daemon, Options};
 ///
 /// # Errors
 /// What is wrong with the configuration, or in the way of a start.
-pub fn run(options: &PeerOptions) -> Result<Exit, Failure> {
-    let config = config::resolve(options)?;
+pub fn run(options: &DaemonOptions) -> Result<Exit, Failure> {
+    let config = config::resolve_daemon(options)?;
     log::start(&config).map_err(|error| Failure::new(Exit::Failed, error))?;
     let all = Options { serve: true, signals: true, drop: None };
     let daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
