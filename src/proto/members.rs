@@ -7,7 +7,7 @@ use crate::proto::fragment::Reassembly;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
 use crate::proto::recv::{Kind, Recv};
-use crate::proto::send::{Beat, Send};
+use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
 use crate::proto::stats::{MemberRow, MemberState};
 use crate::proto::{Settings, mutant::Mutant};
 use crate::time::Instant;
@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// The part of the margin of R4 that covers latency.
 const MARGIN: Duration = Duration::from_millis(100);
+
+/// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
@@ -175,7 +178,8 @@ impl Member {
     /// Takes the name and intervals of an announcement.
     pub fn on_announce(&mut self, announce: &Announce) {
         self.publisher.name = Some(announce.name.clone());
-        self.heartbeat = announce.heartbeat;
+        // A publisher can neither flap at will nor put off its silence for ever.
+        self.heartbeat = announce.heartbeat.clamp(HEARTBEAT_FIRST, HEARTBEAT_MAX);
         self.pub_window_time = Some(announce.pub_window_time);
     }
 

@@ -469,6 +469,19 @@ fn ones_own_multicast_is_discarded_whatever_its_state() {
 }
 
 #[test]
+fn a_heartbeat_interval_of_days_does_not_put_off_silence_for_ever() {
+    let (mut s, mut p) = pair("a", 1000);
+    p.peer.settings.heartbeat = Duration::from_secs(1_000_000);
+    for word in p.tick(1020).into_iter().chain(p.tick(1060)) {
+        s.hear(1060, p.address, &word);
+    }
+    s.tick_quietly(1060 + 209_000);
+    assert_eq!(s.told(), [""; 0]);
+    s.tick_quietly(1060 + 210_000);
+    assert_eq!(s.told(), ["SILENT after 0"]);
+}
+
+#[test]
 fn an_epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
     let datagram = p.publish(1001, "a");
