@@ -22,7 +22,7 @@ use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::config::{Config, Override};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::message::Message;
-use crate::subject::Subject;
+use crate::subject::{Pattern, Subject};
 use account::{Account, Sent, SubjectBalance};
 
 /// The subjects of the demonstration, published on in turn.
@@ -31,6 +31,9 @@ const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
 const PUBLISHER: &str = "A.demo";
 /// The receivers.
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
+/// How much older than the publisher the subscriptions are: enough for a receiver to be certain that the very first
+/// message was meant for it too (reliability.md R4).
+const OLDER: Duration = Duration::from_millis(200);
 /// How long the receivers may take to settle what is missing. A heartbeat that is dropped too is followed by others,
 /// ever further apart, up to a second.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -79,13 +82,10 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
     if !options.json {
         note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", stage.group, stage.port));
     }
-    let subscriptions = stage.receivers.iter().map(|bus| bus.subscribe("demo.>".parse().expect("a pattern")));
-    let subscriptions = subscriptions.collect::<Result<Vec<Subscription>, SubscribeError>>();
-    let subscriptions = subscriptions.map_err(|error| Failure::new(Exit::Failed, error))?;
     let start = Clock::now().instant;
     let is_over = AtomicBool::new(false);
     let (sent, accounts) = std::thread::scope(|scope| {
-        let readers: Vec<_> = subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
+        let readers: Vec<_> = stage.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
         let sent = publish(&stage.publisher, options).and_then(|sent| stage.settle(&sent).map(|()| sent));
         is_over.store(true, Ordering::Release);
         let accounts: Vec<Account> =
@@ -147,6 +147,7 @@ struct Stage {
     port: u64,
     publisher: Bus,
     receivers: Vec<Bus>,
+    subscriptions: Vec<Subscription>,
 }
 
 impl Stage {
@@ -177,8 +178,13 @@ impl Stage {
             let drop = DropRule { seed, chance: options.drop, burst: 1 };
             receivers.push(peer(name, (0.0 < options.drop).then_some(drop))?);
         }
+        let pattern: Pattern = "demo.>".parse().expect("a pattern");
+        let subscribe = |bus: &Bus| bus.subscribe(pattern.clone());
+        let subscriptions = receivers.iter().map(subscribe).collect::<Result<Vec<Subscription>, SubscribeError>>();
+        let subscriptions = subscriptions.map_err(|error| Failure::new(Exit::Failed, error))?;
+        std::thread::sleep(OLDER);
         let publisher = peer(PUBLISHER, None)?;
-        Ok(Stage { group, port, publisher, receivers })
+        Ok(Stage { group, port, publisher, receivers, subscriptions })
     }
 
     /// Waits until each receiver has an explanation for every message, or says that it has none.
