@@ -355,10 +355,11 @@ impl Ledger {
         Some(range)
     }
 
-    /// How many messages of the settled range that begins at `first` nothing has explained yet.
-    pub fn unexplained_in(&self, first: Dseq) -> Count {
-        let at = self.settled.partition_point(|range| range.first < first);
-        let most = self.settled.get(at).filter(|range| range.first == first).map_or(0, |range| range.unexplained);
+    /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
+    pub fn unexplained_in(&self, settled: &Settled) -> Count {
+        let at = self.settled.partition_point(|range| range.first < settled.first);
+        let kept = self.settled.get(at).filter(|range| range.first == settled.first);
+        let most = kept.map_or(settled.unexplained, |range| range.unexplained);
         Count::from_bounds(most.saturating_sub(self.floating), most)
     }
 

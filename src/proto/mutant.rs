@@ -43,8 +43,6 @@ pub enum Mutant {
     ByeShort,
     /// A heartbeat announces one datagram more than was sent.
     HighTooHigh,
-    /// A corrupted datagram is accepted: the check value is not compared.
-    NoCheck,
     /// A held message is released although the gap before it is still open (A3).
     ReleaseEarly,
 }

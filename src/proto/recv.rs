@@ -392,8 +392,9 @@ impl Recv {
         // Rule: overflow
         let ranges: Vec<Settled> = self.ledger.settle_oldest(Reason::Overflow).into_iter().collect();
         ctx.counters.overflow_gaps += ranges.len() as u64;
-        if !ctx.mutants.is(Mutant::OverflowSilent) {
-            self.on_settled(ctx, ranges, out);
+        self.on_settled(ctx, ranges, out);
+        if ctx.mutants.is(Mutant::OverflowSilent) {
+            out.retain(|outcome| !matches!(outcome, Outcome::Unverified { .. }));
         }
     }
 
@@ -414,7 +415,7 @@ impl Recv {
         self.rescan(ctx, out);
         for range in ranges {
             ctx.losses.overrun += range.overrun;
-            let messages = self.ledger.unexplained_in(range.first);
+            let messages = self.ledger.unexplained_in(&range);
             match self.kind {
                 Kind::Ptp if 0 < range.unexplained => {
                     let all = Count::Exact(range.unexplained);
@@ -447,6 +448,8 @@ impl Recv {
         let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
             return self.judge_unnumbered(ctx, item, matched, settled, out);
         };
+        let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
+        let place = Place { chain, ..place };
         let entry = ctx.window.lookup(ctx.uid, item.subject()).copied();
         // What passed while nobody here wanted the subject is owed to nobody.
         let interrupted =
