@@ -8,5 +8,6 @@ mod local;
 mod multicast;
 mod netns;
 mod readme;
+mod sim;
 mod support;
 mod tidy;

@@ -1,3 +1,99 @@
 //! The second shell: the very core that the daemon runs, without sockets and clocks.
+//!
+//! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, one seeded network that loses, repeats, delays,
+//! reorders and damages datagrams, hosts that crash, stand still and set their clocks, and an oracle that knows what was
+//! sent and holds every delivery and every report of a loss against it (reliability.md 3.5, O1 to O8 and O10).
+//! `docs/simulator.md` describes it for people.
 
+mod claims;
 pub mod fuzz;
+mod machine;
+mod network;
+mod oracle;
+pub mod report;
+pub mod scenario;
+mod truth;
+mod verdict;
+mod world;
+
+use report::{Outcome, Totals, Violation};
+use scenario::{Fault, Scenario};
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs a scenario. With a trace, the run ends at the first violation, and the outcome has the last things that happened.
+pub fn run(scenario: &Scenario, with_trace: bool) -> Outcome {
+    world::World::new(scenario, with_trace).run()
+}
+
+/// Runs the scenario of a seed, and again without clock steps if it has any: what everybody gets and is told must be the
+/// same (O10). A panic is a violation.
+pub fn run_seed(seed: u64) -> Outcome {
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let scenario = Scenario::draw(seed);
+        let mut outcome = run(&scenario, false);
+        // Beyond the last frame the clock decides when an epoch ends.
+        let clocks = [Fault::ClockSeconds, Fault::ClockHours, Fault::Clock1970, Fault::Clock2115];
+        let steps = clocks.iter().any(|kind| scenario.faults.has(*kind)) && !scenario.faults.has(Fault::ClockBeyond);
+        if steps {
+            outcome.figures.clock_twins += 1;
+            if run(&scenario.without_clock_steps(), false).digest != outcome.digest {
+                outcome.findings.add("O10", "without clock steps something else is delivered or told".to_owned());
+            }
+        }
+        outcome
+    }));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let mut outcome = Outcome { seed, ..Outcome::default() };
+        outcome.findings.add("panic", text.unwrap_or_default());
+        outcome
+    })
+}
+
+/// A seed that broke a rule.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which.
+    pub seed: u64,
+    /// The first violations.
+    pub violations: Vec<Violation>,
+}
+
+/// Runs many seeds on several threads. Gives the sums and the failures in the order of their seeds.
+pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<Failure>) {
+    let next = AtomicU64::new(seeds.start);
+    let result = Mutex::new((Totals::default(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let (mut totals, mut failures) = (Totals::default(), Vec::new());
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seeds.end <= seed {
+                        break;
+                    }
+                    let outcome = run_seed(seed);
+                    totals.add(&outcome);
+                    if 0 < outcome.findings.count {
+                        failures.push(Failure { seed, violations: outcome.findings.kept });
+                    }
+                }
+                let mut sum = result.lock().expect("no thread panics while it holds the lock");
+                sum.0.merge(&totals);
+                sum.1.extend(failures);
+            });
+        }
+    });
+    let (totals, mut failures) = result.into_inner().expect("no thread panics while it holds the lock");
+    failures.sort_by_key(|failure| failure.seed);
+    (totals, failures)
+}
+
+#[cfg(test)]
+mod mutants;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! One simulated host: its clocks, its receive buffer, and the peer that runs on it.
+
+use crate::proto::effect::Path;
+use crate::proto::peer::Peer;
+use crate::sim::scenario::Host;
+use crate::sim::truth::{NEVER, Note};
+use crate::time::{Instant, Now, Wall};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A datagram on its way or in a receive buffer.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// What it is, if it is whole.
+    pub note: Note,
+    /// The sender's address.
+    pub from: SocketAddr,
+    /// The socket it comes in by.
+    pub path: Path,
+    /// The UDP payload.
+    pub bytes: Bytes,
+}
+
+/// A host.
+pub struct Machine {
+    /// How it was drawn.
+    pub spec: Host,
+    /// Its peer, while one runs.
+    pub peer: Option<Peer>,
+    /// The oracle's number for the run of the peer.
+    pub run: usize,
+    /// The address of the peer.
+    pub address: SocketAddr,
+    /// Arrived and not yet read, each with the number of drops before it and the virtual time at which it arrived.
+    pub buffer: VecDeque<(u64, u64, Packet)>,
+    /// Drops since the last datagram that fitted.
+    pub dropped: u64,
+    /// Until when it stands still.
+    pub paused_until: u64,
+    /// When it will look at its socket, and when its peer wants to be woken; `NEVER` if that is not planned.
+    pub turn_at: u64,
+    /// See `turn_at`.
+    pub wake_at: u64,
+    /// By how much its wall clock was stepped, in nanoseconds.
+    pub wall_step: i64,
+    /// What its clients want: client, subscription, pattern.
+    pub wanted: Vec<(u32, u32, usize)>,
+    /// Datagrams that its applications still publish in this burst.
+    pub burst: u32,
+    /// Whether the peer was asked to stop.
+    pub is_stopping: bool,
+}
+
+impl Machine {
+    /// A host on which nothing runs.
+    pub fn new(number: usize, spec: Host) -> Machine {
+        let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number as u8 + 1));
+        Machine {
+            spec,
+            peer: None,
+            run: 0,
+            address: SocketAddr::new(ip, 7500),
+            buffer: VecDeque::new(),
+            dropped: 0,
+            paused_until: 0,
+            turn_at: NEVER,
+            wake_at: NEVER,
+            wall_step: 0,
+            wanted: Vec::new(),
+            burst: 0,
+            is_stopping: false,
+        }
+    }
+
+    /// What its clocks show at a virtual time.
+    pub fn now(&self, at: u64) -> Now {
+        let drift = at as i64 / 1000 * self.spec.skew_ppm / 1000;
+        let instant = (self.spec.boot + at).saturating_add_signed(drift);
+        let wall = (self.spec.wall + at).saturating_add_signed(self.wall_step);
+        Now { instant: Instant::from_nanos(instant), wall: Wall::from_nanos(wall) }
+    }
+
+    /// The virtual time at which its boot clock shows `instant`, not before `at`.
+    pub fn when(&self, at: u64, instant: Instant) -> u64 {
+        let away = instant.since(self.now(at).instant).as_nanos() as i64;
+        // The clock is off by at most 500 ppm; the square of that and the last microseconds are rounded up.
+        let away = away - away / 1000 * self.spec.skew_ppm / 1000 + away / 4_000_000;
+        at + away.max(0) as u64 + if self.spec.skew_ppm == 0 { 0 } else { 2000 }
+    }
+
+    /// Puts a datagram into the receive buffer; false if there is no room.
+    pub fn receive(&mut self, at: u64, packet: Packet) -> bool {
+        if self.spec.buffer_datagrams <= self.buffer.len() {
+            self.dropped += 1;
+            return false;
+        }
+        self.buffer.push_back((std::mem::take(&mut self.dropped), at, packet));
+        true
+    }
+
+    /// The peer is gone, and with it what it had not read.
+    pub fn halt(&mut self) {
+        self.peer = None;
+        self.buffer.clear();
+        self.dropped = 0;
+        self.burst = 0;
+        self.is_stopping = false;
+        self.wake_at = NEVER;
+        self.turn_at = NEVER;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::scenario::{SECOND, Scenario};
+
+    #[test]
+    fn clocks_drift_and_deadlines_are_met() {
+        for skew_ppm in [-500, 0, 500] {
+            let mut spec = Scenario::draw(1).hosts.remove(0);
+            (spec.skew_ppm, spec.boot) = (skew_ppm, 5 * SECOND);
+            let machine = Machine::new(0, spec);
+            let now = machine.now(1000 * SECOND).instant.as_nanos() as i64;
+            assert_eq!(now, 1005 * SECOND as i64 + skew_ppm * 1_000_000);
+            for away in [0, 1, 999, 1_000_000, 3_500_000_000, 60_000_000_000] {
+                let deadline = Instant::from_nanos(now as u64 + away);
+                let at = machine.when(1000 * SECOND, deadline);
+                assert!(deadline <= machine.now(at).instant, "{skew_ppm} {away}");
+                assert!(at <= 1000 * SECOND + away + away / 1500 + 20_000, "{skew_ppm} {away}");
+            }
+        }
+    }
+}

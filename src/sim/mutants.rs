@@ -1,0 +1,139 @@
+//! Proves that the oracle can fail: each deliberate mistake in the protocol is caught within a few scenarios.
+
+use crate::proto::mutant::{Mutant, Mutants};
+use crate::sim::scenario::{Fault, Faults, Scenario};
+use crate::sim::world::World;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Scenarios that a mutant may survive at most.
+const SCENARIOS_MAX: u64 = 60;
+
+/// Runs scenarios with `faults` and the mutant until the oracle finds something. Gives how many it took, and the rules.
+fn hunt(mutant: Mutant, faults: &[Fault], strict: bool) -> Option<(u64, Vec<&'static str>)> {
+    (0..SCENARIOS_MAX).find_map(|seed| {
+        let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::only(mutant));
+        // An assertion of the core that fails is as good a find.
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            let world = World::new(&scenario, false);
+            let world = if strict { world } else { world.without_sender_checks() };
+            let mut rules: Vec<&'static str> = world.run().findings.kept.iter().map(|found| found.rule).collect();
+            rules.dedup();
+            rules
+        }));
+        let rules = found.unwrap_or_else(|_| vec!["assertion"]);
+        (!rules.is_empty()).then_some((seed + 1, rules))
+    })
+}
+
+/// The mutant is caught with what senders send being checked, and by what receivers make of it alone.
+fn check(mutant: Mutant, faults: &[Fault]) {
+    for strict in [true, false] {
+        let found = hunt(mutant, faults, strict);
+        assert!(found.is_some(), "{mutant:?} was not noticed; senders checked: {strict}");
+    }
+}
+
+#[test]
+fn without_mutants_the_same_scenarios_are_clean() {
+    for faults in [&[Fault::Loss, Fault::CrashSoon][..], &[Fault::Partition, Fault::TinyFrames, Fault::Stop]] {
+        for seed in 0..6 {
+            let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
+            assert_eq!(World::new(&scenario, false).run().findings.kept, [], "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn no_heartbeat() {
+    check(Mutant::NoHeartbeat, &[Fault::Loss]);
+}
+
+#[test]
+fn no_frame_floor() {
+    check(Mutant::NoFrameFloor, &[Fault::TinyPubWindow, Fault::Clock1970, Fault::ClockHours]);
+}
+
+#[test]
+fn baseline_always_first_heard() {
+    check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin]);
+}
+
+#[test]
+fn baseline_always_zero() {
+    check(Mutant::BaselineZero, &[Fault::LateJoin]);
+}
+
+#[test]
+fn same_epoch_after_restart() {
+    check(Mutant::SameEpoch, &[Fault::CrashSoon]);
+}
+
+#[test]
+fn state_forgotten_on_silence() {
+    check(Mutant::ForgetOnSilence, &[Fault::Partition, Fault::Flap]);
+}
+
+#[test]
+fn settled_before_the_grace() {
+    check(Mutant::SettleAtOnce, &[Fault::ReorderWithin]);
+}
+
+#[test]
+fn one_too_few() {
+    check(Mutant::CountOneTooFew, &[Fault::Burst]);
+}
+
+#[test]
+fn every_skip_is_one() {
+    check(Mutant::SkipIsOne, &[Fault::Burst]);
+}
+
+#[test]
+fn late_datagrams_delivered() {
+    check(Mutant::DeliverLate, &[Fault::ReorderBeyond]);
+}
+
+#[test]
+fn duplicates_delivered() {
+    check(Mutant::DeliverDuplicates, &[Fault::Duplicate, Fault::Directed]);
+}
+
+#[test]
+fn old_heartbeats_refresh_liveness() {
+    check(Mutant::StaleHeartbeatRefreshes, &[Fault::Replay, Fault::CrashLate, Fault::Partition]);
+}
+
+#[test]
+fn cumulative_count_off_by_one() {
+    check(Mutant::CountOffByOne, &[Fault::Loss]);
+}
+
+#[test]
+fn continuity_of_subscriptions_ignored() {
+    check(Mutant::IgnoreContinuity, &[Fault::Resubscribe]);
+}
+
+#[test]
+fn chain_ignored() {
+    check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss]);
+}
+
+#[test]
+fn overflow_without_a_word() {
+    check(Mutant::OverflowSilent, &[Fault::TinyLimits, Fault::Loss]);
+}
+
+#[test]
+fn bye_announces_too_little() {
+    check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss]);
+}
+
+#[test]
+fn heartbeat_announces_too_much() {
+    check(Mutant::HighTooHigh, &[]);
+}
+
+#[test]
+fn released_before_the_gap_is_settled() {
+    check(Mutant::ReleaseEarly, &[Fault::Loss, Fault::ReorderWithin]);
+}

@@ -1,0 +1,223 @@
+//! The simulated network: for each copy of a packet a verdict, deliver after a while, drop, or deliver twice.
+
+use crate::rng::Rng;
+use crate::sim::scenario::{MILLIS, SECOND, Weather};
+use bytes::Bytes;
+
+/// What becomes of one copy of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Arrives so many nanoseconds after it was sent.
+    Deliver(u64),
+    /// Arrives with changed bytes.
+    Corrupt(u64),
+    /// Never arrives; it would have arrived then.
+    Drop(u64),
+    /// Comes a second time, seconds later, to a receiver that knows its sender.
+    Replay(u64),
+}
+
+/// Links between hosts, and what is wrong with them.
+#[derive(Debug)]
+pub struct Network {
+    rng: Rng,
+    weather: Weather,
+    hosts: usize,
+    /// For each link, whether it is in its bad state.
+    bursts: Vec<bool>,
+    /// For each link, until when it is cut.
+    cut_until: Vec<u64>,
+    /// For each host, until when multicast does not reach it.
+    multicast_dead_until: Vec<u64>,
+}
+
+impl Network {
+    /// A network of `hosts` hosts in which nothing is cut.
+    pub fn new(rng: Rng, weather: Weather, hosts: usize) -> Network {
+        Network {
+            rng,
+            weather,
+            hosts,
+            bursts: vec![false; hosts * hosts],
+            cut_until: vec![0; hosts * hosts],
+            multicast_dead_until: vec![0; hosts],
+        }
+    }
+
+    /// Cuts the link from one host to another.
+    pub fn cut(&mut self, from: usize, to: usize, until: u64) {
+        let link = &mut self.cut_until[from * self.hosts + to];
+        *link = until.max(*link);
+    }
+
+    /// Cuts a host off in both directions.
+    pub fn cut_host(&mut self, host: usize, until: u64) {
+        for other in (0..self.hosts).filter(|other| *other != host) {
+            self.cut(host, other, until);
+            self.cut(other, host, until);
+        }
+    }
+
+    /// Keeps multicast from a host.
+    pub fn deafen(&mut self, host: usize, until: u64) {
+        self.multicast_dead_until[host] = until;
+    }
+
+    /// Ends all faults. Latency stays.
+    pub fn heal(&mut self) {
+        self.weather = Weather { latency: self.weather.latency, jitter: self.weather.jitter, ..Weather::default() };
+        self.cut_until.fill(0);
+        self.multicast_dead_until.fill(0);
+        self.bursts.fill(false);
+    }
+
+    /// The most that a copy is late without being a replay, in nanoseconds.
+    pub fn delay_max(&self) -> u64 {
+        self.weather.latency + self.weather.jitter + self.weather.reorder_max
+    }
+
+    /// What becomes of the copies of one packet on one link, appended to `verdicts`.
+    pub fn judge(&mut self, now: u64, from: usize, to: usize, multicast: bool, verdicts: &mut Vec<Verdict>) {
+        let after = self.delay();
+        if self.is_lost(now, from, to, multicast) {
+            verdicts.push(Verdict::Drop(after));
+            return;
+        }
+        if 0.0 < self.weather.corrupt && self.rng.chance(self.weather.corrupt) {
+            verdicts.push(Verdict::Corrupt(after));
+            return;
+        }
+        verdicts.push(Verdict::Deliver(after));
+        if 0.0 < self.weather.duplicate && self.rng.chance(self.weather.duplicate) {
+            let again = self.delay();
+            verdicts.push(Verdict::Deliver(again));
+        }
+        if 0.0 < self.weather.replay && self.rng.chance(self.weather.replay) {
+            verdicts.push(Verdict::Replay(self.rng.between(300 * MILLIS, 20 * SECOND)));
+        }
+    }
+
+    fn delay(&mut self) -> u64 {
+        let mut delay = self.weather.latency + self.rng.below(self.weather.jitter + 1);
+        if 0.0 < self.weather.reorder && self.rng.chance(self.weather.reorder) {
+            delay += self.rng.below(self.weather.reorder_max + 1);
+        }
+        delay
+    }
+
+    fn is_lost(&mut self, now: u64, from: usize, to: usize, multicast: bool) -> bool {
+        let link = from * self.hosts + to;
+        if now < self.cut_until[link] || multicast && now < self.multicast_dead_until[to] {
+            return true;
+        }
+        if 0.0 < self.weather.burst_begin {
+            let turn = if self.bursts[link] { self.weather.burst_end } else { self.weather.burst_begin };
+            self.bursts[link] ^= self.rng.chance(turn);
+            if self.bursts[link] && self.rng.chance(self.weather.burst_loss) {
+                return true;
+            }
+        }
+        0.0 < self.weather.loss && self.rng.chance(self.weather.loss)
+    }
+
+    /// The datagram with one to three flipped bits, or cut short.
+    pub fn damage(&mut self, bytes: &Bytes) -> Bytes {
+        let mut damaged = bytes.to_vec();
+        if self.rng.chance(0.2) {
+            damaged.truncate(self.rng.below(bytes.len() as u64) as usize);
+            return damaged.into();
+        }
+        for _ in 0..self.rng.between(1, 3) {
+            let at = self.rng.below(bytes.len() as u64) as usize;
+            damaged[at] ^= 1 << self.rng.below(8);
+        }
+        if damaged == *bytes {
+            damaged[0] ^= 1;
+        }
+        damaged.into()
+    }
+
+    /// Sometimes a stranger's datagram.
+    pub fn garbage(&mut self) -> Option<Bytes> {
+        if self.weather.garbage == 0.0 || !self.rng.chance(self.weather.garbage) {
+            return None;
+        }
+        let mut bytes: Vec<u8> = (0..self.rng.below(120)).map(|_| self.rng.next_u32() as u8).collect();
+        // Half of them look like ours at first sight.
+        for (byte, ours) in bytes.iter_mut().zip(*b"SC\x01\x00").take(4 * self.rng.below(2) as usize) {
+            *byte = ours;
+        }
+        Some(bytes.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(weather: Weather) -> Network {
+        Network::new(Rng::new(7), weather, 3)
+    }
+
+    /// Sends 10,000 packets and counts (delivered, corrupted, dropped, replayed).
+    fn count(network: &mut Network, now: u64) -> (u64, u64, u64, u64) {
+        let mut sums = (0, 0, 0, 0);
+        let mut verdicts = Vec::new();
+        for _ in 0..10_000 {
+            verdicts.clear();
+            network.judge(now, 0, 1, true, &mut verdicts);
+            for verdict in &verdicts {
+                match verdict {
+                    Verdict::Deliver(_) => sums.0 += 1,
+                    Verdict::Corrupt(_) => sums.1 += 1,
+                    Verdict::Drop(_) => sums.2 += 1,
+                    Verdict::Replay(_) => sums.3 += 1,
+                }
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn certain_loss_delivers_nothing_and_fair_weather_everything() {
+        assert_eq!(count(&mut network(Weather { loss: 1.0, ..Weather::default() }), 0), (0, 0, 10_000, 0));
+        assert_eq!(count(&mut network(Weather::default()), 0), (10_000, 0, 0, 0));
+    }
+
+    #[test]
+    fn the_rates_are_what_was_asked_for() {
+        let weather = Weather { loss: 0.1, duplicate: 0.2, replay: 0.05, ..Weather::default() };
+        let (delivered, _, dropped, replayed) = count(&mut network(weather), 0);
+        assert!((900..1100).contains(&dropped), "{dropped}");
+        assert!((10_500..11_100).contains(&delivered), "{delivered}");
+        assert!((350..550).contains(&replayed), "{replayed}");
+        let burst = Weather { burst_begin: 0.01, burst_end: 0.1, burst_loss: 1.0, ..Weather::default() };
+        let (_, _, dropped, _) = count(&mut network(burst), 0);
+        assert!((600..1200).contains(&dropped), "1 of 11 on average: {dropped}");
+    }
+
+    #[test]
+    fn cuts_hold_for_their_link_until_they_end_or_are_healed() {
+        let mut net = network(Weather::default());
+        net.cut(0, 1, 100);
+        assert_eq!(count(&mut net, 99).2, 10_000);
+        assert_eq!(count(&mut net, 100).2, 0);
+        net.deafen(1, 300);
+        let mut verdicts = Vec::new();
+        net.judge(200, 0, 1, false, &mut verdicts);
+        assert_eq!(verdicts, [Verdict::Deliver(0)], "unicast still passes");
+        assert_eq!(count(&mut net, 200).2, 10_000);
+        net.cut_host(1, 500);
+        net.heal();
+        assert_eq!(count(&mut net, 200).2, 0);
+    }
+
+    #[test]
+    fn damage_always_changes_something() {
+        let mut net = network(Weather::default());
+        let bytes = Bytes::from_static(&[0xa5; 64]);
+        for _ in 0..1000 {
+            assert_ne!(net.damage(&bytes), bytes);
+        }
+    }
+}

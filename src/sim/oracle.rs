@@ -1,0 +1,553 @@
+//! The oracle: knows what was sent, what reached which socket and who wanted it, and holds every delivery and every
+//! report of a peer against that. It computes entitlement and baselines itself and asks the product for neither.
+//!
+//! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
+
+use crate::message::{Epoch, Message};
+use crate::proto::Settings;
+use crate::sim::report::{Figures, Findings, Spread};
+use crate::sim::scenario::MILLIS;
+use crate::sim::truth::{NEVER, Note, Sent, Stream, Truth};
+use crate::subject::{Pattern, Subject};
+use crate::time::{Now, nanos};
+use bytes::Bytes;
+
+/// A subscription and the time for which it stood.
+#[derive(Debug)]
+pub(crate) struct Sub {
+    pub client: u32,
+    pub sub: u32,
+    pattern: Pattern,
+    pub start: u64,
+    pub end: u64,
+    /// For each subject: not known yet, no, yes.
+    matches: Vec<Option<bool>>,
+}
+
+impl Sub {
+    pub fn is_active(&self) -> bool {
+        self.end == NEVER
+    }
+
+    pub fn matches(&mut self, index: usize, subject: &Subject) -> bool {
+        if self.matches.len() <= index {
+            self.matches.resize(index + 1, None);
+        }
+        *self.matches[index].get_or_insert_with(|| self.pattern.matches(subject))
+    }
+}
+
+/// What a subscription knows of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Nothing,
+    Delivered,
+    /// Told as lost; whether because a limit was reached.
+    Lost {
+        overflow: bool,
+    },
+    /// Within a loss whose number is an interval.
+    Maybe,
+}
+
+/// What a receiver said of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared {
+    pub at: u64,
+    /// Which clients were told, as a bit set.
+    pub clients: u64,
+}
+
+/// A time of silence, from its report until the publisher was heard again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub from: u64,
+    pub until: u64,
+    pub after: u64,
+}
+
+/// Word that an epoch ended: after which datagram nothing is known, and up to which if it came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub at: u64,
+    pub after: u64,
+    pub upto: u64,
+}
+
+/// One receiver's view of one stream.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// When the receiver first read something of the stream, and the datagram up to which nothing need be owed.
+    pub contact: Option<(u64, u64)>,
+    /// How long before that its socket was last known to be empty: so much younger it must think itself.
+    pub doubt: u64,
+    /// For each datagram, when its first whole copy reached the receive buffer.
+    pub arrived: Vec<u64>,
+    /// For each datagram, when the first whole copy was read.
+    pub read: Vec<u64>,
+    /// For each datagram, when its last copy arrived or would have.
+    pub gone: Vec<u64>,
+    pub declared: Vec<Option<Declared>>,
+    /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
+    pub highs: Vec<(u64, u64)>,
+    pub control: u64,
+    /// When something was last read that must, or may, count as a sign of life.
+    pub sign_sure: u64,
+    pub sign_maybe: u64,
+    pub silences: Vec<Silence>,
+    /// When it was told as crashed.
+    pub ends: Vec<End>,
+    /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
+    pub returned: bool,
+    pub bye_read: bool,
+    /// For each subscription and message.
+    pub states: Vec<Vec<State>>,
+    /// For each subscription and subject: one more than the last message delivered or lost.
+    pub last: Vec<Vec<usize>>,
+    /// For each message: when it was first delivered or told as missing to anybody.
+    pub covered: Vec<u64>,
+    /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
+    pub told: [u64; 4],
+    /// The last loss told: when, of which subject, from which message, and its bounds.
+    pub told_last: Option<(u64, usize, usize)>,
+    pub told_bounds: (u64, u64),
+    pub advised: [u64; 4],
+    pub advised_at: [u64; 2],
+    /// Directed messages delivered.
+    pub direct: u64,
+    /// Directed messages told as lost.
+    pub inbox: u64,
+    /// One more than the last of them.
+    pub direct_last: usize,
+    /// For each directed datagram, whether it was read.
+    pub direct_read: Vec<bool>,
+}
+
+impl Default for Track {
+    fn default() -> Track {
+        Track {
+            contact: None,
+            doubt: 0,
+            arrived: Vec::new(),
+            read: Vec::new(),
+            gone: Vec::new(),
+            declared: Vec::new(),
+            highs: Vec::new(),
+            control: 0,
+            sign_sure: 0,
+            sign_maybe: 0,
+            silences: Vec::new(),
+            ends: Vec::new(),
+            returned: false,
+            bye_read: false,
+            states: Vec::new(),
+            last: Vec::new(),
+            covered: Vec::new(),
+            told: [0; 4],
+            told_last: None,
+            told_bounds: (0, 0),
+            advised: [0; 4],
+            advised_at: [NEVER; 2],
+            direct: 0,
+            inbox: 0,
+            direct_last: 0,
+            direct_read: Vec::new(),
+        }
+    }
+}
+
+/// The entry for a datagram or message, which are counted from `first`.
+fn slot<T: Clone>(list: &mut Vec<T>, index: usize, empty: T) -> &mut T {
+    if list.len() <= index {
+        list.resize(index + 1, empty);
+    }
+    &mut list[index]
+}
+
+impl Track {
+    pub fn arrived(&self, dseq: u64) -> u64 {
+        self.arrived.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    }
+
+    pub fn read(&self, dseq: u64) -> u64 {
+        self.read.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    }
+
+    pub fn gone(&self, dseq: u64) -> u64 {
+        self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
+    }
+
+    pub fn declared(&self, dseq: u64) -> Option<Declared> {
+        self.declared.get(dseq as usize - 1).copied().flatten()
+    }
+
+    pub fn declare(&mut self, dseq: u64, at: u64, clients: u64) {
+        let declared = slot(&mut self.declared, dseq as usize - 1, None);
+        let before = declared.get_or_insert(Declared { at, clients: 0 });
+        before.clients |= clients;
+    }
+
+    pub fn state(&self, sub: usize, message: usize) -> State {
+        self.states.get(sub).and_then(|of| of.get(message)).copied().unwrap_or(State::Nothing)
+    }
+
+    pub fn tell(&mut self, sub: usize, message: usize, state: State) {
+        *slot(slot(&mut self.states, sub, Vec::new()), message, State::Nothing) = state;
+    }
+
+    pub fn cover(&mut self, message: usize, at: u64) {
+        let covered = slot(&mut self.covered, message, NEVER);
+        *covered = at.min(*covered);
+    }
+
+    pub fn last(&mut self, sub: usize, subject: usize) -> &mut usize {
+        slot(slot(&mut self.last, sub, Vec::new()), subject, 0)
+    }
+
+    /// The highest datagram that the receiver knows of.
+    pub fn high(&self) -> u64 {
+        self.highs.last().map_or(0, |(_, high)| *high)
+    }
+
+    /// When the receiver first learnt that a datagram exists.
+    pub fn found(&self, dseq: u64) -> u64 {
+        let at = self.highs.partition_point(|(_, high)| *high < dseq);
+        self.highs.get(at).map_or(NEVER, |(at, _)| *at)
+    }
+
+    fn learn(&mut self, at: u64, high: u64) {
+        if self.high() < high {
+            self.highs.push((at, high));
+        }
+    }
+
+    /// Something new of the stream was read, after which datagrams up to `high` are known.
+    fn meet(&mut self, at: u64, high: u64, forget: u64, arrived: Option<u64>) {
+        if self.contact.is_none() {
+            self.doubt = arrived.map_or(0, |arrived| at - arrived);
+        }
+        let Some(end) = self.ends.last_mut().filter(|end| end.upto == NEVER) else {
+            self.contact.get_or_insert((at, high));
+            return;
+        };
+        if at < end.at + forget {
+            // Still remembered: the ledger goes on.
+            end.upto = end.after;
+        } else {
+            end.upto = high;
+            self.contact = Some((at, high));
+            self.returned = true;
+            // What is counted of it begins anew.
+            (self.told, self.advised) = ([0; 4], [0; 4]);
+            self.last.clear();
+        }
+    }
+
+    fn sign(&mut self, at: u64) {
+        self.sign_sure = at;
+        self.sign_maybe = at;
+        if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
+            silence.until = at;
+        }
+    }
+}
+
+/// One run of a peer, as a receiver.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub host: usize,
+    /// Its current epoch, as an index into `Truth::streams`.
+    pub stream: usize,
+    pub born: u64,
+    pub ended: u64,
+    pub subs: Vec<Sub>,
+    pub tracks: Vec<Option<Box<Track>>>,
+    /// When it stood still.
+    pub pauses: Vec<(u64, u64)>,
+    /// Local deliveries that are still owed: message and subscription.
+    pub local: Vec<(usize, usize)>,
+    pub kernel_drops: u64,
+    /// When the datagram that was read last had arrived, if that is said.
+    pub arrived: Option<u64>,
+    /// Whether its effects are drained after each input.
+    pub drains_each: bool,
+    pub settings: Settings,
+}
+
+impl Run {
+    /// For how long it stood still between two times.
+    pub fn paused(&self, from: u64, to: u64) -> u64 {
+        self.pauses.iter().map(|(start, end)| to.min(*end).saturating_sub(from.max(*start))).sum()
+    }
+
+    /// The first time from `at` on at which it does not stand still.
+    pub fn awake_at(&self, at: u64) -> u64 {
+        self.pauses.iter().fold(at, |at, (start, end)| if *start <= at && at < *end { *end } else { at })
+    }
+
+    /// Whether its limits are so small that gaps end early, without a word if nothing began in them.
+    pub fn is_limited(&self) -> bool {
+        self.settings.gaps_max < 100 || self.settings.hold_bytes_max.min(self.settings.reassembly_bytes_max) < 1 << 20
+    }
+
+    /// T_rec in nanoseconds.
+    pub fn grace(&self) -> u64 {
+        nanos(self.settings.reliability)
+    }
+
+    /// The clients that have a subscription, as a bit set.
+    pub fn clients(&self) -> u64 {
+        self.subs.iter().filter(|sub| sub.is_active()).fold(0, |set, sub| set | 1 << sub.client)
+    }
+
+    pub fn track(&mut self, stream: usize) -> &mut Track {
+        slot_box(&mut self.tracks, stream)
+    }
+}
+
+fn slot_box(list: &mut Vec<Option<Box<Track>>>, index: usize) -> &mut Track {
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index].get_or_insert_default()
+}
+
+/// The oracle of one run of a scenario.
+#[derive(Debug)]
+pub struct Oracle {
+    pub(crate) truth: Truth,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) findings: Findings,
+    pub(crate) figures: Figures,
+    pub(crate) settling: Spread,
+    pub(crate) tails: Spread,
+    pub(crate) digest: u64,
+    /// The most that a datagram is under way.
+    pub(crate) delay_max: u64,
+}
+
+impl Oracle {
+    /// An oracle that has seen nothing; no datagram is under way for longer than `delay_max` nanoseconds.
+    pub fn new(delay_max: u64) -> Oracle {
+        Oracle {
+            truth: Truth::new(),
+            runs: Vec::new(),
+            findings: Findings::default(),
+            figures: Figures::default(),
+            settling: Spread::default(),
+            tails: Spread::default(),
+            digest: 0,
+            delay_max,
+        }
+    }
+
+    /// Adds to the digest of what happened.
+    pub(crate) fn note(&mut self, words: &[u64]) {
+        for word in words {
+            self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+
+    /// A peer starts. Gives the number of its run.
+    pub fn on_start(&mut self, at: u64, now: Now, host: usize, epoch: Epoch, settings: &Settings) -> usize {
+        let run = self.runs.len();
+        self.runs.push(Run {
+            host,
+            stream: self.truth.streams.len(),
+            born: at,
+            ended: NEVER,
+            subs: Vec::new(),
+            tracks: Vec::new(),
+            pauses: Vec::new(),
+            local: Vec::new(),
+            kernel_drops: 0,
+            arrived: None,
+            drains_each: true,
+            settings: settings.clone(),
+        });
+        self.truth.begin(at, now, run, epoch, settings, &mut self.findings);
+        run
+    }
+
+    /// A peer goes on under a new epoch.
+    pub fn on_new_epoch(&mut self, at: u64, now: Now, run: usize, epoch: Epoch) {
+        let old = self.runs[run].stream;
+        self.truth.end(at, old, &mut self.findings);
+        self.runs[run].stream = self.truth.streams.len();
+        let settings = self.runs[run].settings.clone();
+        self.truth.begin(at, now, run, epoch, &settings, &mut self.findings);
+        // Directed streams are between two epochs.
+        for track in self.runs[run].tracks.iter_mut().flatten() {
+            (track.direct_last, track.direct, track.inbox) = (0, 0, 0);
+            track.direct_read.clear();
+        }
+    }
+
+    /// A peer ends, by crash or by its own will.
+    pub fn on_end(&mut self, at: u64, run: usize, gracefully: bool) {
+        self.check_local(run);
+        let stream = self.runs[run].stream;
+        self.truth.end(at, stream, &mut self.findings);
+        if gracefully && !self.truth.streams[stream].said_bye {
+            self.findings.add("R1", format!("epoch {} stopped without BYE", self.truth.streams[stream].epoch));
+        }
+        self.runs[run].ended = at;
+        for sub in self.runs[run].subs.iter_mut().filter(|sub| sub.is_active()) {
+            sub.end = at;
+        }
+    }
+
+    /// A peer stands still until then.
+    pub fn on_pause(&mut self, at: u64, run: usize, until: u64) {
+        self.runs[run].pauses.push((at, until));
+        self.truth.excuse(self.runs[run].stream, until);
+    }
+
+    /// A client subscribes; false if the peer will ignore it because the client has that `sub` already.
+    pub fn on_subscribe(&mut self, at: u64, run: usize, client: u32, sub: u32, pattern: &Pattern) -> bool {
+        let subs = &mut self.runs[run].subs;
+        if subs.iter().any(|known| known.is_active() && (known.client, known.sub) == (client, sub)) {
+            return false;
+        }
+        let pattern = pattern.clone();
+        subs.push(Sub { client, sub, pattern, start: at, end: NEVER, matches: Vec::new() });
+        true
+    }
+
+    /// A client ends one of its subscriptions, or all.
+    pub fn on_unsubscribe(&mut self, at: u64, run: usize, client: u32, sub: Option<u32>) {
+        let subs = self.runs[run].subs.iter_mut();
+        for known in subs.filter(|known| known.is_active() && known.client == client) {
+            if sub.is_none_or(|sub| sub == known.sub) {
+                known.end = at;
+            }
+        }
+    }
+
+    /// An application publishes. Gives the message to hand to the peer; `is_local` unless it is directed elsewhere.
+    pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
+        self.figures.messages_published += 1;
+        let message = self.truth.publish(run, envelope, bytes);
+        let id = self.truth.published.len() - 1;
+        let subject = self.truth.published[id].subject;
+        let Run { subs, local, .. } = &mut self.runs[run];
+        for (at, sub) in subs.iter_mut().enumerate().filter(|(_, sub)| sub.is_active()) {
+            if is_local && sub.matches(subject, &message.subject) {
+                local.push((id, at));
+            }
+        }
+        message
+    }
+
+    /// All effects of what an application did have been taken.
+    pub fn check_local(&mut self, run: usize) {
+        if let Some((id, sub)) = self.runs[run].local.first() {
+            let text = format!("run {run}: message {id} of its own was not delivered to its subscription {sub}");
+            self.findings.add("local", text);
+            self.runs[run].local.clear();
+        }
+    }
+
+    /// A peer sends a datagram.
+    pub fn on_sent(&mut self, at: u64, now: Now, run: usize, bytes: &Bytes, multicast: bool) -> Note {
+        self.figures.datagrams_sent += 1;
+        self.truth.on_sent(at, now, run, bytes, multicast, &mut self.findings)
+    }
+
+    /// A copy reaches a receive buffer, or would have if it had not been lost or damaged.
+    pub fn on_copy(&mut self, at: u64, run: usize, note: Note, arrives: bool) {
+        if let Note::Data { stream, dseq } = note {
+            let track = self.runs[run].track(stream);
+            let gone = slot(&mut track.gone, dseq as usize - 1, 0);
+            *gone = at.max(*gone);
+            if arrives {
+                let arrived = slot(&mut track.arrived, dseq as usize - 1, NEVER);
+                *arrived = at.min(*arrived);
+            }
+        }
+    }
+
+    /// Whether a run has read anything of the stream of a datagram.
+    pub fn knows(&self, run: usize, note: Note) -> bool {
+        let stream = match note {
+            Note::Data { stream, .. } | Note::Directed { stream, .. } | Note::Control { stream, .. } => stream,
+            Note::Alien => return false,
+        };
+        self.runs[run].tracks.get(stream).is_some_and(|track| track.as_ref().is_some_and(|t| t.contact.is_some()))
+    }
+
+    /// A peer reads a whole datagram from its receive buffer.
+    pub fn on_read(&mut self, at: u64, run: usize, note: Note) {
+        let own = self.runs[run].stream;
+        let arrived = self.runs[run].arrived;
+        let (forget, grace) = (nanos(self.runs[run].settings.forget), self.runs[run].grace());
+        match note {
+            Note::Data { stream, dseq } if self.truth.streams[stream].run != run => {
+                let track = self.runs[run].track(stream);
+                let is_new = track.read(dseq) == NEVER;
+                if is_new && (track.ends.is_empty() || track.high() < dseq) {
+                    track.meet(at, dseq - 1, forget, arrived);
+                }
+                if is_new {
+                    *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
+                    track.sign_maybe = at;
+                }
+                // Late ones and those from before the baseline need not count.
+                let above = track.contact.is_some_and(|(_, first)| first < dseq);
+                let in_time = track.found(dseq) == NEVER || at < track.found(dseq) + grace * 999 / 1000;
+                if is_new && above && in_time && track.declared(dseq).is_none() {
+                    track.sign(at);
+                }
+                track.learn(at, dseq);
+            }
+            Note::Control { stream, number, high, bye } if self.truth.streams[stream].run != run => {
+                let track = self.runs[run].track(stream);
+                if track.control < number {
+                    track.meet(at, high, forget, arrived);
+                    track.control = number;
+                    track.sign(at);
+                    track.learn(at, high);
+                    track.bye_read |= bye;
+                }
+            }
+            Note::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
+                let track = self.runs[run].track(stream);
+                let read = slot(&mut track.direct_read, number as usize - 1, false);
+                if !*read {
+                    *read = true;
+                    track.sign_maybe = at;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a subscription is certainly owed a message; if not it may still be.
+    pub(crate) fn is_owed(&self, run: usize, sub: &Sub, stream: &Stream, track: &Track, sent: &Sent) -> bool {
+        let Some((_, first_heard)) = track.contact else { return false };
+        if sent.at <= sub.start || sub.end <= sent.at || self.runs[run].born > sent.at {
+            return false;
+        }
+        first_heard < sent.first || self.is_owed_all(sub, stream, track)
+    }
+
+    /// R4: the subscription is older than the epoch by more than the margin.
+    pub(crate) fn is_owed_all(&self, sub: &Sub, stream: &Stream, track: &Track) -> bool {
+        let Some((contact, _)) = track.contact.filter(|_| !track.returned) else { return false };
+        let age = contact.saturating_sub(sub.start);
+        let margin = 100 * MILLIS + age / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
+        sub.start + margin < stream.born
+    }
+
+    /// Whether a subscription may be told of a message or get it: it was sent while it stood, or was under way when it
+    /// began (A6).
+    pub(crate) fn is_entitled(&self, run: usize, sub: &Sub, track: &Track, sent: &Sent) -> bool {
+        let receiver = &self.runs[run];
+        let under_way = |dseq: u64| match track.read(dseq) {
+            NEVER => receiver.awake_at(track.gone(dseq).max(sent.at + self.delay_max)),
+            read => read,
+        };
+        let settled = (sent.first..=sent.last).map(under_way).max().unwrap_or(0);
+        sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS
+    }
+}

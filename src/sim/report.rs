@@ -1,0 +1,289 @@
+//! What a run of the simulator found: violations of the oracle's rules, and the figures.
+
+use crate::sim::scenario::{Fault, Faults, MILLIS, SECOND};
+use std::fmt;
+
+/// The most violations that are kept in full; the rest are counted.
+const KEPT_MAX: usize = 20;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Virtual time in nanoseconds.
+    pub at: u64,
+    /// The oracle statement or protocol rule (reliability.md 3.3 and 3.5).
+    pub rule: &'static str,
+    /// What was seen.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6} s {}: {}", self.at as f64 / SECOND as f64, self.rule, self.text)
+    }
+}
+
+/// Collects violations.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The time to write down with each.
+    pub now: u64,
+    /// The first ones.
+    pub kept: Vec<Violation>,
+    /// How many altogether.
+    pub count: u64,
+}
+
+impl Findings {
+    /// Something is wrong.
+    pub fn add(&mut self, rule: &'static str, text: String) {
+        self.count += 1;
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(Violation { at: self.now, rule, text });
+        }
+    }
+
+    /// Whether a rule was broken, among those kept.
+    pub fn has(&self, rule: &str) -> bool {
+        self.kept.iter().any(|violation| violation.rule == rule)
+    }
+}
+
+/// Times, in buckets of 1/16 of their power of two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    buckets: Vec<u64>,
+    /// The largest.
+    pub max: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Default for Spread {
+    fn default() -> Spread {
+        Spread { buckets: vec![0; 1024], max: 0, count: 0 }
+    }
+}
+
+impl Spread {
+    fn bucket(nanos: u64) -> usize {
+        let micros = nanos / 1000 + 16;
+        let exponent = micros.ilog2() as usize;
+        (exponent - 4) * 16 + ((micros >> (exponent - 4)) & 15) as usize
+    }
+
+    /// Counts a time in nanoseconds.
+    pub fn add(&mut self, nanos: u64) {
+        self.buckets[Spread::bucket(nanos)] += 1;
+        self.max = self.max.max(nanos);
+        self.count += 1;
+    }
+
+    /// The time that the given share of all does not exceed, in nanoseconds; at most 1/16 too large.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let wanted = (self.count as f64 * share).ceil() as u64;
+        let mut sum = 0;
+        for (at, count) in self.buckets.iter().enumerate() {
+            sum += count;
+            if wanted <= sum {
+                let upper = ((16 + at as u64 % 16 + 1) << (at / 16)) - 16;
+                return (upper * 1000).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    /// Adds another one's counts.
+    pub fn merge(&mut self, other: &Spread) {
+        for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += more;
+        }
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |nanos: u64| nanos as f64 / MILLIS as f64;
+        let (p50, p99, p999) = (self.quantile(0.5), self.quantile(0.99), self.quantile(0.999));
+        write!(
+            f,
+            "{} samples, p50 {:.1} ms, p99 {:.1} ms, p99.9 {:.1} ms, max {:.1} ms",
+            self.count,
+            ms(p50),
+            ms(p99),
+            ms(p999),
+            ms(self.max)
+        )
+    }
+}
+
+macro_rules! figures {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The figures of one run, or the sums of many.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Figures {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl Figures {
+            /// Adds those of another run.
+            pub fn merge(&mut self, other: &Figures) {
+                $(self.$name += other.$name;)+
+            }
+
+            /// (name, value, meaning) of each.
+            pub fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
+            }
+        }
+    };
+}
+
+figures! {
+    /// Runs of a scenario.
+    scenarios,
+    /// Simulated time in nanoseconds.
+    nanos,
+    /// Epochs that lived.
+    epochs,
+    /// Messages published by applications.
+    messages_published,
+    /// Numbered data datagrams that peers sealed.
+    datagrams_sealed,
+    /// Datagrams that peers handed to the network: data and control, multicast and unicast.
+    datagrams_sent,
+    /// Copies of datagrams that the network carried, one for each receiver and duplicate.
+    copies,
+    /// Copies dropped by loss, bursts, cuts and full receive buffers.
+    copies_dropped,
+    /// Copies that arrived with changed bytes.
+    copies_corrupt,
+    /// Copies that arrived twice or again later.
+    copies_repeated,
+    /// Deliveries of messages to subscriptions.
+    deliveries,
+    /// (subscription, message) pairs that the oracle found owed.
+    owed,
+    /// Of those owed, told as lost by number.
+    owed_lost,
+    /// Of those owed, told as within unverified datagrams only.
+    owed_unverified,
+    /// Of those owed, beyond the last word of a publisher that fell silent for good.
+    owed_tail,
+    /// Reports of lost messages.
+    reports_lost,
+    /// Reports of lost messages whose number is an interval.
+    reports_between,
+    /// Reports of unverified datagrams.
+    reports_unverified,
+    /// Reports of silence.
+    reports_silent,
+    /// Reports of crashed epochs.
+    reports_crashed,
+    /// Messages lost from directed streams.
+    inbox_lost,
+    /// Scenarios that ran a second time without their clock steps.
+    clock_twins,
+    /// Comparisons of a product counter with the oracle's own.
+    cross_checks,
+}
+
+/// The outcome of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The scenario's seed.
+    pub seed: u64,
+    /// Which faults were on.
+    pub faults: Faults,
+    /// What was wrong.
+    pub findings: Findings,
+    /// The figures.
+    pub figures: Figures,
+    /// From the first word of a missing datagram to its report.
+    pub settling: Spread,
+    /// From the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
+    pub tails: Spread,
+    /// A digest of who got and was told what, without wall times and numbers that depend on them.
+    pub digest: u64,
+    /// The last things that happened, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// Sums over many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// The sums.
+    pub figures: Figures,
+    /// Scenarios with each kind of fault, in the order of [`Fault::ALL`].
+    pub faults: Vec<u64>,
+    /// As in [`Outcome`].
+    pub settling: Spread,
+    /// As in [`Outcome`].
+    pub tails: Spread,
+}
+
+impl Totals {
+    /// Adds a run.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.faults.resize(Fault::ALL.len(), 0);
+        for (sum, kind) in self.faults.iter_mut().zip(Fault::ALL) {
+            *sum += u64::from(outcome.faults.has(*kind));
+        }
+        self.figures.merge(&outcome.figures);
+        self.settling.merge(&outcome.settling);
+        self.tails.merge(&outcome.tails);
+    }
+
+    /// Adds the sums of another thread.
+    pub fn merge(&mut self, other: &Totals) {
+        self.faults.resize(Fault::ALL.len(), 0);
+        for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
+            *sum += more;
+        }
+        self.figures.merge(&other.figures);
+        self.settling.merge(&other.settling);
+        self.tails.merge(&other.tails);
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value, meaning) in self.figures.rows() {
+            if name == "nanos" {
+                writeln!(f, "{:>16.1}  hours simulated", value as f64 / (3600.0 * SECOND as f64))?;
+            } else {
+                writeln!(f, "{value:>16}  {name}: {meaning}")?;
+            }
+        }
+        writeln!(f, "from word to report: {}", self.settling)?;
+        writeln!(f, "from a tail's sealing to report, all weathers: {}", self.tails)?;
+        write!(f, "share of scenarios with each fault:")?;
+        for (kind, count) in Fault::ALL.iter().zip(&self.faults) {
+            let share = 100.0 * *count as f64 / self.figures.scenarios.max(1) as f64;
+            write!(f, " {} {share:.0} %", kind.as_str())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_at_most_a_sixteenth_too_large() {
+        let mut spread = Spread::default();
+        for ms in 1..=1000 {
+            spread.add(ms * MILLIS);
+        }
+        for (share, ms) in [(0.001, 1), (0.5, 500), (0.99, 990), (1.0, 1000)] {
+            let got = spread.quantile(share);
+            assert!((ms * MILLIS..=ms * MILLIS * 17 / 16 + 20_000).contains(&got), "{share} {got}");
+        }
+        assert_eq!(spread.max, 1000 * MILLIS);
+        spread.add(0);
+        assert_eq!(spread.quantile(0.0), 1000);
+    }
+}

@@ -1,0 +1,210 @@
+//! Tests of the simulator itself: a dead network, and histories that the oracle must refuse.
+
+use crate::message::{Cause, ClientId, Count, Delivery, Dseq, Epoch, Loss, Message, Missing, Publisher, Reason};
+use crate::message::{SubId, Verdict};
+use crate::proto::effect::Target;
+use crate::proto::mutant::Mutants;
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::sim::oracle::Oracle;
+use crate::sim::report::Violation;
+use crate::sim::scenario::{Faults, MILLIS, SECOND, Scenario, Weather};
+use crate::sim::truth::Note;
+use crate::sim::world::World;
+use crate::time::{Instant, Now, Wall};
+use crate::wire::{Builder, Entry, Header, Kind};
+use crate::{message::Stamp, seqno::Frame};
+use bytes::Bytes;
+
+#[test]
+fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything() {
+    let mut scenario = Scenario::draw_with(3, Faults::default(), Mutants::default());
+    scenario.weather = Weather { loss: 1.0, ..Weather::default() };
+    (scenario.heal_at, scenario.end) = (20 * SECOND, 19 * SECOND);
+    let outcome = World::new(&scenario, false).run();
+    assert_eq!(outcome.figures.copies, outcome.figures.copies_dropped);
+    assert_eq!((outcome.figures.owed, outcome.figures.reports_unverified), (0, 0));
+    assert!(outcome.findings.kept.iter().all(|found| found.text.contains("never met")), "{:?}", outcome.findings.kept);
+}
+
+/// One publisher and one subscriber, whose words are put into its mouth.
+struct Story {
+    oracle: Oracle,
+    epoch: Epoch,
+    sent: Vec<(Note, Message, Seq)>,
+    builder: Builder,
+}
+
+const PUBLISHER: usize = 0;
+const SUBSCRIBER: usize = 1;
+const TARGET: Target = Target { client: ClientId(1), sub: SubId(1) };
+
+fn now(at: u64) -> Now {
+    Now { instant: Instant::from_nanos(at), wall: Wall::from_nanos(at) }
+}
+
+impl Story {
+    /// The subscriber is there a second before the publisher, which then sends `messages` on "a", one in each datagram.
+    fn new(messages: u64) -> Story {
+        let mut settings = Scenario::draw_with(1, Faults::default(), Mutants::default()).hosts[0].settings.clone();
+        settings.reliability = std::time::Duration::from_millis(5);
+        let mut rng = Rng::new(1);
+        let mut epoch = || Epoch::new(rng.next_u64()).unwrap();
+        let (publisher, subscriber) = (epoch(), epoch());
+        let mut oracle = Oracle::new(MILLIS);
+        oracle.truth.is_strict = false;
+        oracle.on_start(0, now(0), 0, publisher, &settings);
+        oracle.on_start(0, now(0), 1, subscriber, &settings);
+        oracle.truth.streams[0].born = SECOND;
+        oracle.on_subscribe(MILLIS, SUBSCRIBER, 1, 1, &"a".parse().unwrap());
+        let mut story = Story { oracle, epoch: publisher, sent: Vec::new(), builder: Builder::new(1400) };
+        (0..messages).for_each(|nth| story.send(2 * SECOND + nth * MILLIS, nth));
+        story
+    }
+
+    fn send(&mut self, at: u64, nth: u64) {
+        let envelope = Message::new("a".parse().unwrap(), Bytes::new());
+        let message = self.oracle.on_publish(PUBLISHER, envelope, 8, false);
+        let seq = Frame::new(7).unwrap().first().forward(nth).unwrap();
+        let stamp = (nth == 0).then_some(Stamp { time: Frame::new(7).unwrap().start(), offset: 0 });
+        assert!(self.builder.push(&Entry { message: &message, seq: Some(seq), stamp, chain: None }));
+        let header = Header {
+            kind: Kind::Data,
+            group: 7500,
+            epoch: self.epoch,
+            number: nth + 1,
+            count: nth,
+            uptime_ms: 0,
+            receiver: None,
+        };
+        let bytes = self.builder.seal(&header);
+        let note = self.oracle.on_sent(at, now(at), PUBLISHER, &bytes, true);
+        self.sent.push((note, message, seq));
+    }
+
+    fn arrive(&mut self, at: u64, nth: usize) {
+        self.oracle.on_copy(at, SUBSCRIBER, self.sent[nth].0, true);
+        self.oracle.on_read(at, SUBSCRIBER, self.sent[nth].0);
+    }
+
+    fn publisher(&self) -> Publisher {
+        Publisher { name: None, epoch: self.epoch, uid: 1 }
+    }
+
+    fn deliver(&mut self, at: u64, nth: usize, verdict: Verdict) {
+        let (_, message, seq) = self.sent[nth].clone();
+        let delivery = Delivery { message, publisher: self.publisher(), seq: Some(seq), verdict };
+        self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
+    }
+
+    fn tell(&mut self, at: u64, what: Missing, reason: Reason) {
+        let loss = Loss { publisher: self.publisher(), what, reason, cause: Cause::Network, at: Wall::EPOCH };
+        self.oracle.on_report(at, SUBSCRIBER, &[TARGET], &loss);
+    }
+
+    fn lose(&mut self, at: u64, first: usize, last: usize, count: Count) {
+        let (first, last) = (self.sent[first].2, self.sent[last].2);
+        self.tell(at, Missing::Messages { subject: "a".parse().unwrap(), first, last, count }, Reason::Disabled);
+    }
+
+    fn unverified(&mut self, at: u64, first: u64, last: u64, count: u64) {
+        let what = Missing::Datagrams { first: Dseq(first), last: Dseq(last), messages: Count::Exact(count) };
+        self.tell(at, what, Reason::Disabled);
+    }
+
+    /// The rules that were broken so far, in order.
+    fn rules(&self) -> Vec<&'static str> {
+        let mut rules: Vec<_> = self.oracle.findings.kept.iter().map(|found: &Violation| found.rule).collect();
+        rules.dedup();
+        rules
+    }
+}
+
+const T: u64 = 2 * SECOND + 10 * MILLIS;
+
+/// Three messages; the second one is lost, the story says what the peer makes of it.
+fn check(tell: impl FnOnce(&mut Story), expected: &[&str]) {
+    let mut story = Story::new(3);
+    story.arrive(T, 0);
+    story.deliver(T, 0, Verdict::Start(Wall::EPOCH));
+    story.arrive(T, 2);
+    tell(&mut story);
+    if expected.is_empty() {
+        story.oracle.finish(20 * SECOND, &[]);
+    }
+    assert_eq!(story.rules(), expected);
+}
+
+const LATER: u64 = T + 5 * MILLIS;
+
+#[test]
+fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
+    let third = |story: &mut Story| story.deliver(LATER, 2, Verdict::Skip(Count::Exact(1)));
+    check(
+        |story| {
+            story.unverified(LATER, 2, 2, 1);
+            story.lose(LATER, 1, 1, Count::Exact(1));
+            third(story);
+        },
+        &[],
+    );
+    check(third, &["O6"]);
+    check(
+        |story| {
+            story.lose(LATER, 1, 1, Count::Exact(2));
+            third(story);
+        },
+        &["O6"],
+    );
+    check(
+        |story| {
+            story.lose(LATER, 0, 1, Count::Exact(2));
+            third(story);
+        },
+        &["O3", "O2"],
+    );
+    check(
+        |story| {
+            story.lose(T + 4 * MILLIS, 1, 1, Count::Exact(1));
+            third(story);
+        },
+        &["O3"],
+    );
+    check(|story| story.unverified(LATER, 2, 3, 2), &["O5"]);
+    check(|story| story.unverified(LATER, 2, 2, 2), &["O5"]);
+    check(|story| story.unverified(LATER, 2, 4, 2), &["O4"]);
+    check(
+        |story| {
+            story.lose(LATER, 1, 1, Count::Exact(1));
+            story.arrive(LATER + MILLIS, 1);
+            story.deliver(LATER + MILLIS, 1, Verdict::Next);
+        },
+        &["O2", "O7"],
+    );
+    check(
+        |story| {
+            story.lose(LATER, 1, 1, Count::Exact(1));
+            third(story);
+            third(story);
+        },
+        &["O7"],
+    );
+    check(|story| story.deliver(LATER, 1, Verdict::Next), &["O4"]);
+    check(
+        |story| {
+            story.tell(LATER, Missing::Tail { after: Dseq(3) }, Reason::Silent);
+        },
+        &["O5"],
+    );
+}
+
+#[test]
+fn what_is_owed_at_the_end_is_missed_if_nobody_told() {
+    let mut story = Story::new(3);
+    story.arrive(T, 0);
+    story.deliver(T, 0, Verdict::Start(Wall::EPOCH));
+    story.oracle.runs[SUBSCRIBER].ended = 20 * SECOND;
+    story.oracle.runs[SUBSCRIBER].subs[0].end = 20 * SECOND;
+    story.oracle.finish(20 * SECOND, &[]);
+    assert_eq!(story.rules(), ["O1"], "the second and third never came, and nobody said so");
+}

@@ -1,0 +1,582 @@
+//! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
+//! from the bytes that leave the peers, and checked as it is written down.
+
+use crate::message::{Dseq, Epoch, Message};
+use crate::proto::Settings;
+use crate::seqno::{Frame, Seq};
+use crate::sim::report::Findings;
+use crate::sim::scenario::MILLIS;
+use crate::subject::Subject;
+use crate::time::{Now, nanos};
+use crate::wire::{self, Announce, Datagram, Header, Kind, Record};
+use bytes::{BufMut, Bytes, BytesMut};
+use hashbrown::HashMap;
+
+/// "Not yet" and "never".
+pub const NEVER: u64 = u64::MAX;
+
+/// A message as an application gave it. Its index is its identity; the payload begins with it.
+#[derive(Debug)]
+pub struct Published {
+    /// The run of the peer that took it.
+    pub run: usize,
+    /// Index of its subject.
+    pub subject: usize,
+    /// The message itself, without payload.
+    pub envelope: Message,
+    /// Bytes of the payload.
+    pub bytes: usize,
+    /// Where it was sent: stream, receiver's epoch of a directed one, index in the flow.
+    pub sent: Option<(usize, Option<u64>, usize)>,
+}
+
+/// A datagram that was sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed {
+    /// When.
+    pub at: u64,
+    /// Index of the first message begun in it, and how many begin.
+    pub first: usize,
+    /// How many messages begin in it.
+    pub begun: usize,
+    /// The message that goes on from the datagram before.
+    pub goes_on: Option<usize>,
+}
+
+/// A message that was sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Index of its subject.
+    pub subject: usize,
+    /// Its number.
+    pub seq: Option<Seq>,
+    /// Whether it names the last number of the frame before.
+    pub is_chained: bool,
+    /// When its first datagram was sealed.
+    pub at: u64,
+    /// Its first datagram.
+    pub first: u64,
+    /// Its last datagram so far.
+    pub last: u64,
+    /// Whether that is the last of all.
+    pub is_whole: bool,
+}
+
+/// One numbered stream of datagrams.
+#[derive(Debug, Default)]
+pub struct Flow {
+    /// Datagram `dseq` is at `dseq - 1`.
+    pub datagrams: Vec<Sealed>,
+    /// Messages in the order in which they begin.
+    pub messages: Vec<Sent>,
+    /// A large message in the making: its body so far.
+    open: Option<BytesMut>,
+    /// For each subject, the indexes of its numbered messages in order.
+    numbered: Vec<Vec<usize>>,
+    published_last: Option<usize>,
+}
+
+impl Flow {
+    /// The numbered messages of a subject, in order.
+    pub fn numbered(&self, subject: usize) -> &[usize] {
+        self.numbered.get(subject).map_or(&[], Vec::as_slice)
+    }
+
+    /// The numbered messages of a subject from one number to another.
+    pub fn numbered_between(&self, subject: usize, first: Seq, last: Seq) -> &[usize] {
+        let all = self.numbered(subject);
+        let from = all.partition_point(|at| self.messages[*at].seq < Some(first));
+        let to = all.partition_point(|at| self.messages[*at].seq <= Some(last));
+        &all[from..to.max(from)]
+    }
+
+    /// The last datagram.
+    pub fn high(&self) -> u64 {
+        self.datagrams.len() as u64
+    }
+
+    /// Messages that begin in a range of datagrams.
+    pub fn begun_in(&self, first: u64, last: u64) -> std::ops::Range<usize> {
+        let low = self.datagrams[first as usize - 1].first;
+        let top = self.datagrams[last as usize - 1];
+        low..top.first + top.begun
+    }
+}
+
+/// One epoch.
+#[derive(Debug)]
+pub struct Stream {
+    /// The run of the peer.
+    pub run: usize,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// When it began.
+    pub born: u64,
+    /// The same on the host's clock.
+    started: Now,
+    /// When it ended, by BYE, crash or a new epoch.
+    pub ended: u64,
+    /// The multicast stream.
+    pub bcast: Flow,
+    /// Directed streams by the epoch of their receiver.
+    pub directed: Vec<(u64, Flow)>,
+    /// The settings of the peer.
+    pub settings: Settings,
+    control: u64,
+    /// When the next multicast datagram is due at the latest, and the interval after that.
+    beat: (u64, u64),
+    /// Whether BYE was sent.
+    pub said_bye: bool,
+}
+
+impl Stream {
+    /// T_silent as others see it, in nanoseconds.
+    pub fn silent_after(&self) -> u64 {
+        nanos(self.settings.heartbeat) * 7 / 2
+    }
+
+    /// The directed stream to a receiver.
+    pub fn directed_to(&self, receiver: u64) -> Option<&Flow> {
+        self.directed.iter().find(|(epoch, _)| *epoch == receiver).map(|(_, flow)| flow)
+    }
+}
+
+/// What a datagram that travels is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A datagram of a multicast stream.
+    Data {
+        /// Index of the stream.
+        stream: usize,
+        /// Its number.
+        dseq: u64,
+    },
+    /// A datagram of a directed stream.
+    Directed {
+        /// Index of the stream.
+        stream: usize,
+        /// The receiver's epoch.
+        receiver: u64,
+        /// Its number.
+        number: u64,
+    },
+    /// A control datagram.
+    Control {
+        /// Index of the stream.
+        stream: usize,
+        /// Its counter.
+        number: u64,
+        /// The last dseq it announces.
+        high: u64,
+        /// Whether it is a BYE.
+        bye: bool,
+    },
+    /// Not of any known epoch, or not decodable.
+    Alien,
+}
+
+/// All that was published and sent.
+#[derive(Debug, Default)]
+pub struct Truth {
+    /// Every subject that was published on.
+    pub subjects: Vec<Subject>,
+    subject_index: HashMap<Subject, usize>,
+    /// Every message.
+    pub published: Vec<Published>,
+    /// Every epoch.
+    pub streams: Vec<Stream>,
+    stream_index: HashMap<u64, usize>,
+    /// Data datagrams sealed.
+    pub sealed: u64,
+    /// Whether what leaves a peer is checked; off only to see whether receivers alone would show a mistake.
+    pub is_strict: bool,
+}
+
+impl Truth {
+    /// Nothing yet.
+    pub fn new() -> Truth {
+        Truth { is_strict: true, ..Truth::default() }
+    }
+
+    /// The index of a subject, new or not.
+    pub fn subject(&mut self, subject: &Subject) -> usize {
+        if let Some(at) = self.subject_index.get(subject) {
+            return *at;
+        }
+        self.subjects.push(subject.detached());
+        self.subject_index.insert(subject.detached(), self.subjects.len() - 1);
+        self.subjects.len() - 1
+    }
+
+    /// The index of a subject, if anything was published on it.
+    pub fn known_subject(&self, subject: &Subject) -> Option<usize> {
+        self.subject_index.get(subject).copied()
+    }
+
+    /// The stream of an epoch.
+    pub fn stream(&self, epoch: Epoch) -> Option<usize> {
+        self.stream_index.get(&epoch.bits()).copied()
+    }
+
+    /// An epoch begins.
+    pub fn begin(&mut self, at: u64, now: Now, run: usize, epoch: Epoch, settings: &Settings, out: &mut Findings) {
+        if self.stream_index.insert(epoch.bits(), self.streams.len()).is_some() {
+            out.add("R1", format!("epoch {epoch} begins a second time"));
+        }
+        let heartbeat = nanos(settings.heartbeat);
+        self.streams.push(Stream {
+            run,
+            epoch,
+            born: at,
+            started: now,
+            ended: NEVER,
+            bcast: Flow::default(),
+            directed: Vec::new(),
+            settings: settings.clone(),
+            control: 0,
+            beat: (at + heartbeat, 20 * MILLIS),
+            said_bye: false,
+        });
+    }
+
+    /// An epoch ends.
+    pub fn end(&mut self, at: u64, stream: usize, out: &mut Findings) {
+        let stream = &mut self.streams[stream];
+        if stream.ended == NEVER {
+            stream.ended = at;
+            if self.is_strict {
+                stream.check_beat(at, out);
+            }
+        }
+    }
+
+    /// The run is over: nobody may owe a heartbeat.
+    pub fn check_beats(&self, at: u64, out: &mut Findings) {
+        for stream in self.streams.iter().filter(|stream| self.is_strict && stream.ended == NEVER) {
+            stream.check_beat(at, out);
+        }
+    }
+
+    /// The host of a peer stands still until then, which excuses its heartbeats.
+    pub fn excuse(&mut self, stream: usize, until: u64) {
+        let beat = &mut self.streams[stream].beat;
+        beat.0 = beat.0.max(until);
+    }
+
+    /// Makes the message that an application publishes.
+    pub fn publish(&mut self, run: usize, mut envelope: Message, bytes: usize) -> Message {
+        let id = self.published.len();
+        let subject = self.subject(&envelope.subject);
+        envelope.payload = payload(id, bytes);
+        let message = envelope.clone();
+        envelope.payload = Bytes::new();
+        self.published.push(Published { run, subject, envelope, bytes, sent: None });
+        message
+    }
+
+    /// Finds the published message that a delivered or sent one claims to be.
+    pub fn identify(&self, message: &Message) -> Result<usize, &'static str> {
+        let Some((id, _)) = message.payload.split_first_chunk::<8>() else { return Err("no identity") };
+        let id = u64::from_be_bytes(*id) as usize;
+        let Some(known) = self.published.get(id) else { return Err("never published") };
+        let same = message.subject == known.envelope.subject
+            && message.reply == known.envelope.reply
+            && message.headers == known.envelope.headers
+            && message.event == known.envelope.event;
+        let filled = message.payload.len() == known.bytes && message.payload[8..].iter().all(|b| *b == id as u8);
+        if same && filled { Ok(id) } else { Err("not as published") }
+    }
+
+    /// A peer sends a datagram.
+    pub fn on_sent(
+        &mut self,
+        at: u64,
+        now: Now,
+        run: usize,
+        bytes: &Bytes,
+        multicast: bool,
+        out: &mut Findings,
+    ) -> Note {
+        let datagram = match wire::decode(bytes.clone()) {
+            Ok(datagram) => datagram,
+            Err(why) => {
+                out.add("wire", format!("run {run} sent what cannot be decoded: {why:?}"));
+                return Note::Alien;
+            }
+        };
+        let header = datagram.header;
+        let Some(index) = self.stream(header.epoch).filter(|index| self.streams[*index].run == run) else {
+            out.add("R1", format!("run {run} sent in the name of epoch {}", header.epoch));
+            return Note::Alien;
+        };
+        if self.is_strict {
+            self.streams[index].check_header(at, now, &header, bytes.len(), multicast, out);
+        }
+        match header.kind {
+            Kind::Control => self.on_control(at, index, &datagram, multicast, out),
+            Kind::Data => {
+                self.on_data(at, now, index, None, datagram, out);
+                Note::Data { stream: index, dseq: header.number }
+            }
+            Kind::Directed => {
+                let receiver = header.receiver.map_or(0, Epoch::bits);
+                self.on_data(at, now, index, Some(receiver), datagram, out);
+                Note::Directed { stream: index, receiver, number: header.number }
+            }
+        }
+    }
+
+    fn on_control(&mut self, at: u64, index: usize, datagram: &Datagram, multicast: bool, out: &mut Findings) -> Note {
+        let stream = &mut self.streams[index];
+        let number = datagram.header.number;
+        if number <= stream.control {
+            out.add("R2", format!("control number {number} after {}", stream.control));
+        }
+        stream.control = number;
+        let (mut high, mut bye) = (0, false);
+        for record in &datagram.records {
+            let announce = match record {
+                Record::Heartbeat(announce) => announce,
+                Record::Hello(hello) => &hello.announce,
+                Record::Bye(announce) => {
+                    bye = true;
+                    announce
+                }
+                _ => continue,
+            };
+            high = announce.high.0;
+            if self.is_strict {
+                stream.check_announce(announce, datagram.header.count, out);
+            }
+            if multicast && !bye {
+                let (due, interval) = stream.beat;
+                let next = (interval * 2).min(nanos(stream.settings.heartbeat));
+                stream.beat = (at.max(due) + next, next);
+            }
+        }
+        stream.said_bye |= bye;
+        Note::Control { stream: index, number, high, bye }
+    }
+
+    fn on_data(
+        &mut self,
+        at: u64,
+        now: Now,
+        index: usize,
+        receiver: Option<u64>,
+        datagram: Datagram,
+        out: &mut Findings,
+    ) {
+        self.sealed += 1;
+        let stream = &mut self.streams[index];
+        if receiver.is_none() {
+            let first = 20 * MILLIS.min(nanos(stream.settings.heartbeat));
+            stream.beat = (at + first, first);
+        }
+        let mut flow = std::mem::take(stream.flow(receiver));
+        let Header { number, count, .. } = datagram.header;
+        if number != flow.high() + 1 || count != flow.messages.len() as u64 {
+            let high = flow.high();
+            let begun = flow.messages.len();
+            if self.is_strict || number != high + 1 {
+                out.add("R2", format!("datagram {number} with {count} before it after {high} with {begun}"));
+            }
+        }
+        let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
+        flow.datagrams.push(Sealed { at, first: flow.messages.len(), begun: 0, goes_on });
+        for record in datagram.records {
+            self.on_record(at, now, (index, receiver), &mut flow, record, out);
+        }
+        let first = flow.datagrams.last().map_or(0, |sealed| sealed.first);
+        let begun = flow.messages.len() - first;
+        if let Some(sealed) = flow.datagrams.last_mut() {
+            sealed.begun = begun;
+        }
+        *self.streams[index].flow(receiver) = flow;
+    }
+
+    fn on_record(
+        &mut self,
+        at: u64,
+        now: Now,
+        whose: (usize, Option<u64>),
+        flow: &mut Flow,
+        record: Record,
+        out: &mut Findings,
+    ) {
+        match record {
+            Record::Run(run) => {
+                for (nth, message) in run.messages().enumerate() {
+                    let seq = run.first.and_then(|first| first.forward(nth as u64));
+                    let subject = self.subject(&message.subject);
+                    self.check_number(
+                        at,
+                        now,
+                        whose,
+                        flow,
+                        (subject, seq),
+                        (run.stamp.filter(|_| nth == 0), run.chain),
+                        out,
+                    );
+                    flow.begin(at, subject, (seq, run.chain.is_some()), true);
+                    self.on_message(whose, flow, &message, out);
+                }
+            }
+            Record::Fragment(part) => {
+                let subject = self.subject(&part.subject);
+                if part.index == 0 {
+                    self.check_number(at, now, whose, flow, (subject, part.seq), (part.stamp, part.chain), out);
+                    flow.begin(at, subject, (part.seq, part.chain.is_some()), false);
+                    flow.open = Some(BytesMut::new());
+                }
+                let high = flow.high();
+                let fits = flow.open.as_ref().is_some_and(|body| body.len() == part.offset as usize);
+                let (Some(body), Some(message), true) = (flow.open.as_mut(), flow.messages.last_mut(), fits) else {
+                    out.add("wire", format!("part {} at {} goes on with nothing", part.index, part.offset));
+                    return;
+                };
+                body.put_slice(&part.chunk);
+                message.last = high;
+                if high != message.first + u64::from(part.index) || message.seq != part.seq {
+                    out.add(
+                        "wire",
+                        format!("part {} of a message begun in {} is in {high}", part.index, message.first),
+                    );
+                }
+                if part.is_last() {
+                    message.is_whole = true;
+                    let body = flow.open.take().unwrap_or_default().freeze();
+                    match wire::assemble(part.subject, part.event, part.meta, body) {
+                        Ok(message) => self.on_message(whose, flow, &message, out),
+                        Err(why) => out.add("wire", format!("a large message cannot be read: {why:?}")),
+                    }
+                }
+            }
+            other => out.add("wire", format!("{other:?} among data")),
+        }
+    }
+
+    /// A whole message was sealed: it must be the next one published.
+    fn on_message(&mut self, whose: (usize, Option<u64>), flow: &mut Flow, message: &Message, out: &mut Findings) {
+        let (stream, receiver) = whose;
+        match self.identify(message) {
+            Ok(id) => {
+                let known = &mut self.published[id];
+                if known.run != self.streams[stream].run || known.sent.is_some() || Some(id) <= flow.published_last {
+                    out.add("publish", format!("message {id} on {} sent out of turn", message.subject));
+                }
+                flow.published_last = Some(id);
+                known.sent = Some((stream, receiver, flow.messages.len() - 1));
+            }
+            Err(why) => out.add("publish", format!("sent a message on {}: {why}", message.subject)),
+        }
+    }
+
+    /// The number of a message against the last one of its subject (seed 002; R10, R11, A11).
+    #[expect(clippy::too_many_arguments, reason = "one message with its place in the stream")]
+    fn check_number(
+        &self,
+        at: u64,
+        now: Now,
+        (stream, receiver): (usize, Option<u64>),
+        flow: &Flow,
+        (subject, seq): (usize, Option<Seq>),
+        (stamp, chain): (Option<crate::message::Stamp>, Option<Seq>),
+        out: &mut Findings,
+    ) {
+        if !self.is_strict {
+            return;
+        }
+        let settings = &self.streams[stream].settings;
+        let name = &self.subjects[subject];
+        let Some(seq) = seq else {
+            if receiver.is_none() && 1 << 20 <= settings.pub_window.bytes_max {
+                out.add("R9", format!("{name} has no number though there is room"));
+            }
+            return;
+        };
+        let before = flow.numbered(subject).last().map(|at| flow.messages[*at]);
+        let fits = match before.and_then(|before| Some((before.seq?, before.at))) {
+            None => seq.count() == 1 && chain.is_none(),
+            Some((last, _)) if last.frame() == seq.frame() => Some(seq) == last.forward(1) && stamp.is_none(),
+            Some((last, last_at)) => {
+                let idle = at - last_at;
+                let forgot = nanos(settings.pub_window.time) * 999 / 1000 <= idle;
+                last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
+            }
+        };
+        let dated = (seq.count() == 1) == stamp.is_some()
+            && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && Frame::at(now.wall) <= seq.frame());
+        if !fits || !dated || settings.frame_messages_max < seq.count() {
+            out.add("R10", format!("{name}: {seq:?} (stamp {stamp:?}, chain {chain:?}) after {before:?}"));
+        }
+    }
+}
+
+impl Flow {
+    fn begin(&mut self, at: u64, subject: usize, (seq, is_chained): (Option<Seq>, bool), is_whole: bool) {
+        if seq.is_some() {
+            if self.numbered.len() <= subject {
+                self.numbered.resize_with(subject + 1, Vec::new);
+            }
+            self.numbered[subject].push(self.messages.len());
+        }
+        let dseq = self.high();
+        self.messages.push(Sent { subject, seq, is_chained, at, first: dseq, last: dseq, is_whole });
+    }
+}
+
+impl Stream {
+    fn flow(&mut self, receiver: Option<u64>) -> &mut Flow {
+        let Some(receiver) = receiver else { return &mut self.bcast };
+        let at = self.directed.iter().position(|(epoch, _)| *epoch == receiver).unwrap_or_else(|| {
+            self.directed.push((receiver, Flow::default()));
+            self.directed.len() - 1
+        });
+        &mut self.directed[at].1
+    }
+
+    /// R3: heartbeats at +20, 60, 140, 300 ms … after the last datagram.
+    fn check_beat(&self, at: u64, out: &mut Findings) {
+        if !self.said_bye && self.beat.0 + 4 * MILLIS < at {
+            out.add("R3", format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.beat.0) / MILLIS));
+        }
+    }
+
+    fn check_header(&self, at: u64, now: Now, header: &Header, bytes: usize, multicast: bool, out: &mut Findings) {
+        if multicast {
+            self.check_beat(at, out);
+        }
+        let uptime = now.instant.since(self.started.instant).as_millis() as u64;
+        if u64::from(header.uptime_ms).abs_diff(uptime) > 1 || header.group != self.settings.group {
+            out.add("wire", format!("uptime {} of {uptime} ms, group {}", header.uptime_ms, header.group));
+        }
+        if self.settings.datagram_bytes_max < bytes {
+            out.add("wire", format!("a datagram of {bytes} bytes"));
+        }
+        if self.ended != NEVER {
+            out.add("R1", format!("epoch {} has ended and sent {header:?}", self.epoch));
+        }
+    }
+
+    fn check_announce(&self, announce: &Announce, count: u64, out: &mut Findings) {
+        let fits = announce.high.0 == self.bcast.high()
+            && count == self.bcast.messages.len() as u64
+            && announce.trail == Dseq(self.bcast.high() + 1)
+            && announce.heartbeat == self.settings.heartbeat
+            && announce.pub_window_time == self.settings.pub_window.time
+            && announce.name == self.settings.name;
+        if !fits {
+            let high = self.bcast.high();
+            out.add("R3", format!("{announce:?} with count {count} after datagram {high}"));
+        }
+    }
+}
+
+/// The payload of message `id`: its number, then the lowest byte of it again and again.
+fn payload(id: usize, bytes: usize) -> Bytes {
+    let mut payload = BytesMut::with_capacity(bytes);
+    payload.put_u64(id as u64);
+    payload.put_bytes(id as u8, bytes.saturating_sub(8));
+    payload.freeze()
+}

@@ -1,0 +1,306 @@
+//! What must hold when all has settled: every message owed is delivered or told as missing, in time (O1, O8), and every
+//! figure that a peer shows agrees with the oracle's own.
+
+use crate::proto::peer::Peer;
+use crate::proto::stats::LossRow;
+use crate::sim::oracle::{Oracle, Run, State, Sub, Track};
+use crate::sim::scenario::{MILLIS, SECOND};
+use crate::sim::truth::{NEVER, Sent, Stream};
+
+/// How a subscription was served with a message that it was owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Delivered,
+    Lost,
+    Unverified,
+    Tail,
+    /// It came, was owed, and was neither delivered nor told as lost.
+    Withheld,
+    Missed,
+    /// It was told, but too late.
+    Late,
+}
+
+impl Oracle {
+    /// The end of the run; `peers` are those that still run, with the numbers of their runs.
+    pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
+        self.truth.check_beats(at, &mut self.findings);
+        for (run, peer) in peers {
+            self.check_counters(*run, peer);
+            for row in peer.loss_rows() {
+                self.check_row(*run, &row);
+            }
+        }
+        let alive: Vec<usize> = peers.iter().map(|(run, _)| *run).collect();
+        for run in 0..self.runs.len() {
+            for stream in 0..self.truth.streams.len() {
+                if self.truth.streams[stream].run != run {
+                    self.check_pair(at, run, stream, alive.contains(&run));
+                }
+            }
+        }
+    }
+
+    fn check_counters(&mut self, run: usize, peer: &Peer) {
+        let counters = peer.counters();
+        let (dropped, pending) = (self.runs[run].kernel_drops, 0);
+        for (name, shown, truth) in [
+            ("inconsistent", counters.inconsistent, 0),
+            ("discard_malformed", counters.discard_malformed, pending),
+            ("discard_contradiction", counters.discard_contradiction, 0),
+            ("discard_source", counters.discard_source, 0),
+            ("discard_quarantined", counters.discard_quarantined, 0),
+            ("discard_peers_full", counters.discard_peers_full, 0),
+            ("kernel_drops", counters.kernel_drops, dropped),
+        ] {
+            self.figures.cross_checks += 1;
+            if shown != truth {
+                self.findings.add("counter", format!("run {run}: {name} is {shown}, in truth {truth}"));
+            }
+        }
+    }
+
+    /// O1 for the ledger, and `show loss` against the reports.
+    fn check_row(&mut self, run: usize, row: &LossRow) {
+        let Some(stream) = self.truth.stream(row.publisher.epoch) else {
+            return self.findings.add("O4", format!("run {run} shows an epoch that is not: {row:?}"));
+        };
+        let grace = self.runs[run].grace();
+        let truth = &self.truth.streams[stream];
+        let states = row.datagrams;
+        let sum = states.delivered + states.held + states.pending + states.lost + states.unverified;
+        let Some(track) = self.runs[run].tracks.get(stream).and_then(Option::as_ref) else { return };
+        let high = truth.bcast.high();
+        let lives = truth.ended == NEVER;
+        let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
+        let settled = states.pending == 0 && states.held == 0;
+        let knows_all = states.high.0 == high || !(lives || track.bye_read);
+        // What came within the grace must have been taken, what never came cannot have been.
+        let (mut sure, mut most) = (0, 0);
+        for dseq in states.baseline.0 + 1..=states.high.0 {
+            let read = track.read(dseq);
+            if read != NEVER {
+                most += 1;
+                let in_time =
+                    read < track.found(dseq).saturating_add(grace * 999 / 1000) && track.declared(dseq).is_none();
+                sure += u64::from(in_time);
+            }
+        }
+        let sure = if self.runs[run].is_limited() { 0 } else { sure };
+        let counted = (sure..=most).contains(&states.delivered);
+        let told = row.msg_loss.count == track.told[0]
+            && row.msg_loss.count + row.msg_loss_uncertain == track.told[1]
+            && row.ibx_loss.count == track.told[3];
+        let advised =
+            track.advised[0] == track.told[0] && track.advised[1] == track.told[1] && track.advised[3] == track.told[3];
+        // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
+        let (told, advised) = (told || track.returned, advised || track.returned);
+        let told_of = (track.told, track.advised);
+        self.figures.cross_checks += 7;
+        for (rule, holds) in [
+            ("ledger sum", sound),
+            ("ledger settled", settled),
+            ("ledger high", knows_all),
+            ("ledger delivered", counted),
+            ("show loss", told),
+            ("advisories", advised),
+            ("inconsistent", row.inconsistent == 0),
+        ] {
+            if !holds {
+                let text = format!(
+                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, told {told_of:?}"
+                );
+                self.findings.add(rule, text);
+            }
+        }
+    }
+
+    fn check_pair(&mut self, at: u64, run: usize, stream: usize, is_alive: bool) {
+        let truth = &self.truth.streams[stream];
+        let receiver = &self.runs[run];
+        let together = at.min(receiver.ended).min(truth.ended).saturating_sub(receiver.born.max(truth.born));
+        let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref).filter(|t| t.contact.is_some()) else {
+            if is_alive && truth.ended == NEVER && 6 * SECOND < together {
+                self.findings.add("O1", format!("run {run} never met stream {stream}"));
+            }
+            return;
+        };
+        let lives = truth.ended == NEVER;
+        let open = track.silences.last().is_some_and(|silence| silence.until == NEVER);
+        if is_alive && lives && open {
+            self.findings.add("O8", format!("run {run} still thinks stream {stream} silent"));
+        }
+        self.check_directed(run, stream, is_alive);
+        // Take the subscriptions out while they are looked at: matching fills their caches.
+        let mut subs = std::mem::take(&mut self.runs[run].subs);
+        for (index, sub) in subs.iter_mut().enumerate() {
+            self.check_sub(at, run, stream, is_alive, (index, sub));
+        }
+        self.runs[run].subs = subs;
+    }
+
+    /// Everything sent to this receiver alone is delivered or counted.
+    fn check_directed(&mut self, run: usize, stream: usize, is_alive: bool) {
+        let (receiver, truth) = (&self.runs[run], &self.truth.streams[stream]);
+        let own = &self.truth.streams[receiver.stream];
+        let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
+        let same_epoch = own.born == receiver.born;
+        let Some(flow) = truth.directed_to(own.epoch.bits()) else { return };
+        if !is_alive || truth.ended != NEVER || !same_epoch || !track.ends.is_empty() {
+            return;
+        }
+        let sent = flow.messages.len() as u64;
+        let known = track.direct + track.inbox;
+        self.figures.cross_checks += 1;
+        if known != sent {
+            let text = format!(
+                "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} told",
+                track.direct, track.inbox
+            );
+            self.findings.add("O1", text);
+        }
+    }
+
+    fn check_sub(&mut self, at: u64, run: usize, stream: usize, is_alive: bool, (index, sub): (usize, &mut Sub)) {
+        let receiver = &self.runs[run];
+        let truth = &self.truth.streams[stream];
+        let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
+        let stands_at_end = is_alive && sub.end == NEVER;
+        let until = if stands_at_end { at } else { sub.end };
+        let (mut owed, mut fates) = (0, [0u64; 4]);
+        let mut wrong = Vec::new();
+        for (message, sent) in truth.bcast.messages.iter().enumerate() {
+            if !sub.matches(sent.subject, &self.truth.subjects[sent.subject])
+                || !self.is_owed(run, sub, truth, track, sent)
+            {
+                continue;
+            }
+            let bound = self.bound(receiver, truth, track, sent);
+            // A message of a publisher that died in the middle of it is within the tail or told; one that is too young
+            // for a verdict when the subscription ends is optional (A6).
+            if !stands_at_end && until < sent.at.saturating_add(bound) {
+                continue;
+            }
+            owed += 1;
+            match fate(receiver, truth, track, (index, sub), (message, sent), until) {
+                Fate::Delivered => {}
+                Fate::Lost => fates[0] += 1,
+                Fate::Unverified => fates[1] += 1,
+                Fate::Tail => fates[2] += 1,
+                missed => {
+                    if missed == Fate::Missed || stands_at_end {
+                        wrong.push(("O1", message, *sent, missed));
+                    }
+                    continue;
+                }
+            }
+            if let Some(late) = late_by(receiver, track, message, sent, bound) {
+                wrong.push(("O8", message, *sent, Fate::Late));
+                fates[3] = fates[3].max(late);
+            }
+        }
+        let (lost, unverified, tail, late) = (fates[0], fates[1], fates[2], fates[3]);
+        self.figures.owed += owed;
+        self.figures.owed_lost += lost;
+        self.figures.owed_unverified += unverified;
+        self.figures.owed_tail += tail;
+        for (rule, message, sent, fate) in wrong.into_iter().take(3) {
+            let text = format!(
+                "run {run} of stream {stream}: subscription {index} (client {}, {}..{}) and message {message}: {fate:?}, late by {} ms, {sent:?}",
+                sub.client,
+                sub.start,
+                sub.end,
+                late / MILLIS
+            );
+            self.findings.add(rule, text);
+        }
+    }
+
+    /// Bounded silence (reliability.md 3.4): within so many nanoseconds of its sealing, or of the first contact,
+    /// a message is delivered, told as missing, or covered by an open silence.
+    fn bound(&self, receiver: &Run, truth: &Stream, track: &Track, sent: &Sent) -> u64 {
+        let contact = track.contact.map_or(0, |(contact, _)| contact);
+        let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
+        let silent = truth.silent_after().max(own) * 1001 / 1000;
+        let whole = silent + receiver.grace() + 3 * self.delay_max + 10 * MILLIS;
+        let from = sent.at.max(contact);
+        // Time in which the receiver stood still does not count, however often it did.
+        let mut due = from + whole;
+        for _ in 0..receiver.pauses.len() + 1 {
+            due = receiver.awake_at(from + whole + receiver.paused(sent.at, due));
+        }
+        due - sent.at
+    }
+}
+
+fn fate(
+    receiver: &Run,
+    truth: &Stream,
+    track: &Track,
+    (index, sub): (usize, &Sub),
+    (message, sent): (usize, &Sent),
+    until: u64,
+) -> Fate {
+    let dseqs = || sent.first..=sent.last;
+    let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.client & 1 == 1);
+    let state = track.state(index, message);
+    match state {
+        State::Delivered => return Fate::Delivered,
+        State::Lost { overflow: true } => return Fate::Lost,
+        _ => {}
+    }
+    // A message whose datagrams all came in time must have been delivered.
+    let grace = receiver.grace() * 999 / 1000;
+    let in_time = |dseq: u64| {
+        let read = track.read(dseq);
+        read != NEVER
+            && track.declared(dseq).is_none()
+            && read < track.found(dseq).saturating_add(grace)
+            && read < until
+    };
+    if sent.is_whole && !receiver.is_limited() && dseqs().all(in_time) {
+        return Fate::Withheld;
+    }
+    match state {
+        State::Lost { .. } | State::Maybe => return Fate::Lost,
+        _ => {}
+    }
+    if dseqs().any(told) {
+        return Fate::Unverified;
+    }
+    let beyond = |after: u64| after < sent.last;
+    let silent = |silence: &crate::sim::oracle::Silence| {
+        silence.from <= until
+            && until <= silence.until.saturating_add(receiver.grace() + 2 * MILLIS)
+            && beyond(silence.after)
+    };
+    let silent = track.silences.iter().any(silent);
+    let crashed = track.ends.iter().any(|end| end.at <= until && beyond(end.after) && sent.first <= end.upto);
+    // A message that its publisher never finished cannot be missed by anybody who knows that the publisher is gone.
+    let unfinished = !sent.is_whole && truth.ended != NEVER;
+    if silent || crashed || unfinished && (!track.ends.is_empty() || !track.silences.is_empty()) {
+        Fate::Tail
+    } else {
+        Fate::Missed
+    }
+}
+
+/// By how much the first word of a message came too late.
+fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, bound: u64) -> Option<u64> {
+    // A peer that stood still hears late and tells late; what it owes then is told above, only its time is not judged.
+    if !receiver.pauses.is_empty() {
+        return None;
+    }
+    let covered = track.covered.get(message).copied().unwrap_or(NEVER);
+    let due = sent.at.saturating_add(bound);
+    if covered <= due {
+        return None;
+    }
+    let slack = receiver.grace() + 5 * MILLIS;
+    let excused = track.silences.iter().any(|silence| {
+        let end = silence.until.saturating_add(slack);
+        silence.from <= due && (covered == NEVER || covered <= end.saturating_add(receiver.paused(silence.until, end)))
+    });
+    let crashed = track.ends.iter().any(|end| end.at <= due && end.after < sent.last);
+    (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)
+}

@@ -1,0 +1,602 @@
+//! The simulated world: one queue of events in virtual time, hosts that turn their loops, and the network between them.
+//!
+//! It does what the daemon's loop does: reads all that has arrived, hands it to the peer, drains the effects, and ticks
+//! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
+
+use crate::message::{ClientId, Epoch, Headers, Message, SubId};
+use crate::proto::effect::{Effect, Input, Path, Request};
+use crate::proto::mutant::Mutant;
+use crate::proto::peer::Peer;
+use crate::rng::Rng;
+use crate::sim::machine::{Machine, Packet};
+use crate::sim::network::{Network, Verdict};
+use crate::sim::oracle::Oracle;
+use crate::sim::report::Outcome;
+use crate::sim::scenario::{Action, Event, MILLIS, Scenario};
+use crate::sim::truth::{NEVER, Note};
+use crate::subject::{Pattern, Subject};
+use bytes::Bytes;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+
+/// The client that reads the inbox of each host.
+const INBOX_CLIENT: u32 = 60;
+/// The client that publishes.
+const WRITER_CLIENT: u32 = 61;
+/// Lines of the trace that are kept.
+const TRACE_LINES: usize = 100_000;
+/// Ticks in a row without time passing, after which the deadline counts as stuck.
+const TICKS_MAX: u32 = 100;
+
+enum Step {
+    /// A copy of a packet reaches a host; whether it is a replay.
+    Arrive(usize, Packet, bool),
+    Turn(usize),
+    Wake(usize),
+    Script(usize),
+    Publish(usize),
+    /// An action that had to wait: for a peer that stood still, or one that was still stopping.
+    Late(usize, Action),
+    Heal,
+}
+
+struct Entry {
+    at: u64,
+    order: u64,
+    step: Step,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A world in the making.
+pub struct World<'a> {
+    scenario: &'a Scenario,
+    now: u64,
+    order: u64,
+    queue: BinaryHeap<Reverse<Entry>>,
+    machines: Vec<Machine>,
+    network: Network,
+    oracle: Oracle,
+    rng: Rng,
+    patterns: Vec<Pattern>,
+    /// For each host its own subjects, then those common to all.
+    subjects: Vec<Vec<Subject>>,
+    verdicts: Vec<Verdict>,
+    trace: Option<VecDeque<String>>,
+}
+
+impl<'a> World<'a> {
+    /// The world of a scenario; with a trace of the last things that happened if wanted.
+    pub fn new(scenario: &'a Scenario, with_trace: bool) -> World<'a> {
+        let mut rng = Rng::new(scenario.seed ^ 0x77_0f_1d);
+        let network = Network::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
+        let turn_max = scenario.hosts.iter().map(|host| host.turn).max().unwrap_or(0);
+        let subject = |prefix: &str, n: u64| format!("{prefix}.{n}").parse().expect("a valid subject");
+        let of_host = |host: usize| {
+            let own = (0..scenario.traffic.subjects).map(|n| subject(&format!("p{host}"), n));
+            own.chain((0..scenario.traffic.subjects / 2).map(|n| subject("all", n))).collect()
+        };
+        let mut world = World {
+            oracle: Oracle::new(network.delay_max() + turn_max),
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            machines: scenario.hosts.iter().enumerate().map(|(n, spec)| Machine::new(n, spec.clone())).collect(),
+            network,
+            rng,
+            patterns: scenario.patterns.iter().map(|text| text.parse().expect("a valid pattern")).collect(),
+            subjects: (0..scenario.hosts.len()).map(of_host).collect(),
+            verdicts: Vec::new(),
+            trace: with_trace.then(VecDeque::new),
+            scenario,
+        };
+        for index in 0..scenario.events.len() {
+            world.push(scenario.events[index].at, Step::Script(index));
+        }
+        world.push(scenario.heal_at, Step::Heal);
+        world
+    }
+
+    /// Checks senders only by what receivers make of them.
+    #[cfg(test)]
+    pub fn without_sender_checks(mut self) -> World<'a> {
+        self.oracle.truth.is_strict = false;
+        self
+    }
+
+    /// Runs to the end and gives the oracle's findings.
+    pub fn run(mut self) -> Outcome {
+        while let Some(Reverse(entry)) = self.queue.pop() {
+            if self.scenario.end < entry.at {
+                break;
+            }
+            self.now = entry.at;
+            self.oracle.findings.now = entry.at;
+            self.step(entry.step);
+            // A trace shows what led to the first violation.
+            if self.trace.is_some() && 0 < self.oracle.findings.count {
+                break;
+            }
+        }
+        if self.trace.is_none() || self.oracle.findings.count == 0 {
+            self.now = self.scenario.end;
+            self.oracle.findings.now = self.now;
+            let peers = self.machines.iter().filter_map(|machine| Some((machine.run, machine.peer.as_ref()?)));
+            self.oracle.finish(self.now, &peers.collect::<Vec<_>>());
+        }
+        self.oracle.figures.scenarios = 1;
+        self.oracle.figures.nanos = self.scenario.end;
+        self.oracle.figures.datagrams_sealed = self.oracle.truth.sealed;
+        self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
+        Outcome {
+            seed: self.scenario.seed,
+            faults: self.scenario.faults,
+            findings: self.oracle.findings,
+            figures: self.oracle.figures,
+            settling: self.oracle.settling,
+            tails: self.oracle.tails,
+            digest: self.oracle.digest,
+            trace: self.trace.unwrap_or_default().into(),
+        }
+    }
+
+    fn push(&mut self, at: u64, step: Step) {
+        self.order += 1;
+        self.queue.push(Reverse(Entry { at, order: self.order, step }));
+    }
+
+    fn log(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_LINES {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{:.6} {}", self.now as f64 / 1e9, line()));
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Arrive(host, packet, is_replay) => self.arrive(host, packet, is_replay),
+            Step::Turn(host) if self.machines[host].turn_at == self.now => {
+                self.machines[host].turn_at = NEVER;
+                self.turn(host);
+            }
+            Step::Wake(host) if self.machines[host].wake_at == self.now => {
+                self.machines[host].wake_at = NEVER;
+                self.turn(host);
+            }
+            Step::Turn(_) | Step::Wake(_) => {}
+            Step::Script(index) => {
+                let Event { host, action, .. } = self.scenario.events[index].clone();
+                self.act(host, action);
+            }
+            Step::Publish(host) => self.publish_datagram(host),
+            Step::Late(host, action) => self.act(host, action),
+            Step::Heal => {
+                self.network.heal();
+                for machine in &mut self.machines {
+                    machine.spec.buffer_datagrams = 100_000;
+                }
+            }
+        }
+    }
+
+    /// One turn of a host's loop.
+    fn turn(&mut self, host: usize) {
+        let machine = &mut self.machines[host];
+        if machine.peer.is_none() {
+            return;
+        }
+        if self.now < machine.paused_until {
+            let until = machine.paused_until;
+            self.plan_turn(host, until);
+            return;
+        }
+        let now = machine.now(self.now);
+        while let Some((dropped, arrived, packet)) = self.machines[host].buffer.pop_front() {
+            if 0 < dropped {
+                self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
+                self.input(host, Input::Overrun { datagrams: dropped });
+            }
+            if self.machines[host].spec.says_arrival {
+                self.oracle.runs[self.machines[host].run].arrived = Some(arrived);
+                let at = self.machines[host].now(arrived).instant;
+                self.input(host, Input::Arrived { path: packet.path, at });
+            }
+            self.oracle.on_read(self.now, self.machines[host].run, packet.note);
+            self.log(|| format!("host {host} reads {:?} from {}", packet.note, packet.from));
+            let Packet { from, path, bytes, .. } = packet;
+            self.input(host, Input::Datagram { from, path, bytes });
+        }
+        self.drain(host);
+        let extra = self.rng.chance(0.05);
+        let mut ticks = 0;
+        while let Some(peer) = &mut self.machines[host].peer {
+            let due = peer.poll_deadline().is_some_and(|deadline| deadline <= now.instant);
+            if !(due || extra && ticks == 0) {
+                break;
+            }
+            peer.handle(now, Input::Tick);
+            ticks += 1;
+            self.drain(host);
+            if ticks == TICKS_MAX {
+                self.oracle.findings.add("deadline", format!("host {host}: a deadline that ticks do not move"));
+                self.crash(host);
+            }
+        }
+        if ticks % 8 == 1
+            && self.now.is_multiple_of(16)
+            && let Some(peer) = &self.machines[host].peer
+        {
+            peer.assert_invariants();
+        }
+        self.plan_wake(host);
+    }
+
+    fn plan_turn(&mut self, host: usize, at: u64) {
+        let machine = &mut self.machines[host];
+        if at < machine.turn_at {
+            machine.turn_at = at;
+            self.push(at, Step::Turn(host));
+        }
+    }
+
+    fn plan_wake(&mut self, host: usize) {
+        let machine = &self.machines[host];
+        let Some(deadline) = machine.peer.as_ref().and_then(Peer::poll_deadline) else { return };
+        let at = machine.when(self.now, deadline);
+        if at < machine.wake_at || machine.wake_at < self.now {
+            self.machines[host].wake_at = at;
+            self.push(at, Step::Wake(host));
+        }
+    }
+
+    /// Hands one input in; drains at once where the host does so.
+    fn input(&mut self, host: usize, input: Input) {
+        let machine = &mut self.machines[host];
+        let now = machine.now(self.now);
+        let Some(peer) = &mut machine.peer else { return };
+        peer.handle(now, input);
+        if machine.spec.drains_each {
+            self.drain(host);
+        }
+    }
+
+    fn drain(&mut self, host: usize) {
+        while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
+            self.effect(host, effect);
+        }
+        let run = self.machines[host].run;
+        if self.machines[host].peer.is_some() {
+            self.oracle.check_local(run);
+        }
+    }
+
+    fn effect(&mut self, host: usize, effect: Effect) {
+        let (run, now) = (self.machines[host].run, self.machines[host].now(self.now));
+        match effect {
+            Effect::Multicast(bytes) => {
+                let note = self.oracle.on_sent(self.now, now, run, &bytes, true);
+                self.log(|| format!("host {host} sends {note:?}"));
+                for to in 0..self.machines.len() {
+                    if to != host {
+                        self.carry(host, to, Path::Multicast, note, &bytes);
+                    } else if self.machines[host].spec.loops_back {
+                        let packet = Packet {
+                            note,
+                            from: self.machines[host].address,
+                            path: Path::Multicast,
+                            bytes: bytes.clone(),
+                        };
+                        self.push(self.now, Step::Arrive(host, packet, false));
+                    }
+                }
+            }
+            Effect::Unicast { to, bytes } => {
+                let note = self.oracle.on_sent(self.now, now, run, &bytes, false);
+                self.log(|| format!("host {host} sends {note:?} to {to}"));
+                if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
+                    self.carry(host, to, Path::Unicast, note, &bytes);
+                }
+            }
+            Effect::Deliver { to, delivery } => {
+                self.log(|| {
+                    format!(
+                        "host {host} delivers {} {:?} {:?} to {}",
+                        delivery.message.subject,
+                        delivery.seq,
+                        delivery.verdict,
+                        to.len()
+                    )
+                });
+                self.oracle.on_deliver(self.now, run, &to, &delivery);
+            }
+            Effect::Report { to, loss } => {
+                self.log(|| {
+                    format!(
+                        "host {host} tells {} of {:?} ({}) of {}",
+                        to.len(),
+                        loss.what,
+                        loss.reason,
+                        loss.publisher.epoch
+                    )
+                });
+                self.oracle.on_report(self.now, run, &to, &loss);
+            }
+            Effect::Advise { advisory, .. } => self.oracle.on_advise(self.now, run, &advisory),
+            Effect::Member { publisher, event } => {
+                self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
+                self.oracle.on_member(self.now, run, publisher.epoch, event);
+            }
+            Effect::Refuse { refusal, .. } => {
+                self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
+            }
+            Effect::NewEpoch(epoch) => {
+                self.log(|| format!("host {host} begins epoch {epoch}"));
+                self.oracle.on_new_epoch(self.now, now, run, epoch);
+            }
+            Effect::Stopped => {
+                self.oracle.on_end(self.now, run, true);
+                self.machines[host].halt();
+            }
+        }
+    }
+
+    /// Lets the network decide about one receiver's copies.
+    fn carry(&mut self, from: usize, to: usize, path: Path, note: Note, bytes: &Bytes) {
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        verdicts.clear();
+        self.network.judge(self.now, from, to, path == Path::Multicast, &mut verdicts);
+        let packet = |note, bytes: Bytes, address| Packet { note, from: address, path, bytes };
+        let address = self.machines[from].address;
+        let figures = &mut self.oracle.figures;
+        figures.copies += verdicts.len() as u64;
+        figures.copies_repeated += verdicts.len() as u64 - 1;
+        let runs = self.machines[to].peer.is_some();
+        for verdict in &verdicts {
+            match *verdict {
+                Verdict::Deliver(after) => {
+                    self.push(self.now + after, Step::Arrive(to, packet(note, bytes.clone(), address), false));
+                }
+                Verdict::Replay(after) => {
+                    self.push(self.now + after, Step::Arrive(to, packet(note, bytes.clone(), address), true));
+                }
+                Verdict::Corrupt(after) => {
+                    self.oracle.figures.copies_corrupt += 1;
+                    let damaged = self.network.damage(bytes);
+                    self.push(self.now + after, Step::Arrive(to, packet(Note::Alien, damaged, address), false));
+                    if runs {
+                        self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
+                    }
+                }
+                Verdict::Drop(after) => {
+                    self.oracle.figures.copies_dropped += 1;
+                    if runs {
+                        self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
+                    }
+                }
+            }
+        }
+        self.verdicts = verdicts;
+        if let Some(bytes) = self.network.garbage() {
+            let stranger = SocketAddr::from(([10, 9, 9, 9], 9));
+            self.push(self.now, Step::Arrive(to, packet(Note::Alien, bytes, stranger), false));
+        }
+    }
+
+    fn arrive(&mut self, host: usize, packet: Packet, is_replay: bool) {
+        let machine = &mut self.machines[host];
+        let (run, note) = (machine.run, packet.note);
+        // An old packet at somebody who never heard of its sender shifts the baseline: open mode cannot tell (A10).
+        if machine.peer.is_none() || is_replay && !self.oracle.knows(run, note) {
+            return;
+        }
+        let fits = machine.receive(self.now, packet);
+        self.oracle.figures.copies_dropped += u64::from(!fits);
+        self.oracle.on_copy(self.now, run, note, fits);
+        let at = self.now + self.machines[host].spec.turn;
+        self.plan_turn(host, at);
+    }
+
+    fn act(&mut self, host: usize, action: Action) {
+        let machine = &self.machines[host];
+        let asks = matches!(
+            action,
+            Action::Subscribe { .. } | Action::Unsubscribe { .. } | Action::Detach(_) | Action::Stop | Action::Burst(_)
+        );
+        if asks && machine.peer.is_some() && self.now < machine.paused_until {
+            let until = machine.paused_until;
+            return self.push(until, Step::Late(host, action));
+        }
+        self.log(|| format!("host {host}: {action:?}"));
+        match action {
+            Action::Start => self.start(host),
+            Action::Restart { other_port } => {
+                if self.machines[host].is_stopping {
+                    // The peer takes 60 ms to say its BYEs; until then its address is taken.
+                    return self.push(self.now + 100 * MILLIS, Step::Late(host, action));
+                }
+                if other_port {
+                    let address = self.machines[host].address;
+                    self.machines[host].address = SocketAddr::new(address.ip(), address.port() + 1);
+                }
+                self.start(host);
+            }
+            Action::Crash => self.crash(host),
+            Action::Stop => {
+                self.machines[host].is_stopping = self.machines[host].peer.is_some();
+                self.machines[host].burst = 0;
+                self.input(host, Input::Stop);
+                self.drain(host);
+                self.turn(host);
+            }
+            Action::Pause(nanos) => {
+                let until = self.now + nanos;
+                if self.machines[host].peer.is_some() {
+                    self.machines[host].paused_until = until.max(self.machines[host].paused_until);
+                    self.oracle.on_pause(self.now, self.machines[host].run, until);
+                }
+            }
+            Action::LinkDown(nanos) => self.network.cut_host(host, self.now + nanos),
+            Action::MulticastDead(nanos) => self.network.deafen(host, self.now + nanos),
+            Action::Partition { others, one_way, nanos } => {
+                for other in (0..self.machines.len()).filter(|other| others >> other & 1 == 1) {
+                    self.network.cut(other, host, self.now + nanos);
+                    if !one_way {
+                        self.network.cut(host, other, self.now + nanos);
+                    }
+                }
+            }
+            Action::ClockBy(nanos) if self.scenario.clock_steps => self.machines[host].wall_step += nanos,
+            Action::ClockTo(wall) if self.scenario.clock_steps => {
+                let shown = self.machines[host].now(self.now).wall.as_nanos();
+                self.machines[host].wall_step += wall as i64 - shown as i64;
+            }
+            Action::ClockBy(_) | Action::ClockTo(_) => {}
+            Action::Subscribe { client, sub, pattern } => {
+                self.machines[host].wanted.push((client, sub, pattern));
+                self.subscribe(host, client, sub, pattern);
+            }
+            Action::Unsubscribe { client, sub } => {
+                self.machines[host].wanted.retain(|(c, s, _)| (*c, *s) != (client, sub));
+                if self.machines[host].peer.is_some() {
+                    self.oracle.on_unsubscribe(self.now, self.machines[host].run, client, Some(sub));
+                    let request = Request::Unsubscribe { sub: SubId(sub) };
+                    self.input(host, Input::Request { client: ClientId(client), request });
+                }
+            }
+            Action::Detach(client) => {
+                self.machines[host].wanted.retain(|(c, _, _)| *c != client);
+                if self.machines[host].peer.is_some() {
+                    self.oracle.on_unsubscribe(self.now, self.machines[host].run, client, None);
+                    self.input(host, Input::Detach { client: ClientId(client) });
+                }
+            }
+            Action::Burst(datagrams) => {
+                let machine = &mut self.machines[host];
+                if machine.peer.is_some() && !machine.is_stopping {
+                    if machine.burst == 0 {
+                        self.push(self.now, Step::Publish(host));
+                    }
+                    self.machines[host].burst += datagrams;
+                }
+            }
+        }
+        self.drain(host);
+        self.plan_wake(host);
+    }
+
+    fn start(&mut self, host: usize) {
+        if self.machines[host].peer.is_some() {
+            return;
+        }
+        let machine = &mut self.machines[host];
+        machine.paused_until = 0;
+        let now = machine.now(self.now);
+        let drawn = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
+        let former = self.oracle.runs.iter().find(|run| run.host == host).map(|run| run.stream);
+        let settings = machine.spec.settings.clone();
+        let epoch = match former {
+            Some(former) if settings.mutants.is(Mutant::SameEpoch) => self.oracle.truth.streams[former].epoch,
+            _ => drawn,
+        };
+        machine.run = self.oracle.on_start(self.now, now, host, epoch, &settings);
+        self.oracle.runs[machine.run].drains_each = machine.spec.drains_each;
+        machine.peer = Some(Peer::new(settings, epoch, self.rng.fork(), now));
+        self.patterns.push("_INBOX.>".parse().expect("a valid pattern"));
+        self.subscribe(host, INBOX_CLIENT, 0, self.patterns.len() - 1);
+        self.patterns.pop();
+        for (client, sub, pattern) in self.machines[host].wanted.clone() {
+            self.subscribe(host, client, sub, pattern);
+        }
+        self.plan_wake(host);
+    }
+
+    fn crash(&mut self, host: usize) {
+        if self.machines[host].peer.is_some() {
+            self.oracle.on_end(self.now, self.machines[host].run, false);
+            self.machines[host].halt();
+        }
+    }
+
+    fn subscribe(&mut self, host: usize, client: u32, sub: u32, pattern: usize) {
+        if self.machines[host].peer.is_none() {
+            return;
+        }
+        let pattern = self.patterns[pattern].clone();
+        self.oracle.on_subscribe(self.now, self.machines[host].run, client, sub, &pattern);
+        let request = Request::Subscribe { sub: SubId(sub), pattern };
+        self.input(host, Input::Request { client: ClientId(client), request });
+    }
+
+    /// Publishes the messages of one datagram, and plans the next one of the burst.
+    fn publish_datagram(&mut self, host: usize) {
+        let machine = &mut self.machines[host];
+        if machine.peer.is_none() || machine.is_stopping || machine.burst == 0 {
+            machine.burst = 0;
+            return;
+        }
+        if self.now < machine.paused_until {
+            let until = machine.paused_until;
+            return self.push(until, Step::Publish(host));
+        }
+        machine.burst -= 1;
+        let goes_on = 0 < machine.burst;
+        for _ in 0..1 + self.rng.below(self.scenario.traffic.batch_max) {
+            self.publish(host);
+        }
+        self.drain(host);
+        self.turn(host);
+        if goes_on && self.machines[host].peer.is_some() {
+            let at = self.now + self.rng.below(self.scenario.traffic.spacing_max + 1);
+            self.push(at, Step::Publish(host));
+        }
+    }
+
+    fn publish(&mut self, host: usize) {
+        let traffic = &self.scenario.traffic;
+        let others = (0..self.machines.len()).filter(|other| *other != host);
+        let epochs: Vec<Epoch> = others.filter_map(|o| self.machines[o].peer.as_ref().map(Peer::epoch)).collect();
+        let own = self.machines[host].peer.as_ref().map(Peer::epoch);
+        let subject = if self.rng.chance(traffic.directed) && !epochs.is_empty() {
+            let to = epochs[self.rng.below(epochs.len() as u64) as usize];
+            format!("_INBOX.{to}.{host}").parse().expect("a valid subject")
+        } else {
+            // A few subjects get most of the messages.
+            let all = &self.subjects[host];
+            let below = self.rng.below(all.len() as u64) + 1;
+            all[self.rng.below(below) as usize].clone()
+        };
+        let mut bytes = 8 + self.rng.below(traffic.payload_max + 1);
+        if self.rng.chance(traffic.large.0) {
+            bytes = self.rng.between(200, traffic.large.1);
+        }
+        let mut envelope = Message::new(subject, Bytes::new());
+        if self.rng.chance(traffic.meta) {
+            envelope.reply = own.map(|own| format!("_INBOX.{own}.r").parse().expect("a valid subject"));
+            envelope.headers = Headers::from_pairs([("k", "v")]).expect("valid headers");
+        }
+        envelope.event = self.rng.chance(0.02);
+        let message = self.oracle.on_publish(self.machines[host].run, envelope, bytes as usize, true);
+        self.input(host, Input::Request { client: ClientId(WRITER_CLIENT), request: Request::Publish(message) });
+    }
+}
