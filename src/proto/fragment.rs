@@ -90,6 +90,10 @@ impl Partial {
     }
 }
 
+/// Messages given up that are remembered, so that a late fragment of one does not begin it anew. The fragments of a
+/// message stand close together, so few are ever needed at a time.
+const GIVEN_UP_MAX: usize = 256;
+
 /// All incomplete messages of one stream.
 #[derive(Clone, Debug)]
 pub struct Reassembly {
@@ -188,7 +192,7 @@ impl Reassembly {
     }
 
     fn remember(&mut self, first: Dseq) {
-        if self.sets_max <= self.given_up.len() {
+        if GIVEN_UP_MAX <= self.given_up.len() {
             self.given_up.pop_front();
         }
         self.given_up.push_back(first);
@@ -206,5 +210,39 @@ impl Reassembly {
             return None;
         }
         Some(self.give_up(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(subject: &str, index: u32) -> Fragment {
+        Fragment {
+            subject: subject.parse().unwrap(),
+            seq: None,
+            stamp: None,
+            chain: None,
+            event: false,
+            meta: false,
+            index,
+            total: 30,
+            offset: index * 10,
+            chunk: Bytes::from_static(&[7; 10]),
+        }
+    }
+
+    #[test]
+    fn a_late_fragment_of_a_message_given_up_does_not_begin_it_anew() {
+        let mut reassembly = Reassembly::new(1000, 1);
+        for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
+            assert_eq!(reassembly.on_fragment((Dseq(first), Instant::ZERO), fragment(subject, 0)), Joined::Waiting);
+        }
+        let doomed: Vec<Dseq> = std::iter::from_fn(|| reassembly.doomed_by_limit()).map(|doomed| doomed.dseq).collect();
+        assert_eq!(doomed, [Dseq(10), Dseq(20)]);
+        for (dseq, subject) in [(12, "a"), (22, "b")] {
+            assert_eq!(reassembly.on_fragment((Dseq(dseq), Instant::ZERO), fragment(subject, 2)), Joined::GivenUp);
+        }
+        assert_eq!(reassembly.doomed_below(Dseq(25)), None, "neither is given up twice");
     }
 }
