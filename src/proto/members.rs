@@ -26,7 +26,7 @@ pub const JUMP_MAX: u64 = 1 << 20;
 
 /// A name heard from two live epochs this long after the first contact with the newer is a duplicate; a packet of
 /// a peer that was restarted is never under way that long.
-const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
+pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
 
 /// The margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
 pub fn margin(age: Duration) -> Duration {

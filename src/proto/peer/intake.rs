@@ -321,7 +321,7 @@ impl Peer {
         }
         let mine = name.as_ref() == Some(&self.settings.name);
         let lasting = self.members.get(&epoch).is_some_and(|member| {
-            !member.duplicate_name && Duration::from_millis(500) <= now.instant.since(member.first_heard)
+            !member.duplicate_name && members::DUPLICATE_AFTER <= now.instant.since(member.first_heard)
         });
         if mine && lasting {
             self.on_duplicate(epoch);
