@@ -1,14 +1,24 @@
-//! The records of control datagrams: HEARTBEAT, HELLO, BYE.
+//! What peers say of themselves: HEARTBEAT, HELLO, BYE; and the encoder of all control datagrams.
 
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
-use super::{BYE, CHECK_BYTES, HEARTBEAT, HELLO, Malformed, PAD, RECORD_HEADER_BYTES, Record};
+use super::{
+    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, MANIFEST, Malformed, PAD, RECORD_HEADER_BYTES, RESEND_REQUEST, Record,
+};
 use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
 /// HELLO: the sender wants a HELLO in answer.
 const WANTS_REPLY: u8 = 0x01;
+/// A field of an announcement: the sender's token for the receiver.
+const FIELD_TOKEN: u8 = 0x01;
+/// A field of an announcement: the receiver's token, sent back.
+const FIELD_ECHO: u8 = 0x02;
+/// A field of an announcement: what the sender lost of the receiver's multicast stream.
+const FIELD_REPORT: u8 = 0x03;
+/// Bytes of a report.
+const REPORT_BYTES: usize = 48;
 
 /// What a peer says of itself: the body of HEARTBEAT and BYE, and the end of HELLO.
 ///
@@ -46,6 +56,10 @@ const WANTS_REPLY: u8 = 0x01;
 /// +---------------+-------------------------------+---------------+
 /// ```
 /// BYE is the same with type 0x42.
+///
+/// ```text
+/// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
     /// The dseq of the last data datagram; 0 before the first.
@@ -67,6 +81,54 @@ pub struct Announce {
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
+    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W77). Only in
+    /// unicast.
+    pub token: Option<u64>,
+    /// The receiver's token for the sender, not 0, sent back. Only in unicast.
+    pub echo: Option<u64>,
+    /// What the sender lost of the multicast stream of `directed_receiver`. Only in unicast.
+    pub report: Option<Box<Report>>,
+}
+
+/// What a receiver lost of a publisher's multicast stream since it first heard of the epoch. All numbers only rise,
+/// except `pending` and `unverified`, whose datagrams may still be settled.
+///
+/// ```text
+/// missing u64 · repaired u64 · pending u64 · unverified u64 · lost min u64 · lost max u64
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Datagrams that were missed in the first place.
+    pub missing: u64,
+    /// Of these, datagrams that were asked for and came.
+    pub repaired: u64,
+    /// Of these, datagrams still awaited.
+    pub pending: u64,
+    /// Of these, datagrams whose content cannot be known.
+    pub unverified: u64,
+    /// Messages lost, at least.
+    pub lost_min: u64,
+    /// Messages lost, at most.
+    pub lost_max: u64,
+}
+
+impl Report {
+    fn decode(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
+        let mut next = || number(reader.u64()?);
+        let (missing, repaired, pending, unverified) = (next()?, next()?, next()?, next()?);
+        let (lost_min, lost_max) = (next()?, next()?);
+        if lost_max < lost_min {
+            return Err(Malformed::Field(FIELD_REPORT));
+        }
+        Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max })
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        let Report { missing, repaired, pending, unverified, lost_min, lost_max } = *self;
+        for number in [missing, repaired, pending, unverified, lost_min, lost_max] {
+            out.put_u64(number);
+        }
+    }
 }
 
 impl Announce {
@@ -87,12 +149,7 @@ impl Announce {
         let name = reader.bytes(name_bytes)?;
         let name = std::str::from_utf8(&name).map_err(|_| Malformed::NameEncoding)?;
         let name = name.parse().map_err(Malformed::Name)?;
-        while !reader.is_done() {
-            let _field = reader.u8()?;
-            let bytes = usize::from(reader.u16()?);
-            reader.span(bytes)?;
-        }
-        Ok(Announce {
+        let mut announce = Announce {
             high,
             trail,
             manifest_trail,
@@ -102,7 +159,31 @@ impl Announce {
             directed_count,
             directed_receiver,
             name,
-        })
+            token: None,
+            echo: None,
+            report: None,
+        };
+        while !reader.is_done() {
+            announce.decode_field(reader)?;
+        }
+        Ok(announce)
+    }
+
+    /// Reads one of the fields at the end; those of other versions are skipped.
+    fn decode_field(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let field = reader.u8()?;
+        let bytes = usize::from(reader.u16()?);
+        let mut value = reader.record(bytes)?;
+        let is_new = match field {
+            FIELD_TOKEN => self.token.replace(token(field, &mut value)?).is_none(),
+            FIELD_ECHO => self.echo.replace(token(field, &mut value)?).is_none(),
+            FIELD_REPORT if bytes == REPORT_BYTES => {
+                self.report.replace(Box::new(Report::decode(&mut value)?)).is_none()
+            }
+            FIELD_REPORT => false,
+            _ => true,
+        };
+        if is_new { Ok(()) } else { Err(Malformed::Field(field)) }
     }
 
     fn encode(&self, out: &mut BytesMut) {
@@ -117,7 +198,31 @@ impl Announce {
         let name = self.name.as_str().as_bytes();
         out.put_u8(u8::try_from(name.len()).expect("names have at most 64 bytes"));
         out.put_slice(name);
+        for (field, token) in [(FIELD_TOKEN, self.token), (FIELD_ECHO, self.echo)] {
+            if let Some(token) = token {
+                assert_ne!(token, 0, "0 is no token");
+                put_field(out, field, 8);
+                out.put_u64(token);
+            }
+        }
+        if let Some(report) = &self.report {
+            put_field(out, FIELD_REPORT, REPORT_BYTES as u16);
+            report.encode(out);
+        }
     }
+}
+
+/// The value of a field that holds a token.
+fn token(field: u8, value: &mut Reader<'_>) -> Result<u64, Malformed> {
+    match (value.left(), value.u64()) {
+        (8, Ok(token)) if token != 0 => Ok(token),
+        _ => Err(Malformed::Field(field)),
+    }
+}
+
+fn put_field(out: &mut BytesMut, field: u8, bytes: u16) {
+    out.put_u8(field);
+    out.put_u16(bytes);
 }
 
 /// Whole milliseconds, at most 2^32 - 1.
@@ -164,43 +269,50 @@ impl Hello {
 /// (at most three more). `padded_to` is at most 65,507; 0 means no padding.
 ///
 /// # Panics
-/// If the header is not that of a control datagram, or the record not a HEARTBEAT, HELLO or BYE.
+/// If the header is not that of a control datagram, the record not a control record, or larger than a datagram.
 pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Bytes {
     assert_eq!(header.kind, Kind::Control, "only control datagrams hold control records");
     assert!(padded_to <= super::DATAGRAM_BYTES_MAX, "padding to more than a datagram holds");
     let mut body = BytesMut::with_capacity(256);
-    let record_type = match record {
+    let (record_type, flags) = match record {
         Record::Heartbeat(announce) => {
             announce.encode(&mut body);
-            HEARTBEAT
+            (HEARTBEAT, 0)
         }
         Record::Bye(announce) => {
             announce.encode(&mut body);
-            BYE
+            (BYE, 0)
         }
         Record::Hello(hello) => {
             body.put_u64(hello.cookie);
             body.put_u8(if hello.wants_reply { WANTS_REPLY } else { 0 });
             hello.announce.encode(&mut body);
-            HELLO
+            (HELLO, 0)
         }
+        Record::ResendRequest(request) => (RESEND_REQUEST, request.encode(&mut body)),
+        Record::Manifest(manifest) => {
+            manifest.encode(&mut body);
+            (MANIFEST, 0)
+        }
+        Record::Expired(expired) => (EXPIRED, expired.encode(&mut body)),
         Record::Run(_) | Record::Fragment(_) | Record::UnknownData(_) => panic!("not a control record: {record:?}"),
     };
     let bytes = header.bytes() + RECORD_HEADER_BYTES + body.len() + CHECK_BYTES;
+    assert!(bytes <= super::DATAGRAM_BYTES_MAX, "larger than a datagram");
     let mut out = BytesMut::with_capacity(bytes.max(padded_to) + RECORD_HEADER_BYTES);
     header.encode(&mut out);
-    put_record(&mut out, record_type, &body);
+    put_record(&mut out, (record_type, flags), &body);
     if bytes < padded_to {
         let pad_bytes = (padded_to - bytes).saturating_sub(RECORD_HEADER_BYTES);
-        put_record(&mut out, PAD, &vec![0; pad_bytes]);
+        put_record(&mut out, (PAD, 0), &vec![0; pad_bytes]);
     }
     super::builder::put_check(&mut out);
     out.freeze()
 }
 
-fn put_record(out: &mut BytesMut, record_type: u8, body: &[u8]) {
+fn put_record(out: &mut BytesMut, (record_type, flags): (u8, u8), body: &[u8]) {
     out.put_u8(record_type);
-    out.put_u8(0);
+    out.put_u8(flags);
     out.put_u16(u16::try_from(body.len()).expect("records are smaller than a datagram"));
     out.put_slice(body);
 }

@@ -78,16 +78,15 @@ pub struct Header {
     pub receiver: Option<Epoch>,
 }
 
-/// Bytes of a header without receiver.
-const SHORT_BYTES: usize = 36;
-
 impl Header {
+    /// Bytes of a header without receiver.
+    pub(super) const SHORT_BYTES: usize = 36;
     /// Bytes of the longest header, that of a directed datagram.
     pub(super) const BYTES_MAX: usize = 44;
 
     /// Bytes of this header.
     pub(super) fn bytes(&self) -> usize {
-        if self.receiver.is_some() { Self::BYTES_MAX } else { SHORT_BYTES }
+        if self.receiver.is_some() { Self::BYTES_MAX } else { Self::SHORT_BYTES }
     }
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Header, Malformed> {

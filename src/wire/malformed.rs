@@ -63,7 +63,7 @@ pub enum Malformed {
     RunEmpty,
     /// A stamp with a seq that does not begin a frame.
     StampInside,
-    /// A chain that is not of an earlier frame.
+    /// A chain that is not of an earlier frame, or does not go with the first number of one.
     Chain,
     /// A variable-length number of more than four bytes, or longer than needed.
     Varint,
@@ -81,6 +81,12 @@ pub enum Malformed {
     MessageTooLarge(usize),
     /// A heartbeat interval of 0.
     Interval,
+    /// A field that this version knows, twice or with a length or value that it cannot have; holds its type.
+    Field(u8),
+    /// No ranges of datagrams, or such that are empty, overlap, or do not ascend.
+    Ranges,
+    /// A manifest of no datagrams.
+    ManifestEmpty,
 }
 
 impl fmt::Display for Discard {
@@ -117,7 +123,7 @@ impl fmt::Display for Malformed {
             Malformed::RunRange => write!(f, "a run must end in the frame in which it begins"),
             Malformed::RunEmpty => write!(f, "a run must not be empty"),
             Malformed::StampInside => write!(f, "only the first message of a frame has a stamp"),
-            Malformed::Chain => write!(f, "a chain must be of an earlier frame"),
+            Malformed::Chain => write!(f, "a chain must be of an earlier frame and go before the first number of one"),
             Malformed::Varint => write!(f, "a variable-length number must be as short as it can be, at most 4 bytes"),
             Malformed::FragmentEmpty => write!(f, "a fragment must not be empty"),
             Malformed::FragmentTotal(bytes) => write!(f, "a fragmented message of {bytes} bytes is too large"),
@@ -126,6 +132,11 @@ impl fmt::Display for Malformed {
             Malformed::FragmentOrder => write!(f, "a later fragment must come first, an unfinished one last"),
             Malformed::MessageTooLarge(bytes) => write!(f, "a message of {bytes} bytes is too large"),
             Malformed::Interval => write!(f, "a heartbeat interval must not be 0"),
+            Malformed::Field(field) => {
+                write!(f, "the field {field:#04x} comes twice or has an impossible length or value")
+            }
+            Malformed::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
+            Malformed::ManifestEmpty => write!(f, "a manifest must tell of a datagram"),
         }
     }
 }

@@ -17,16 +17,20 @@ mod control;
 mod fragment;
 mod header;
 mod malformed;
+mod manifest;
 mod reader;
+mod repair;
 mod run;
 #[cfg(test)]
 mod tests;
 
 pub use builder::{Builder, Entry, fits_alone};
-pub use control::{Announce, Hello, encode_control};
+pub use control::{Announce, Hello, Report, encode_control};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use malformed::{Discard, Malformed};
+pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, encode_contents};
+pub use repair::{Expired, Range, ResendRequest};
 pub use run::{Messages, Run};
 
 use crate::message::Epoch;
@@ -55,6 +59,9 @@ const FRAGMENT: u8 = 0x02;
 const HEARTBEAT: u8 = 0x40;
 const HELLO: u8 = 0x41;
 const BYE: u8 = 0x42;
+const RESEND_REQUEST: u8 = 0x43;
+const MANIFEST: u8 = 0x44;
+const EXPIRED: u8 = 0x45;
 /// Record types from here on are control records; those below, except PAD, are data records.
 const CONTROL_FIRST: u8 = 0x40;
 
@@ -83,6 +90,12 @@ pub enum Record {
     Hello(Hello),
     /// Sent at the end of an epoch; its numbers are final.
     Bye(Announce),
+    /// Asks for datagrams that are missing.
+    ResendRequest(ResendRequest),
+    /// Tells what datagrams held that cannot be sent again.
+    Manifest(Manifest),
+    /// Tells of which datagrams nothing is known any more.
+    Expired(Expired),
     /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: what they held is unverified.
     UnknownData(u8),
 }
@@ -166,7 +179,7 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
         let length = usize::from(reader.u16()?);
         let mut body = reader.record(length)?;
         let is_control = CONTROL_FIRST <= record_type;
-        let is_known = matches!(record_type, HEARTBEAT | HELLO | BYE);
+        let is_known = matches!(record_type, HEARTBEAT | HELLO | BYE | RESEND_REQUEST | MANIFEST | EXPIRED);
         if record_type == PAD || is_control && !is_known {
             continue;
         }
@@ -179,6 +192,9 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             HEARTBEAT => Record::Heartbeat(Announce::decode(&mut body)?),
             HELLO => Record::Hello(Hello::decode(&mut body)?),
             BYE => Record::Bye(Announce::decode(&mut body)?),
+            RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, &mut body)?),
+            MANIFEST => Record::Manifest(Manifest::decode(&mut body)?),
+            EXPIRED => Record::Expired(Expired::decode(flags, &mut body)?),
             unknown => {
                 // Once for each type, so that empty records cannot make the list larger than the datagram.
                 if unknown_seen & 1 << unknown == 0 {

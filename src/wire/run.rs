@@ -89,7 +89,8 @@ impl Start {
     }
 }
 
-fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
+/// A seq as it stands on the wire.
+pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
     let raw = reader.u64()?;
     Seq::new(raw).ok_or(Malformed::Seq(raw))
 }

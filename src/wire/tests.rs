@@ -1,5 +1,7 @@
 //! Tests of the wire: the examples of `docs/wire.md`, and properties drawn from a seed.
 
+mod repair;
+
 use super::*;
 use crate::message::{Dseq, Epoch, Headers, Message, PeerName, Stamp};
 use crate::rng::Rng;
@@ -15,12 +17,12 @@ struct Example {
     /// What the encoder makes.
     sealed: Bytes,
     header: Header,
-    content: Content,
+    content: Meaning,
 }
 
 /// What a datagram means.
 #[derive(Debug, PartialEq)]
-enum Content {
+enum Meaning {
     Messages(Vec<Sent>),
     Records(Vec<Record>),
 }
@@ -50,8 +52,8 @@ fn examples_decode_to_what_they_mean() {
         let datagram = decode(example.sealed).unwrap_or_else(|e| panic!("{}: {e}", example.name));
         assert_eq!(datagram.header, example.header, "{}", example.name);
         let content = match example.content {
-            Content::Messages(_) => Content::Messages(datagram.records.iter().flat_map(received).collect()),
-            Content::Records(_) => Content::Records(datagram.records),
+            Meaning::Messages(_) => Meaning::Messages(datagram.records.iter().flat_map(received).collect()),
+            Meaning::Records(_) => Meaning::Records(datagram.records),
         };
         assert_eq!(content, example.content, "{}", example.name);
     }
@@ -254,7 +256,7 @@ fn what_later_versions_may_add_is_skipped() {
         + "81 0000";
     let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(24) + "01";
     let mut bytes =
-        unhex(&(control.to_owned() + &record("43", "ff", "0102") + &record("40", "ff", &(announce + &field))));
+        unhex(&(control.to_owned() + &record("46", "ff", "0102") + &record("40", "ff", &(announce + &field))));
     repair(&mut bytes);
     let datagram = decode(bytes.into()).unwrap();
     assert!(matches!(&datagram.records[..], [Record::Heartbeat(a)] if a.name.as_str() == "A"));
@@ -457,6 +459,9 @@ fn announce() -> Announce {
         directed_count: 0,
         directed_receiver: None,
         name: "A.test".parse::<PeerName>().unwrap(),
+        token: None,
+        echo: None,
+        report: None,
     }
 }
 
@@ -534,7 +539,7 @@ fn of_messages(name: &'static str, kind: Kind, messages: Vec<Sent>) -> Example {
     let mut builder = Builder::new(1400);
     assert!(messages.iter().all(|sent| builder.push(&sent.entry())));
     let header = header(kind);
-    Example { name, sealed: builder.seal(&header), header, content: Content::Messages(messages) }
+    Example { name, sealed: builder.seal(&header), header, content: Meaning::Messages(messages) }
 }
 
 /// The second part of a message whose first seven bytes were in the datagram before.
@@ -547,12 +552,12 @@ fn of_fragment(sent: Sent) -> Example {
     let (total, chunk) = (body.len() as u32, body.slice(7..));
     let fragment =
         Fragment { subject: message.subject, seq, stamp, chain, event: false, meta, index: 1, total, offset: 7, chunk };
-    let content = Content::Records(vec![Record::Fragment(fragment)]);
+    let content = Meaning::Records(vec![Record::Fragment(fragment)]);
     Example { name: "fragment", sealed: builder.seal(&header), header, content }
 }
 
 fn of_control(name: &'static str, record: Record, padded_to: usize) -> Example {
     let header = header(Kind::Control);
     let sealed = encode_control(&header, &record, padded_to);
-    Example { name, sealed, header, content: Content::Records(vec![record]) }
+    Example { name, sealed, header, content: Meaning::Records(vec![record]) }
 }

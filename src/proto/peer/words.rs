@@ -31,6 +31,9 @@ impl Peer {
             directed_count: member.map_or(0, |member| member.directed.count()),
             directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
+            token: None,
+            echo: None,
+            report: None,
         };
         let address = member.map(|member| member.address);
         let record = word.record(announce);

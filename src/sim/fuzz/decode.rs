@@ -76,7 +76,11 @@ fn fragment(record: &Record) -> Option<&Fragment> {
 }
 
 fn is_control(record: &Record) -> bool {
-    matches!(record, Record::Heartbeat(_) | Record::Hello(_) | Record::Bye(_))
+    match record {
+        Record::Run(_) | Record::Fragment(_) | Record::UnknownData(_) => false,
+        Record::Heartbeat(_) | Record::Hello(_) | Record::Bye(_) => true,
+        Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) => true,
+    }
 }
 
 /// Encodes the messages anew, in as many datagrams as it takes, and compares what comes out.

@@ -207,6 +207,9 @@ impl World {
             directed_count: directed.1.min(NUMBER_LIMIT - 1),
             directed_receiver: Some(epoch(OURS)),
             name: name(script.choose(&["A.fuzz", "B.fuzz", "C.fuzz"])),
+            token: None,
+            echo: None,
+            report: None,
         };
         let what = script.u8();
         let record = match what % 4 {

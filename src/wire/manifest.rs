@@ -1,0 +1,340 @@
+//! MANIFEST: what datagrams held, without the messages themselves; and the way from a datagram to it.
+
+use super::header::{Header, number};
+use super::reader::Reader;
+use super::run::{Start, decode_seq};
+use super::{
+    CHECK_BYTES, FLAG_CHAIN, FLAG_EVENT, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX, Malformed, NUMBER_LIMIT, PAD,
+    RECORD_HEADER_BYTES, RUN,
+};
+use crate::message::Dseq;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use bytes::{BufMut, Bytes};
+
+/// The entry is a part of a message that is larger than a datagram.
+const FLAG_PART: u8 = 0x20;
+const FLAGS_KNOWN: u8 = FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN | FLAG_PART;
+/// Bytes of `first`, `before` and `datagrams`.
+const START_BYTES: usize = 18;
+/// Bytes of the number of entries of a datagram.
+const ENTRIES_BYTES: usize = 2;
+
+/// What a publisher still knows of datagrams that it cannot send again (R6).
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x44  |   flags = 0   |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |            first: dseq of the first of the datagrams          |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// |      before: messages begun in all datagrams before it        |
+/// |                                                               |
+/// +-------------------------------+-------------------------------+
+/// |      datagrams, from 1        |  for each: entries (2)       ...
+/// +-------------------------------+-------------------------------+
+///
+/// entry:
+/// +---------------+---------------+-------------------------------+
+/// |     flags     | subject bytes |  subject; 0 bytes: as before ...
+/// +---------------+---------------+-------------------------------+
+/// |                first seq; absent with UNSEQ (8)               |
+/// +---------------------------------------------------------------+
+/// |          CHAIN: last seq of the frame before (8)              |
+/// +-------------------------------+-------------------------------+
+/// |       count, from 1 (2)       |  or, with PART: index (4), total (4)
+/// +-------------------------------+
+///
+/// flags = 0x02 CHAIN, 0x04 UNSEQ, 0x08 EVENT, 0x20 PART
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// The first datagram told of; at least 1.
+    pub first: Dseq,
+    /// Messages begun in all datagrams of the multicast stream before `first`.
+    pub before: u64,
+    /// What `first` and the datagrams after it held: at least one, each of them in the order of its records.
+    pub datagrams: Vec<Vec<Content>>,
+}
+
+/// What a RUN or a FRAGMENT held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// What the messages were published on.
+    pub subject: Subject,
+    /// The number of the first message; `None`: the messages have no numbers.
+    pub seq: Option<Seq>,
+    /// The last number of the frame before, where the publisher still knew it; only if `seq` begins a frame.
+    pub chain: Option<Seq>,
+    /// Whether the messages are journalled events.
+    pub event: bool,
+    /// How much it held.
+    pub what: ContentKind,
+}
+
+/// How much a record held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentKind {
+    /// Whole messages with consecutive numbers.
+    Run {
+        /// How many; at least 1.
+        count: u16,
+    },
+    /// A part of one message.
+    Part {
+        /// Which part, from 0.
+        index: u32,
+        /// Bytes of the whole body; more than `index`, at most [`FRAGMENT_TOTAL_MAX`].
+        total: u32,
+    },
+}
+
+impl Content {
+    /// How many messages began there: all of a run, one in a part with index 0.
+    pub fn messages_begun(&self) -> u64 {
+        match self.what {
+            ContentKind::Run { count } => u64::from(count),
+            ContentKind::Part { index, .. } => u64::from(index == 0),
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>, previous: Option<&Subject>) -> Result<Content, Malformed> {
+        let flags = reader.u8()?;
+        let has = |flag: u8| flags & flag != 0;
+        if flags & !FLAGS_KNOWN != 0 || has(FLAG_CHAIN) && has(FLAG_UNSEQ) {
+            return Err(Malformed::Flags(flags));
+        }
+        let subject_bytes = usize::from(reader.u8()?);
+        let subject = match previous {
+            Some(previous) if subject_bytes == 0 => previous.clone(),
+            _ => Subject::from_bytes(reader.bytes(subject_bytes)?).map_err(Malformed::Subject)?,
+        };
+        let seq = if has(FLAG_UNSEQ) { None } else { Some(decode_seq(reader)?) };
+        let chain = if has(FLAG_CHAIN) { Some(decode_seq(reader)?) } else { None };
+        if let (Some(chain), Some(seq)) = (chain, seq)
+            && (seq.count() != 1 || seq.frame() <= chain.frame())
+        {
+            return Err(Malformed::Chain);
+        }
+        let what = if has(FLAG_PART) {
+            let (index, total) = (reader.u32()?, reader.u32()?);
+            if FRAGMENT_TOTAL_MAX < total as usize {
+                return Err(Malformed::FragmentTotal(total));
+            }
+            // Every part has at least one byte.
+            if total <= index {
+                return Err(Malformed::FragmentIndex(index));
+            }
+            ContentKind::Part { index, total }
+        } else {
+            let count = reader.u16()?;
+            let following = count.checked_sub(1).ok_or(Malformed::RunEmpty)?;
+            if seq.is_some_and(|seq| seq.forward(u64::from(following)).is_none()) {
+                return Err(Malformed::RunRange);
+            }
+            ContentKind::Run { count }
+        };
+        Ok(Content { subject, seq, chain, event: has(FLAG_EVENT), what })
+    }
+
+    fn encode(&self, out: &mut impl BufMut, previous: Option<&Subject>) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let part = matches!(self.what, ContentKind::Part { .. });
+        out.put_u8(
+            flag(self.seq.is_none(), FLAG_UNSEQ)
+                | flag(self.chain.is_some(), FLAG_CHAIN)
+                | flag(self.event, FLAG_EVENT)
+                | flag(part, FLAG_PART),
+        );
+        let subject = if previous == Some(&self.subject) { &[][..] } else { self.subject.as_bytes() };
+        out.put_u8(u8::try_from(subject.len()).expect("subjects have at most 255 bytes"));
+        out.put_slice(subject);
+        for seq in [self.seq, self.chain].into_iter().flatten() {
+            out.put_u64(seq.raw());
+        }
+        match self.what {
+            ContentKind::Run { count } => out.put_u16(count),
+            ContentKind::Part { index, total } => {
+                out.put_u32(index);
+                out.put_u32(total);
+            }
+        }
+    }
+
+    fn encoded_bytes(&self, previous: Option<&Subject>) -> usize {
+        let subject = if previous == Some(&self.subject) { 0 } else { self.subject.as_bytes().len() };
+        let numbers = self.seq.map_or(0, |_| 8) + self.chain.map_or(0, |_| 8);
+        let what = match self.what {
+            ContentKind::Run { .. } => 2,
+            ContentKind::Part { .. } => 8,
+        };
+        2 + subject + numbers + what
+    }
+}
+
+impl Manifest {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Manifest, Malformed> {
+        let first = number(reader.u64()?)?;
+        if first == 0 {
+            return Err(Malformed::Number(first));
+        }
+        let before = number(reader.u64()?)?;
+        let count = reader.u16()?;
+        if count == 0 {
+            return Err(Malformed::ManifestEmpty);
+        }
+        let mut datagrams: Vec<Vec<Content>> = Vec::new();
+        let mut previous = None;
+        let mut messages = before;
+        for place in 0..u64::from(count) {
+            let dseq = number(first.saturating_add(place))?;
+            let contents = decode_datagram(reader, dseq, &mut previous)?;
+            messages =
+                number(contents.iter().fold(messages, |sum, content| sum.saturating_add(content.messages_begun())))?;
+            datagrams.push(contents);
+        }
+        Ok(Manifest { first: Dseq(first), before, datagrams })
+    }
+
+    pub(super) fn encode(&self, out: &mut impl BufMut) {
+        assert!(self.first != Dseq(0) && self.before < NUMBER_LIMIT, "manifests tell of datagrams that were sent");
+        assert!(!self.datagrams.is_empty(), "a manifest tells of a datagram");
+        out.put_u64(self.first.0);
+        out.put_u64(self.before);
+        out.put_u16(u16::try_from(self.datagrams.len()).expect("the builder counts them"));
+        let mut previous = None;
+        for contents in &self.datagrams {
+            put_datagram(out, contents, &mut previous);
+        }
+    }
+}
+
+/// Fills a manifest up to the size of a datagram.
+#[derive(Clone, Debug)]
+pub struct ManifestBuilder {
+    bytes_max: usize,
+    /// Bytes of the datagram, all in all.
+    bytes: usize,
+    manifest: Manifest,
+}
+
+impl ManifestBuilder {
+    /// A manifest that begins with the datagram `first`, before which `before` messages were begun, and whose own
+    /// datagram is to have at most `bytes_max` bytes.
+    pub fn new(bytes_max: usize, first: Dseq, before: u64) -> ManifestBuilder {
+        let bytes = Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES;
+        let bytes_max = bytes_max.min(super::DATAGRAM_BYTES_MAX);
+        ManifestBuilder { bytes_max, bytes, manifest: Manifest { first, before, datagrams: Vec::new() } }
+    }
+
+    /// Adds the content of the next datagram. `false`: it does not fit and nothing was added. An empty builder takes
+    /// any datagram: at most 24 bytes more than the datagram itself had, so a few more than `bytes_max` if that is
+    /// below 900 and the datagram was full of two or three long subjects with hardly a payload.
+    pub fn push(&mut self, contents: &[Content]) -> bool {
+        let mut previous = self.manifest.datagrams.iter().rev().flat_map(|contents| contents.last()).next();
+        let mut bytes = self.bytes + ENTRIES_BYTES;
+        for content in contents {
+            bytes += content.encoded_bytes(previous.map(|content| &content.subject));
+            previous = Some(content);
+        }
+        let is_full = self.bytes_max < bytes || self.manifest.datagrams.len() == usize::from(u16::MAX);
+        if is_full && !self.manifest.datagrams.is_empty() {
+            return false;
+        }
+        self.bytes = bytes;
+        self.manifest.datagrams.push(contents.to_vec());
+        true
+    }
+
+    /// Whether nothing was added yet. Such a manifest cannot be sent.
+    pub fn is_empty(&self) -> bool {
+        self.manifest.datagrams.is_empty()
+    }
+
+    /// The manifest.
+    pub fn finish(self) -> Manifest {
+        self.manifest
+    }
+}
+
+/// What a datagram of our own held, read from its sealed bytes. The check value is not looked at again, nor are the
+/// messages. Subjects refer to the memory of `datagram`.
+///
+/// # Panics
+/// If it is not a datagram that a [`Builder`](super::Builder) sealed.
+pub fn contents_of(datagram: &Bytes) -> Vec<Content> {
+    let content = datagram.slice(..datagram.len().saturating_sub(CHECK_BYTES));
+    read_contents(&content).expect("what was sealed can be read")
+}
+
+fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
+    let mut reader = Reader::new(content);
+    Header::decode(&mut reader)?;
+    let mut contents = Vec::new();
+    while !reader.is_done() {
+        let (record_type, flags, length) = (reader.u8()?, reader.u8()?, reader.u16()?);
+        let mut body = reader.record(usize::from(length))?;
+        assert!(matches!(record_type, PAD | RUN | FRAGMENT), "a data datagram of our own holds {record_type:#04x}");
+        if record_type == PAD {
+            continue;
+        }
+        let Start { seq, chain, event, subject, .. } = Start::decode(flags, &mut body)?;
+        let what = if record_type == RUN {
+            ContentKind::Run { count: body.u16()? }
+        } else {
+            ContentKind::Part { index: body.u32()?, total: body.u32()? }
+        };
+        contents.push(Content { subject, seq, chain, event, what });
+    }
+    Ok(contents)
+}
+
+/// Writes the content of one datagram as a MANIFEST does, to keep it in little memory.
+pub fn encode_contents(contents: &[Content], out: &mut impl BufMut) {
+    put_datagram(out, contents, &mut None);
+}
+
+/// Reads what [`encode_contents`] wrote. Subjects refer to the memory of `bytes`.
+///
+/// # Panics
+/// If the bytes are anything else.
+pub fn decode_contents(bytes: &Bytes) -> Vec<Content> {
+    let mut reader = Reader::new(bytes);
+    let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("what was written can be read");
+    assert!(reader.is_done(), "nothing else was written");
+    contents
+}
+
+/// Reads what the datagram `dseq` held.
+fn decode_datagram(
+    reader: &mut Reader<'_>,
+    dseq: u64,
+    previous: &mut Option<Subject>,
+) -> Result<Vec<Content>, Malformed> {
+    let mut contents = Vec::new();
+    for place in 0..reader.u16()? {
+        let content = Content::decode(reader, previous.as_ref())?;
+        if let ContentKind::Part { index, .. } = content.what {
+            if dseq <= u64::from(index) {
+                return Err(Malformed::FragmentIndex(index));
+            }
+            if index != 0 && place != 0 {
+                return Err(Malformed::FragmentOrder);
+            }
+        }
+        *previous = Some(content.subject.clone());
+        contents.push(content);
+    }
+    Ok(contents)
+}
+
+fn put_datagram<'a>(out: &mut impl BufMut, contents: &'a [Content], previous: &mut Option<&'a Subject>) {
+    out.put_u16(u16::try_from(contents.len()).expect("a datagram has room for fewer records"));
+    for content in contents {
+        content.encode(out, *previous);
+        *previous = Some(&content.subject);
+    }
+}

@@ -1,0 +1,175 @@
+//! RESEND_REQUEST and EXPIRED: which datagrams are asked for, and which are gone.
+
+use super::header::{Header, number};
+use super::reader::Reader;
+use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, Malformed, RECORD_HEADER_BYTES};
+use crate::message::{Dseq, Epoch};
+use bytes::{BufMut, BytesMut};
+
+/// RESEND_REQUEST: the content of the datagrams is wanted, the datagrams are not.
+pub(super) const FLAG_MANIFESTS_ONLY: u8 = 0x01;
+/// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the peer that asks.
+pub(super) const FLAG_DIRECTED: u8 = 0x02;
+/// Bytes of a range.
+const RANGE_BYTES: usize = 16;
+/// Bytes of the epoch and of the count before the ranges.
+const START_BYTES: usize = 10;
+/// A datagram never has room for more ranges than their count can say.
+const _: () = assert!(DATAGRAM_BYTES_MAX / RANGE_BYTES <= u16::MAX as usize);
+
+/// Consecutive datagrams of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    /// The first; at least 1.
+    pub first: Dseq,
+    /// The last; at least `first`.
+    pub last: Dseq,
+}
+
+impl Range {
+    /// How many datagrams; at least 1.
+    pub fn datagrams(&self) -> u64 {
+        self.last.0 - self.first.0 + 1
+    }
+}
+
+/// A receiver asks a publisher for what it misses (R5).
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x43  |     flags     |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |              epoch: the publisher that is asked               |
+/// |                                                               |
+/// +-------------------------------+-------------------------------+
+/// |        count, from 1          |      count ranges            ...
+/// +-------------------------------+-------------------------------+
+///
+/// range = first u64 · last u64; ascending and disjoint
+/// flags = 0x01 MANIFESTS_ONLY, 0x02 DIRECTED, never both; others are ignored
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResendRequest {
+    /// The run of the publisher that is asked. One that came back at the same address is not.
+    pub epoch: Epoch,
+    /// Whether the ranges are of the directed stream to the peer that asks, and not of the multicast stream.
+    pub directed: bool,
+    /// Whether only the content of the datagrams is asked for (A4); never with `directed`, where none is kept.
+    pub manifests_only: bool,
+    /// What is asked for: at least one range, ascending and disjoint.
+    pub ranges: Vec<Range>,
+}
+
+impl ResendRequest {
+    /// How many ranges fit a request whose datagram has at most `bytes_max` bytes.
+    pub fn ranges_max(bytes_max: usize) -> usize {
+        ranges_max(bytes_max)
+    }
+
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<ResendRequest, Malformed> {
+        let (directed, manifests_only) = (flags & FLAG_DIRECTED != 0, flags & FLAG_MANIFESTS_ONLY != 0);
+        if directed && manifests_only {
+            return Err(Malformed::Flags(flags));
+        }
+        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+        let ranges = decode_ranges(reader)?;
+        Ok(ResendRequest { epoch, directed, manifests_only, ranges })
+    }
+
+    /// Writes the body and gives the record's flags.
+    pub(super) fn encode(&self, out: &mut BytesMut) -> u8 {
+        assert!(!(self.directed && self.manifests_only), "no manifests are kept of directed streams");
+        out.put_u64(self.epoch.bits());
+        put_ranges(out, &self.ranges);
+        let manifests_only = if self.manifests_only { FLAG_MANIFESTS_ONLY } else { 0 };
+        if self.directed { FLAG_DIRECTED } else { manifests_only }
+    }
+}
+
+/// A publisher says that it knows nothing any more of datagrams that it was asked for (R6).
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x45  |     flags     |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |       DIRECTED: epoch of the receiver of the stream           |
+/// |                                                               |
+/// +-------------------------------+-------------------------------+
+/// |        count, from 1          |      count ranges            ...
+/// +-------------------------------+-------------------------------+
+///
+/// range = first u64 · last u64; ascending and disjoint
+/// flags = 0x02 DIRECTED; others are ignored
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Whose directed stream the ranges are of; `None`: they are of the multicast stream. A peer that came back at the
+    /// same address under a new epoch sees by it that they are not of its own.
+    pub receiver: Option<Epoch>,
+    /// What is gone: at least one range, ascending and disjoint.
+    pub ranges: Vec<Range>,
+}
+
+impl Expired {
+    /// How many ranges fit an EXPIRED whose datagram has at most `bytes_max` bytes.
+    pub fn ranges_max(bytes_max: usize) -> usize {
+        ranges_max(bytes_max)
+    }
+
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Expired, Malformed> {
+        let receiver =
+            if flags & FLAG_DIRECTED != 0 { Some(Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?) } else { None };
+        Ok(Expired { receiver, ranges: decode_ranges(reader)? })
+    }
+
+    /// Writes the body and gives the record's flags.
+    pub(super) fn encode(&self, out: &mut BytesMut) -> u8 {
+        if let Some(receiver) = self.receiver {
+            out.put_u64(receiver.bits());
+        }
+        put_ranges(out, &self.ranges);
+        if self.receiver.is_some() { FLAG_DIRECTED } else { 0 }
+    }
+}
+
+fn ranges_max(bytes_max: usize) -> usize {
+    let room = bytes_max.min(DATAGRAM_BYTES_MAX);
+    room.saturating_sub(Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES) / RANGE_BYTES
+}
+
+fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<Range>, Malformed> {
+    let count = usize::from(reader.u16()?);
+    if count == 0 {
+        return Err(Malformed::Ranges);
+    }
+    if reader.left() / RANGE_BYTES < count {
+        return Err(Malformed::Truncated);
+    }
+    let mut ranges = Vec::with_capacity(count);
+    let mut before = 0;
+    for _ in 0..count {
+        let (first, last) = (number(reader.u64()?)?, number(reader.u64()?)?);
+        if first <= before || last < first {
+            return Err(Malformed::Ranges);
+        }
+        before = last;
+        ranges.push(Range { first: Dseq(first), last: Dseq(last) });
+    }
+    Ok(ranges)
+}
+
+fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
+    assert!(!ranges.is_empty(), "who asks, or answers, names datagrams");
+    out.put_u16(u16::try_from(ranges.len()).expect("no more ranges than a datagram holds"));
+    let mut before = Dseq(0);
+    for &Range { first, last } in ranges {
+        assert!(before < first && first <= last, "ranges are ascending and disjoint");
+        out.put_u64(first.0);
+        out.put_u64(last.0);
+        before = last;
+    }
+}
