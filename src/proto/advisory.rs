@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn unknown_content_is_never_counted_as_lost() {
         let mut throttle = Throttle::new(Stream::Bcast);
-        let range = Settled { last: crate::message::Dseq(9), ..Settled::of_fragment(crate::message::Dseq(7), at(0)) };
+        let first = Settled::of_fragment(crate::message::Dseq(7), at(0), Reason::Disabled);
+        let range = Settled { last: crate::message::Dseq(9), ..first };
         throttle.on_unverified(&range, Count::Exact(5));
         let told = take(&mut throttle, 1, false).unwrap();
         assert_eq!((told.lost_max, told.unverified, told.unverified_datagrams), (0, 5, Some((7, 9))));

@@ -3,7 +3,7 @@
 //! The fragments of a message stand in consecutive datagrams, so the number of the first fragment's datagram names
 //! the message, and one settled datagram among them dooms it.
 
-use crate::message::{Dseq, Message};
+use crate::message::{Dseq, Message, Reason};
 use crate::proto::stream::Place;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -58,6 +58,14 @@ struct Partial {
     received: usize,
     dseq: Dseq,
     reached: Instant,
+}
+
+impl Doomed {
+    /// Why it was given up, if no missing datagram says so.
+    pub fn reason(&self) -> Reason {
+        // Rule: overflow
+        if self.by_limit { Reason::Overflow } else { Reason::Disabled }
+    }
 }
 
 impl Partial {
@@ -209,7 +217,7 @@ impl Reassembly {
         if self.bytes <= self.bytes_max && self.partials.len() <= self.sets_max {
             return None;
         }
-        Some(self.give_up(0))
+        Some(Doomed { by_limit: true, ..self.give_up(0) })
     }
 }
 
@@ -238,8 +246,9 @@ mod tests {
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
             assert_eq!(reassembly.on_fragment((Dseq(first), Instant::ZERO), fragment(subject, 0)), Joined::Waiting);
         }
-        let doomed: Vec<Dseq> = std::iter::from_fn(|| reassembly.doomed_by_limit()).map(|doomed| doomed.dseq).collect();
-        assert_eq!(doomed, [Dseq(10), Dseq(20)]);
+        let doomed: Vec<Doomed> = std::iter::from_fn(|| reassembly.doomed_by_limit()).collect();
+        assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
+        assert!(doomed.iter().all(|doomed| doomed.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(reassembly.on_fragment((Dseq(dseq), Instant::ZERO), fragment(subject, 2)), Joined::GivenUp);
         }

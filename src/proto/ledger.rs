@@ -57,8 +57,8 @@ pub struct Settled {
 
 impl Settled {
     /// The missing datagram of a large message that has no number to name it by.
-    pub fn of_fragment(dseq: Dseq, now: Instant) -> Settled {
-        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason: Reason::Disabled }
+    pub fn of_fragment(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
+        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason }
     }
 
     /// Whose fault, as far as known.

@@ -508,12 +508,12 @@ impl Recv {
         let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
         match &item {
             Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            Item::Doomed(_) if self.kind == Kind::Ptp => {
+            Item::Doomed(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(Outcome::Inbox { messages: 1, reason: Reason::Disabled, cause: Cause::Network });
+                out.push(Outcome::Inbox { messages: 1, reason: doomed.reason(), cause: Cause::Network });
             }
             Item::Doomed(doomed) => {
-                let range = Settled::of_fragment(doomed.missing, ctx.now.instant);
+                let range = Settled::of_fragment(doomed.missing, ctx.now.instant, doomed.reason());
                 out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
             }
             _ => out.push(Outcome::Deliver { item, repeated: 0, verdict, matched }),
@@ -577,6 +577,10 @@ impl Recv {
             _ if ctx.mutants.is(Mutant::SkipIsOne) => count = Count::Exact(1),
             _ => {}
         }
+        let reason = match item {
+            Item::Doomed(doomed) if doomed.by_limit => doomed.reason(),
+            _ => between.reason.unwrap_or(Reason::Disabled),
+        };
         ctx.losses.on_lost(count, ctx.now.wall);
         out.push(Outcome::Lost {
             subject: item.subject().detached(),
@@ -585,7 +589,7 @@ impl Recv {
             count,
             since,
             matched: matched.clone(),
-            reason: between.reason.unwrap_or(Reason::Disabled),
+            reason,
             cause: between.cause(),
         });
         Some(count)

@@ -46,8 +46,12 @@ struct Host {
 
 impl Host {
     fn new(name: &str, number: u64, millis: u64) -> Host {
+        Host::of(settings(name), number, millis)
+    }
+
+    fn of(settings: Settings, number: u64, millis: u64) -> Host {
         let epoch = Epoch::new(number).unwrap();
-        let peer = Peer::new(settings(name), epoch, Rng::new(number), at(millis));
+        let peer = Peer::new(settings, epoch, Rng::new(number), at(millis));
         Host { peer, address: SocketAddr::from(([127, 0, 0, 1], 9000 + number as u16)) }
     }
 
@@ -66,6 +70,13 @@ impl Host {
         sent.retain(|bytes| bytes[4] == 0);
         assert_eq!(sent.len(), 1, "one datagram of data");
         sent.remove(0)
+    }
+
+    /// Publishes one message of `payload` bytes and gives its datagrams.
+    fn publish_large(&mut self, millis: u64, subject: &str, payload: usize) -> Vec<Bytes> {
+        let request = Request::Publish(Message::new(subject.parse().unwrap(), vec![7; payload]));
+        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        self.tick(millis)
     }
 
     /// Passes time and gives what was multicast.
@@ -94,14 +105,19 @@ impl Host {
                 Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
                 _ => delivery.message.subject.to_string(),
             }),
-            Effect::Report { loss, .. } => Some(match loss.what {
-                Missing::Messages { subject, first, last, count } => {
-                    format!("lost {subject} {}-{} {count}", first.count(), last.count())
-                }
-                Missing::Datagrams { first, last, messages } => format!("unverified {first}-{last} {messages}"),
-                Missing::Tail { after } => format!("{} after {after}", loss.reason),
-                Missing::Inbox { messages } => format!("inbox {messages}"),
-            }),
+            Effect::Report { loss, .. } => {
+                let limit = if loss.reason == Reason::Overflow { " OVERFLOW" } else { "" };
+                Some(match loss.what {
+                    Missing::Messages { subject, first, last, count } => {
+                        format!("lost {subject} {}-{} {count}{limit}", first.count(), last.count())
+                    }
+                    Missing::Datagrams { first, last, messages } => {
+                        format!("unverified {first}-{last} {messages}{limit}")
+                    }
+                    Missing::Tail { after } => format!("{} after {after}", loss.reason),
+                    Missing::Inbox { messages } => format!("inbox {messages}{limit}"),
+                })
+            }
             _ => None,
         };
         self.drain().into_iter().filter_map(tell).collect()
@@ -115,7 +131,12 @@ fn at(millis: u64) -> Now {
 
 /// A subscriber of `pattern` that began at 0, and a publisher that began at `millis`, whose HELLO was heard.
 fn pair(pattern: &str, millis: u64) -> (Host, Host) {
-    let mut subscriber = Host::new("S.test", 1, 0);
+    pair_of(settings("S.test"), pattern, millis)
+}
+
+/// The same with these settings of the subscriber.
+fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
+    let mut subscriber = Host::of(settings, 1, 0);
     subscriber.subscribe(0, pattern);
     let mut publisher = Host::new("P.test", 2, millis);
     for hello in publisher.tick(millis) {
@@ -260,11 +281,7 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
 #[test]
 fn large_messages_are_split_rejoined_and_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
-    let mut send = |millis: u64, payload: usize| -> Vec<Bytes> {
-        let request = Request::Publish(Message::new("a".parse().unwrap(), vec![7; payload]));
-        p.peer.handle(at(millis), Input::Request { client: CLIENT, request });
-        p.tick(millis)
-    };
+    let mut send = |millis: u64, payload: usize| p.publish_large(millis, "a", payload);
     let (whole, broken, headless, last) = (send(1001, 5000), send(1002, 5000), send(1003, 5000), send(1004, 9));
     assert_eq!((whole.len(), last.len()), (4, 1));
     for datagram in whole.iter().rev().chain(&broken[..2]).chain(&broken[3..]).chain(&headless[1..]).chain(&last) {
@@ -280,6 +297,19 @@ fn large_messages_are_split_rejoined_and_lost_as_one() {
     assert_eq!(delivered, [5000]);
     s.tick_quietly(1010);
     assert_eq!(s.told(), ["lost a 2-2 1", "lost a 3-3 1", "a"]);
+}
+
+// Rule: overflow
+#[test]
+fn a_large_message_that_a_limit_took_is_told_as_overflow() {
+    let limited = Settings { reassembly_sets_max: 1, ..settings("S.test") };
+    let (mut s, mut p) = pair_of(limited, "a", 1000);
+    let (taken, whole) = (p.publish_large(1001, "a", 2000), p.publish_large(1002, "a", 2000));
+    for datagram in [&taken[0], &whole[1], &whole[0], &taken[1]] {
+        s.hear(1002, p.address, datagram);
+    }
+    s.tick_quietly(1010);
+    assert_eq!(s.told(), ["lost a 1-1 1 OVERFLOW", "a"]);
 }
 
 // Rule: epoch
