@@ -233,7 +233,7 @@ impl Peer {
         let epoch = header.epoch;
         let answers_another = hello
             .is_some_and(|(cookie, wants_reply)| source.path == Path::Unicast && !wants_reply && cookie != self.cookie);
-        if answers_another || (bye && !self.members.contains_key(&epoch)) {
+        if answers_another {
             self.counters.discard_stranger += 1;
             return;
         }

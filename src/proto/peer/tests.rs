@@ -238,6 +238,26 @@ fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
     assert_eq!(s.told(), ["lost a 1-1 1", "a+1"]);
 }
 
+// Rule: baseline
+#[test]
+fn whoever_was_there_before_the_publisher_is_owed_all_of_it_even_if_its_bye_is_all_that_is_heard() {
+    let mut s = Host::new("S.test", 1, 0);
+    s.subscribe(0, "a");
+    let mut p = Host::new("P.test", 2, 1000);
+    let _lost = [p.publish(1001, "a"), p.publish(1002, "a b")];
+    p.peer.handle(at(1010), Input::Stop);
+    let byes = p.tick(1010);
+    s.hear(1010, p.address, &byes[byes.len() - 1]);
+    s.tick_quietly(1015);
+    assert_eq!(s.told(), ["unverified 1-2 3"]);
+    assert_eq!(s.peer.member_rows(at(1015))[0].state, MemberState::Left);
+    let mut late = Host::new("L.test", 3, 1005);
+    late.subscribe(1005, "a");
+    late.hear(1010, p.address, &byes[byes.len() - 1]);
+    late.tick_quietly(1015);
+    assert_eq!(late.told(), [""; 0], "who came later cannot know what was there before");
+}
+
 #[test]
 fn a_late_joiner_is_owed_what_follows_its_first_contact() {
     let mut p = Host::new("P.test", 2, 0);
@@ -657,7 +677,7 @@ fn a_peer_that_left_does_not_come_back() {
     s.hear(62_001, p.address, bye);
     s.hear(62_001, p.address, &pair("a", 1000).1.publish(1001, "a"));
     assert_eq!((s.told(), s.peer.member_rows(at(62_001))), (vec![], vec![]));
-    assert_eq!(s.peer.counters().discard_old_epoch, 1);
+    assert_eq!(s.peer.counters().discard_old_epoch, 2);
 }
 
 impl Host {
