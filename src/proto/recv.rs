@@ -451,9 +451,10 @@ impl Recv {
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let place = Place { chain, ..place };
         let entry = ctx.window.lookup(ctx.uid, item.subject()).copied();
-        // What passed while nobody here wanted the subject is owed to nobody.
+        // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
+        // which somebody began to, for it may have come before.
         let interrupted =
-            entry.is_some_and(|entry| entry.at < matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
+            entry.is_some_and(|entry| entry.at <= matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
         let judged = match place.judge(entry.as_ref()) {
             Judgement::Skip(_) | Judgement::Restart if interrupted => Judgement::First,
             judged => judged,

@@ -299,6 +299,20 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
 }
 
 #[test]
+fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant() {
+    let (mut s, mut p) = pair("b", 1000);
+    let (large, next, last) = (p.publish_large(1001, "a", 2000), p.publish(1002, "a"), p.publish(1003, "a"));
+    // The peer stood still: all of this lay in its buffer. The large message will never be whole.
+    s.hear(1004, p.address, &large[1]);
+    s.hear(1004, p.address, &next);
+    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap() };
+    s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
+    s.tick_quietly(1009);
+    s.hear(1010, p.address, &last);
+    assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
+}
+
+#[test]
 fn large_messages_are_split_rejoined_and_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
     let mut send = |millis: u64, payload: usize| p.publish_large(millis, "a", payload);
