@@ -458,6 +458,7 @@ pub enum Missing {
         count: Count,
     },
     /// Datagrams whose content is not known: *unverified* until a later message of a subject proves what was in them.
+    /// A large message without a number (A8) that will never be whole is told by the datagram in which it began.
     Datagrams {
         /// The first datagram.
         first: Dseq,

@@ -22,6 +22,8 @@ pub struct Doomed {
     pub dseq: Dseq,
     /// Whether it stands at the end of that datagram: only its beginning arrived.
     pub at_end: bool,
+    /// The datagram in which it begins, whether that arrived or not.
+    pub first: Dseq,
     /// The first of its datagrams that did not arrive.
     pub missing: Dseq,
     /// Whether its beginning arrived: then it is not among the messages begun in the missing datagrams.
@@ -87,6 +89,7 @@ impl Partial {
     fn doomed(self) -> Doomed {
         Doomed {
             at_end: self.dseq == self.first,
+            first: self.first,
             missing: self.missing(),
             begun: 0 < self.missing,
             reached: self.reached,

@@ -56,7 +56,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// The missing datagram of a large message that has no number to name it by.
+    /// The datagram in which a large message begins that has no number to name it by.
     pub fn of_fragment(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
         Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason }
     }

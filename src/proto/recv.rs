@@ -514,7 +514,8 @@ impl Recv {
                 out.push(Outcome::Inbox { messages: 1, reason: doomed.reason(), cause: Cause::Network });
             }
             Item::Doomed(doomed) => {
-                let range = Settled::of_fragment(doomed.missing, ctx.now.instant, doomed.reason());
+                // A datagram that is missing may still come; what began in this one is certain.
+                let range = Settled::of_fragment(doomed.first, ctx.now.instant, doomed.reason());
                 out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
             }
             _ => out.push(Outcome::Deliver { item, repeated: 0, verdict, matched }),

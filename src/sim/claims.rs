@@ -3,7 +3,7 @@
 use crate::message::{Count, Delivery, Loss, Missing, Reason, Verdict};
 use crate::proto::advisory::{Advisory, Stream as AdvisedStream};
 use crate::proto::effect::{MemberEvent, Target};
-use crate::sim::oracle::{Oracle, Run, State, Track};
+use crate::sim::oracle::{Declared, Oracle, Run, State, Track};
 use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{NEVER, Sent, Truth};
 use crate::time::nanos;
@@ -204,6 +204,9 @@ impl View<'_> {
             } else if let Some(declared) = self.track().declared(dseq).filter(|declared| declared.at < self.at) {
                 self.wrong("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
             }
+        }
+        if let Some(told) = self.track().broken(message) {
+            self.wrong("O5", format!("large message {message} delivered after {told:?}"));
         }
         let at = self.at;
         self.track_mut().cover(message, at);
@@ -431,6 +434,9 @@ impl View<'_> {
         if last < first || first == 0 || high < last {
             return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
         }
+        if let Some(message) = self.broken(first, last, count) {
+            return self.on_broken(message, clients, reason);
+        }
         self.check_unverified_count(first, last, count);
         for dseq in first..=last {
             let (arrived, read) = (self.track().arrived(dseq), self.track().read(dseq));
@@ -439,9 +445,7 @@ impl View<'_> {
             if self.had_read(dseq) || unread {
                 let grace = self.oracle.runs[self.run].grace() * 999 / 1000;
                 let late = self.had_read(dseq) && self.track().found(dseq) + grace <= read;
-                // A large message that a limit ended is told by one of its datagrams.
-                let of_limit = self.oracle.runs[self.run].is_limited() && first == last;
-                if !late && !of_limit {
+                if !late {
                     self.wrong("O5", format!("datagram {dseq} unverified though it had come at {arrived}"));
                 }
             }
@@ -450,7 +454,7 @@ impl View<'_> {
             }
             self.check_grace(dseq, reason);
             self.on_settled(dseq, reason);
-            self.track_mut().declare(dseq, at, clients);
+            self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
         }
         let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
         let going_on = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].goes_on;
@@ -459,25 +463,45 @@ impl View<'_> {
         }
     }
 
-    /// Messages that begin in the range and are not yet told as lost, or one large message that ends there.
+    /// The large message without a number that a report of one datagram is about: it begins there, in a datagram that
+    /// came, so nothing else can be unknown of it.
+    fn broken(&self, first: u64, last: u64, count: Count) -> Option<usize> {
+        let message = self.truth().streams[self.stream].bcast.begun_in(first, first).last()?;
+        let sent = self.sent(message);
+        let is_large = sent.first < sent.last || !sent.is_whole;
+        let came = self.track().read(first) <= self.at && self.track().declared(first).is_none();
+        (first == last && count == Count::Exact(1) && sent.seq.is_none() && is_large && came).then_some(message)
+    }
+
+    fn on_broken(&mut self, message: usize, clients: u64, reason: Reason) {
+        let at = self.at;
+        if let Some(before) = self.track().broken(message) {
+            self.wrong("O5", format!("large message {message} told as unverified after {before:?}"));
+        }
+        if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+            self.wrong("O5", format!("large message {message} told as unverified after it was delivered"));
+        }
+        self.check_missing(message, reason);
+        self.track_mut().cover(message, at);
+        self.track_mut().tell_broken(message, Declared { at, clients, by_limit: reason == Reason::Overflow });
+    }
+
+    /// Messages that begin in the range and are not yet told as lost.
     fn check_unverified_count(&mut self, first: u64, last: u64, count: Count) {
         let flow = &self.truth().streams[self.stream].bcast;
         let range = flow.begun_in(first, last);
         let all = range.len() as u64;
-        let goes_on = flow.datagrams[first as usize - 1].goes_on.is_some();
         let told = |message: &usize| {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
             states.any(|state| matches!(state, State::Lost { .. } | State::Maybe))
         };
         let explained = range.filter(told).count() as u64;
-        let is_limited = self.oracle.runs[self.run].is_limited();
-        let single = first == last && (goes_on || is_limited) && count == Count::Exact(1);
         let fits = match count {
             Count::Exact(exact) => exact <= all && all - explained <= exact,
             Count::Between { min, max } => min <= all && max <= all && all - explained <= max,
         };
-        if !fits && !single {
+        if !fits {
             self.wrong("O5", format!("{count} messages in {first}..{last}, in truth {all}, {explained} told before"));
         }
     }

@@ -50,12 +50,14 @@ pub(crate) enum State {
     Maybe,
 }
 
-/// What a receiver said of a datagram.
+/// What a receiver said of a datagram, or of a message by the datagram in which it begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared {
     pub at: u64,
     /// Which clients were told, as a bit set.
     pub clients: u64,
+    /// Whether because a limit was reached.
+    pub by_limit: bool,
 }
 
 /// A time of silence, from its report until the publisher was heard again.
@@ -88,6 +90,8 @@ pub(crate) struct Track {
     /// For each datagram, when its last copy arrived or would have.
     pub gone: Vec<u64>,
     pub declared: Vec<Option<Declared>>,
+    /// For each message: large ones without a number that were told by the datagram in which they began.
+    pub broken: Vec<Option<Declared>>,
     /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
     pub highs: Vec<(u64, u64)>,
     pub control: u64,
@@ -132,6 +136,7 @@ impl Default for Track {
             read: Vec::new(),
             gone: Vec::new(),
             declared: Vec::new(),
+            broken: Vec::new(),
             highs: Vec::new(),
             control: 0,
             sign_sure: 0,
@@ -181,10 +186,17 @@ impl Track {
         self.declared.get(dseq as usize - 1).copied().flatten()
     }
 
-    pub fn declare(&mut self, dseq: u64, at: u64, clients: u64) {
+    pub fn declare(&mut self, dseq: u64, told: Declared) {
         let declared = slot(&mut self.declared, dseq as usize - 1, None);
-        let before = declared.get_or_insert(Declared { at, clients: 0 });
-        before.clients |= clients;
+        declared.get_or_insert(told).clients |= told.clients;
+    }
+
+    pub fn broken(&self, message: usize) -> Option<Declared> {
+        self.broken.get(message).copied().flatten()
+    }
+
+    pub fn tell_broken(&mut self, message: usize, told: Declared) {
+        *slot(&mut self.broken, message, None) = Some(told);
     }
 
     pub fn state(&self, sub: usize, message: usize) -> State {

@@ -249,6 +249,11 @@ fn fate(
         State::Lost { overflow: true } => return Fate::Lost,
         _ => {}
     }
+    // What a limit took is told by the datagram in which it began, whatever came later.
+    let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.client & 1 == 1);
+    if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
+        return Fate::Unverified;
+    }
     // A message whose datagrams all came in time must have been delivered.
     let grace = receiver.grace() * 999 / 1000;
     let in_time = |dseq: u64| {
@@ -265,7 +270,7 @@ fn fate(
         State::Lost { .. } | State::Maybe => return Fate::Lost,
         _ => {}
     }
-    if dseqs().any(told) {
+    if told_broken || dseqs().any(told) {
         return Fate::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
