@@ -159,8 +159,8 @@ impl Ledger {
         self.count
     }
 
-    /// When the datagram accepted last was first known to exist: now, or when the gap that it fills was found.
-    /// Later datagrams may have come since then, earlier ones not be there yet.
+    /// When the datagram accepted last was first known to exist: when it arrived, or when the gap that it fills was
+    /// found. Later datagrams may have come since then, earlier ones not be there yet.
     pub fn reached(&self) -> Instant {
         self.reached
     }
@@ -190,7 +190,8 @@ impl Ledger {
         (self.unexplained + self.forgotten).saturating_sub(self.floating)
     }
 
-    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived: at `arrived` at the earliest.
+    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived: at `arrived` at the earliest,
+    /// or so much earlier as it must have been sent.
     /// A gap before it is awaited until `deadline`; `overrun` counts kernel drops not yet accounted for and is reduced
     /// by those that explain the gap.
     pub fn on_datagram(
@@ -213,7 +214,7 @@ impl Ledger {
             if !contiguous {
                 self.open(now, Dseq(dseq.0 - 1), before, deadline, overrun);
             }
-            self.reached = now;
+            self.reached = arrived;
             self.states.high = dseq;
             self.count = after;
             self.high_at = self.high_at.max(arrived);
@@ -222,7 +223,7 @@ impl Ledger {
         }
         let at = self.gaps.partition_point(|gap| gap.last < dseq.0);
         if self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0) {
-            return self.fill(at, dseq.0, before, after);
+            return self.fill(at, arrived, dseq.0, (before, after));
         }
         if self.is_settled(dseq) { Accept::Late } else { Accept::Duplicate }
     }
@@ -273,7 +274,7 @@ impl Ledger {
         });
     }
 
-    fn fill(&mut self, at: usize, dseq: u64, before: u64, after: u64) -> Accept {
+    fn fill(&mut self, at: usize, arrived: Instant, dseq: u64, (before, after): (u64, u64)) -> Accept {
         let gap = self.gaps[at];
         let fits = gap.before <= before
             && after <= gap.after
@@ -282,7 +283,7 @@ impl Ledger {
         if !fits {
             return Accept::Contradiction;
         }
-        self.reached = gap.found;
+        self.reached = arrived.min(gap.found);
         let lower = Gap { last: dseq - 1, after: before, ..gap };
         let upper = Gap { first: dseq + 1, before: after, ..gap };
         self.gaps.remove(at);

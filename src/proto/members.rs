@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The part of the margin of R4 that covers latency.
 const MARGIN: Duration = Duration::from_millis(100);
 
+/// Publishers round their uptime down to this.
+const UPTIME_UNIT: Duration = Duration::from_millis(1);
+
 /// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
@@ -83,6 +86,9 @@ pub struct Member {
     pub last_heard: Instant,
     /// When it started, at the latest.
     pub started: Instant,
+    /// The datagram that was under way for the shortest time: when it arrived, and how long the publisher had been
+    /// running when it was sealed.
+    quickest: (Instant, u32),
     /// When it left or was given up.
     pub ended: Option<Instant>,
     /// The number of the last control datagram accepted.
@@ -137,6 +143,7 @@ impl Member {
             first_heard: now,
             last_heard: now,
             started: now - uptime,
+            quickest: (arrived, contact.uptime_ms),
             ended: None,
             control: 0,
             heartbeat: settings.heartbeat,
@@ -150,6 +157,22 @@ impl Member {
             duplicate_name: false,
             forgotten: false,
         }
+    }
+
+    /// When a datagram that arrived at `arrived` and was sealed at this uptime was sent, at the latest: not so long after
+    /// another one as to have been under way for seconds.
+    pub fn sent_at_most(&mut self, arrived: Instant, uptime_ms: u32) -> Instant {
+        let (at, before) = self.quickest;
+        if uptime_ms.max(before) == u32::MAX {
+            return arrived;
+        }
+        let apart = Duration::from_millis(u64::from(uptime_ms.abs_diff(before)));
+        let drift = apart / 1000;
+        let latest = if before <= uptime_ms { at + apart + drift } else { (at + drift) - apart };
+        if arrived <= latest {
+            self.quickest = (arrived, uptime_ms);
+        }
+        arrived.min(latest + UPTIME_UNIT)
     }
 
     /// Takes up the directed streams where they were when the member was forgotten.

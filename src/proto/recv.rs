@@ -33,7 +33,7 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
     pub losses: &'a mut LossCounters,
-    /// When the datagram at hand arrived, at the earliest.
+    /// When the datagram at hand arrived, at the earliest, and not later than it can have been sent.
     pub arrived: Instant,
     /// When a gap found now is settled.
     pub deadline: Instant,

@@ -53,7 +53,8 @@ pub struct Peer {
     formers: Formers,
     /// Since when the next datagrams for multicast and for unicast have lain in their sockets at most, if that is told.
     lain_since: [Option<Instant>; 2],
-    /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late.
+    /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late. Once its
+    /// sender is known, not later than it can have been sent.
     arrived: Instant,
     uids: u32,
     /// Kernel drops that no gap explains yet, and when the last of them was told.

@@ -301,8 +301,8 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
 #[test]
 fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant() {
     let (mut s, mut p) = pair("b", 1000);
-    let (large, next, last) = (p.publish_large(1001, "a", 2000), p.publish(1002, "a"), p.publish(1003, "a"));
-    // The peer stood still: all of this lay in its buffer. The large message will never be whole.
+    let (large, next, last) = (p.publish_large(1004, "a", 2000), p.publish(1004, "a"), p.publish(1005, "a"));
+    // The large message will never be whole.
     s.hear(1004, p.address, &large[1]);
     s.hear(1004, p.address, &next);
     let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap() };
@@ -310,6 +310,19 @@ fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant
     s.tick_quietly(1009);
     s.hear(1010, p.address, &last);
     assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
+}
+
+#[test]
+fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_younger() {
+    let (mut s, mut p) = pair("b", 1000);
+    let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
+    s.hear(1001, p.address, &one);
+    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap() };
+    s.peer.handle(at(2000), Input::Request { client: CLIENT, request });
+    s.hear(3000, p.address, &two);
+    s.hear(3001, p.address, &p.publish(3001, "a"));
+    s.tick_quietly(3006);
+    assert_eq!(s.told(), ["a", "a", "unverified 3-3 1"], "the third was sent before the subscription");
 }
 
 #[test]
