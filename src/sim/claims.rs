@@ -356,7 +356,7 @@ impl View<'_> {
         let strangers: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
         let told: Vec<(usize, State)> =
             range.iter().map(|m| (*m, self.track().state(sub, *m))).filter(|(_, s)| *s != State::Nothing).collect();
-        if let Some((message, state)) = told.iter().find(|(_, state)| *state != State::Maybe) {
+        if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, State::Maybe { .. })) {
             self.wrong("O2", format!("message {message} told as lost to subscription {sub} after {state:?}"));
         }
         if count.is_exact() && !strangers.is_empty() {
@@ -378,7 +378,8 @@ impl View<'_> {
                 format!("{count} told as lost to subscription {sub}, in truth {all} with {early:?} before {low}");
             self.wrong("O6", text);
         }
-        let state = if count.is_exact() { State::Lost { overflow: reason == Reason::Overflow } } else { State::Maybe };
+        let overflow = reason == Reason::Overflow;
+        let state = if count.is_exact() { State::Lost { overflow } } else { State::Maybe { overflow } };
         for message in range.iter().copied().chain(owed.iter().copied().filter(|_| !count.is_exact())) {
             self.track_mut().tell(sub, message, state);
             let at = self.at;
@@ -494,7 +495,7 @@ impl View<'_> {
         let told = |message: &usize| {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
-            states.any(|state| matches!(state, State::Lost { .. } | State::Maybe))
+            states.any(|state| matches!(state, State::Lost { .. } | State::Maybe { .. }))
         };
         let explained = range.filter(told).count() as u64;
         let fits = match count {

@@ -46,8 +46,10 @@ pub(crate) enum State {
     Lost {
         overflow: bool,
     },
-    /// Within a loss whose number is an interval.
-    Maybe,
+    /// Within a loss whose number is an interval; whether because a limit was reached.
+    Maybe {
+        overflow: bool,
+    },
 }
 
 /// What a receiver said of a datagram, or of a message by the datagram in which it begins.

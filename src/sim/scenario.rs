@@ -35,12 +35,6 @@ macro_rules! faults {
     };
 }
 
-impl Fault {
-    /// Kinds that make limits matter in ways that are judged apart from them.
-    const STRAIN: [Fault; 6] =
-        [Fault::Large, Fault::Pause, Fault::Overrun, Fault::Resubscribe, Fault::Directed, Fault::MulticastDead];
-}
-
 faults! {
     /// Each packet copy is lost with a probability up to 30 %.
     Loss,
@@ -132,11 +126,6 @@ impl Faults {
         Faults(self.0 | 1 << (kind as u32))
     }
 
-    /// With all of `kinds` off.
-    pub fn without_all(self, kinds: &[Fault]) -> Faults {
-        kinds.iter().fold(self, |sum, kind| sum.without(*kind))
-    }
-
     /// With `kind` off.
     pub fn without(self, kind: Fault) -> Faults {
         Faults(self.0 & !(1 << (kind as u32)))
@@ -145,19 +134,7 @@ impl Faults {
     fn draw(rng: &mut Rng) -> Faults {
         // Between none and about two fifths of the kinds.
         let share = rng.below(5) as f64 / 10.0;
-        let drawn = Fault::ALL
-            .iter()
-            .fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum });
-        // The oracle cannot yet tell apart what a limit took and what came late when these meet (docs/simulator.md).
-        let first = rng.chance(0.5);
-        let tiny = if first { drawn.without(Fault::TinyLimits) } else { drawn.without_all(&Fault::STRAIN) };
-        let drawn = if drawn.has(Fault::TinyLimits) { tiny } else { drawn };
-        let both = drawn.has(Fault::Large) && drawn.has(Fault::Resubscribe);
-        match both {
-            true if rng.chance(0.5) => drawn.without(Fault::Large),
-            true => drawn.without(Fault::Resubscribe),
-            false => drawn,
-        }
+        Fault::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
     }
 }
 

@@ -246,7 +246,7 @@ fn fate(
     let state = track.state(index, message);
     match state {
         State::Delivered => return Fate::Delivered,
-        State::Lost { overflow: true } => return Fate::Lost,
+        State::Lost { overflow: true } | State::Maybe { overflow: true } => return Fate::Lost,
         _ => {}
     }
     // What a limit took is told by the datagram in which it began, whatever came later.
@@ -267,7 +267,7 @@ fn fate(
         return Fate::Withheld;
     }
     match state {
-        State::Lost { .. } | State::Maybe => return Fate::Lost,
+        State::Lost { .. } | State::Maybe { .. } => return Fate::Lost,
         _ => {}
     }
     if told_broken || dseqs().any(told) {
