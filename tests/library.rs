@@ -5,7 +5,7 @@ use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvEr
 use seqcast::message::{Count, Headers, Message, Missing, Verdict};
 use std::time::Duration;
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_message_crosses_the_group() {
@@ -16,7 +16,7 @@ fn a_message_crosses_the_group() {
     let sent = Message { headers, ..message("demo.hello", "hi") };
     wait_for(&a, &b);
     a.publish(sent.clone()).unwrap();
-    let Some(Event::Message(delivery)) = subscription.recv() else { panic!("no message") };
+    let delivery = messages(&subscription, 1).remove(0);
     assert_eq!(delivery.message, sent);
     assert_eq!(delivery.publisher.epoch, a.info().epoch);
     assert!(matches!(delivery.verdict, Verdict::Start(_)), "{:?}", delivery.verdict);
@@ -28,12 +28,12 @@ fn large_and_many_messages_arrive_whole_and_in_order() {
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = b.subscribe("big".parse().unwrap()).unwrap();
     wait_for(&a, &b);
-    let sizes = [0, 1, 1_000, 100_000, 1_000_000];
+    // What leaves at once must find room at the receiver, who may not have read any of it when the last part comes; the
+    // kernel counts a datagram about twice, in a buffer of twice what it grants.
+    let granted = b.show("status").unwrap()["status"]["receive_buffer"].as_u64().unwrap();
+    let sizes = [0, 1, 1_000, 100_000, 1_000_000].map(|size: u64| usize::try_from(size.min(granted / 2)).unwrap());
     for (index, size) in sizes.into_iter().enumerate() {
         a.publish_blocking(Message::new("big".parse().unwrap(), vec![index as u8; size])).unwrap();
-        a.flush(LONG).unwrap();
-    }
-    for (index, size) in sizes.into_iter().enumerate() {
         let delivery = messages(&subscription, 1).remove(0);
         assert_eq!(delivery.message.payload.len(), size);
         assert!(delivery.message.payload.iter().all(|byte| *byte == index as u8));
@@ -94,8 +94,9 @@ fn losses_come_as_values_and_add_up() {
     let options = Options { drop: Some(DropRule { seed: 7, chance: 0.2, burst: 2 }), ..Options::default() };
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed_with(&config, &options).unwrap());
     let subscription = b.subscribe("loss.*".parse().unwrap()).unwrap();
-    wait_for(&a, &b);
-    let sent = 3000u64;
+    // The receiver knows the publisher before the first message, so it has an account of all of them.
+    wait_for(&b, &a);
+    let mut sent = 3000u64;
     for number in 0..sent {
         let subject = format!("loss.{}", number % 3).parse().unwrap();
         a.publish_blocking(Message::new(subject, vec![0u8; 700])).unwrap();
@@ -103,22 +104,17 @@ fn losses_come_as_values_and_add_up() {
             a.flush(LONG).unwrap();
         }
     }
-    // A last message of each subject, again and again until one gets through, makes every count exact.
-    let (mut delivered, mut lost, mut ends) = (0u64, 0u64, 0u64);
-    let mut open = [true; 3];
-    while open.contains(&true) {
+    // What is known to be missing at the end of a subject is unverified until a later message comes.
+    let (mut delivered, mut lost) = (0u64, 0u64);
+    eventually("every message is accounted for", || {
         for index in 0..3 {
             a.publish_blocking(message(&format!("loss.{index}"), "end")).unwrap();
-            ends += 1;
+            sent += 1;
         }
+        a.flush(LONG).unwrap();
         while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
             match event {
-                Event::Message(delivery) => {
-                    delivered += 1;
-                    if delivery.message.payload == "end" {
-                        open[usize::from(delivery.message.subject.as_bytes()[5] - b'0')] = false;
-                    }
-                }
+                Event::Message(_) => delivered += 1,
                 Event::Loss(loss) => {
                     if let Missing::Messages { count, .. } = loss.what {
                         assert!(matches!(count, Count::Exact(_)), "{loss:?}");
@@ -128,10 +124,12 @@ fn losses_come_as_values_and_add_up() {
                 Event::Dropped(count) => panic!("{count} dropped"),
             }
         }
-    }
+        let unverified = b.show("loss").unwrap()["rows"][0]["unverified"]["count"].as_u64().unwrap();
+        let told = delivered + lost + unverified;
+        assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
+        told == sent
+    });
     assert!(0 < lost, "the rule drops one datagram in three");
-    let rest = sent + ends - delivered - lost;
-    assert!(rest < 30, "{sent} + {ends} sent, {delivered} delivered, {lost} lost");
     let shown = b.show("loss").unwrap();
     assert_eq!(shown["rows"][0]["msg_loss"]["count"], lost, "{shown}");
     let counters = b.show("counters").unwrap();
