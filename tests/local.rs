@@ -207,12 +207,13 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     };
     assert_eq!(*back, big, "the message comes back");
     eventually("it is full", || matches!(bus.publish(big.clone()), Err(PublishError::Full(_))));
+    // It was full a moment ago; what is on its way to the socket may have left room for another one since.
     let waiting = {
         let bus = bus.clone();
-        std::thread::spawn(move || bus.publish_blocking(big))
+        std::thread::spawn(move || (0..1000).find_map(|_| bus.publish_blocking(big.clone()).err()))
     };
     drop(stream);
-    assert_eq!(waiting.join().unwrap(), Err(PublishError::Closed));
+    assert_eq!(waiting.join().unwrap(), Some(PublishError::Closed));
     assert_eq!(bus.subscribe("x".parse().unwrap()).unwrap_err(), SubscribeError::Closed);
     assert!(bus.flush(PATIENCE).is_err());
     eventually("the end is explained", || bus.ending().is_some());
