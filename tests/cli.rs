@@ -215,12 +215,13 @@ fn requests_are_answered() {
     for reply in [&fixed, &echo, &command] {
         reply.said("answering");
     }
-    place.run(&["req", "demo.fixed", "?"]).exits(DONE).prints("answer 1\n");
-    let json = object(&place.run(&["req", "demo.fixed", "?", "--json"]).exits(DONE).stdout);
+    let ask = |arguments: &[&str]| place.run(&[&["req", "--wait", "1m"], arguments].concat()).exits(DONE);
+    ask(&["demo.fixed", "?"]).prints("answer 1\n");
+    let json = object(&ask(&["demo.fixed", "?", "--json"]).stdout);
     assert_eq!((&json["type"], &json["payload"]), (&"message".into(), &"answer 2".into()));
-    place.run(&["req", "demo.echo.x", "-5"]).exits(DONE).prints("-5\n");
+    ask(&["demo.echo.x", "-5"]).prints("-5\n");
     assert_eq!(object(&echo.line())["payload"], "-5");
-    place.run(&["req", "demo.sh", "in", "--raw"]).exits(DONE).prints("demo.sh:in\n");
+    ask(&["demo.sh", "in", "--raw"]).prints("demo.sh:in\n");
     for reply in [&mut fixed, &mut echo, &mut command] {
         assert_eq!(reply.ended().code(), Some(DONE));
     }
@@ -235,12 +236,20 @@ fn several_replies_are_waited_for() {
         reply.said("answering");
         reply
     });
-    let outcome = place.run(&["req", "demo.who", "--replies", "2"]).exits(DONE);
+    let outcome = place.run(&["req", "demo.who", "--replies", "2", "--wait", "1m"]).exits(DONE);
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["one", "two"]);
-    let outcome = place.run(&["req", "demo.who", "--replies", "3", "--wait", "300ms"]).exits(TIMED_OUT);
-    assert!(outcome.stdout.lines().count() == 2 && outcome.stderr.contains("2 of 3"), "{outcome:#?}");
+    // The third never comes. How long the first two take is the machine's affair.
+    let mut waits = ["300ms", "3s", "30s"].into_iter();
+    let outcome = loop {
+        let wait = waits.next().expect("two replies within 30 s");
+        let outcome = place.run(&["req", "demo.who", "--replies", "3", "--wait", wait]).exits(TIMED_OUT);
+        if outcome.stdout.lines().count() == 2 {
+            break outcome;
+        }
+    };
+    assert!(outcome.stderr.contains("2 of 3"), "{outcome:#?}");
     drop(repliers);
 }
 
@@ -453,8 +462,8 @@ fn the_demo_accounts_for_every_message() {
         assert_eq!(count("delivered") + count("lost") + count("unverified"), 5000, "{receiver}");
         assert!(0 < count("lost") && 0 < count("dropped_datagrams"), "{receiver}");
     }
-    let json = object(&place.run(&["demo", "loss", "--drop", "0", "--count", "1000", "--json"]).exits(DONE).stdout);
-    assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 1000), "{json}");
+    let json = object(&place.run(&["demo", "loss", "--drop", "0", "--count", "200", "--json"]).exits(DONE).stdout);
+    assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 200), "{json}");
 }
 
 #[test]
