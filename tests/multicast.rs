@@ -1,5 +1,6 @@
 //! The sockets of a peer on the loopback interface of this host.
 
+use crate::support::bus::{PATIENCE, eventually};
 use bytes::Bytes;
 use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
@@ -41,7 +42,7 @@ fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
 fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
     let (group, port) = fresh_group();
     let mut sockets = open(group, port);
-    let deadline = Clock::now().instant + BOUND;
+    let deadline = Clock::now().instant + PATIENCE;
     loop {
         let before = Clock::now();
         send(&mut sockets, &["unread"]);
@@ -81,7 +82,7 @@ fn the_self_test_passes_and_loses_nothing() {
     send(&mut other, &["early"]);
     let hello = Outgoing { to: Some(tested.inbox_address()), bytes: Bytes::from_static(b"direct") };
     assert_eq!(other.send_batch(&[hello]).expect("loopback takes it"), 1);
-    let meanwhile = self_test::run(&mut tested, random_u64(), BOUND).expect("loopback carries multicast");
+    let meanwhile = self_test::run(&mut tested, random_u64(), PATIENCE).expect("loopback carries multicast");
     let mut meanwhile: Vec<(Path, Bytes)> = meanwhile.into_iter().map(|(path, got)| (path, got.bytes)).collect();
     meanwhile.sort_by_key(|(path, _)| *path == Path::Unicast);
     let expected = [(Path::Multicast, Bytes::from_static(b"early")), (Path::Unicast, Bytes::from_static(b"direct"))];
@@ -99,23 +100,32 @@ fn the_kernels_drops_are_counted_exactly() {
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
-    let mut received = drain(&mut slow, Path::Multicast);
-    assert!(received.len() < 1000, "a buffer of 4 KiB does not hold {sent} datagrams");
     let told = |received: &[Received]| received.iter().map(|one| one.overrun).sum::<u32>();
-    let came = u32::try_from(received.len()).unwrap();
-    // The socket knows of drops after the last datagram as well.
-    let (early, late) = (told(&received), slow.overrun(Path::Multicast).unwrap());
-    assert_eq!(came + early + late, sent);
+    let count = |received: &[Received]| u32::try_from(received.len()).unwrap();
+    let (mut received, mut late) = (Vec::new(), 0);
+    // A kernel with much to do hands datagrams over later than within the sender's call.
+    eventually("each is received or counted", || {
+        received.extend(drain(&mut slow, Path::Multicast));
+        // The socket knows of drops after the last datagram as well.
+        late += slow.overrun(Path::Multicast).unwrap();
+        assert!(count(&received) + told(&received) + late <= sent);
+        count(&received) + told(&received) + late == sent
+    });
+    assert!(count(&received) < sent, "a buffer of 4 KiB does not hold {sent} datagrams");
     assert_eq!(slow.overrun(Path::Multicast).unwrap(), 0);
     // Without being asked, it says so with the next datagram that finds room.
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
-    let again = drain(&mut slow, Path::Multicast);
-    send(&mut sender, &["the last one"]);
-    received = receive(&mut slow, Path::Multicast, 1);
-    assert_eq!(u32::try_from(again.len()).unwrap() + told(&again) + told(&received), sent);
-    assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"the last one"[..]));
+    let (mut received, mut sent) = (drain(&mut slow, Path::Multicast), sent);
+    eventually("each is received or told with one that is", || {
+        send(&mut sender, &["one more"]);
+        sent += 1;
+        received.extend(drain(&mut slow, Path::Multicast));
+        assert!(count(&received) + told(&received) <= sent);
+        count(&received) + told(&received) == sent
+    });
+    assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"one more"[..]));
 }
 
 #[test]
@@ -186,7 +196,7 @@ fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
         let open =
             || Sockets::open(&options(group, port, &interface)).unwrap_or_else(|error| panic!("{group}: {error}"));
         let (mut first, mut second) = (open(), open());
-        if let Err(error) = self_test::run(&mut first, random_u64(), BOUND) {
+        if let Err(error) = self_test::run(&mut first, random_u64(), PATIENCE) {
             println!("no IPv6 multicast on lo here: {error}");
             let remedy = "Network is unreachable (os error 101); there is no route; add one: \
                           ip -6 route add local ff00::/8 dev lo table local";
@@ -200,9 +210,6 @@ fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
         assert_eq!((got.from, &got.bytes[..]), (first.inbox_address(), &b"six"[..]));
     }
 }
-
-/// How long anything on loopback may take.
-const BOUND: Duration = Duration::from_secs(5);
 
 /// A group and a port that other tests, running at the same time, are unlikely to use.
 fn fresh_group() -> (IpAddr, u16) {
@@ -242,7 +249,7 @@ fn drain(sockets: &mut Sockets, path: Path) -> Vec<Received> {
 
 /// At least `count` datagrams of one socket.
 fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<Received> {
-    let deadline = Clock::now().instant + BOUND;
+    let deadline = Clock::now().instant + PATIENCE;
     let mut all = Vec::new();
     loop {
         all.extend(drain(sockets, path));
