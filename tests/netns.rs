@@ -33,27 +33,31 @@ fn the_faults_do_what_they_say() {
         for group in [group(), group_v6()] {
             let mut sender = from.sockets(group, PORT);
             let mut receiver = to.sockets(group, PORT);
-            let mut exchange = || {
+            let mut exchange = |count| {
                 let batch: Vec<Outgoing> = (1..=40).map(|dseq| Outgoing { to: None, bytes: datagram(dseq) }).collect();
                 assert_eq!(sender.send_batch(&batch).expect("a LAN takes them"), batch.len());
-                arrived(&mut receiver)
+                arrived(&mut receiver, count)
             };
             let all: Vec<u64> = (1..=40).collect();
-            assert_eq!(exchange(), (all.clone(), 0));
+            assert_eq!(exchange(40), (all.clone(), 0));
 
             to.fault(&format!("{DATA} {DSEQ} {{ 1, 7, 40 }} counter name hits drop"));
             let without: Vec<u64> = all.iter().copied().filter(|dseq| ![1, 7, 40].contains(dseq)).collect();
-            assert_eq!((exchange(), to.heal()), ((without, 0), 3));
+            assert_eq!(exchange(37), (without, 0));
+            until("three are hit", || to.hits() == 3);
+            assert_eq!(to.heal(), 3);
 
             to.fault(&format!("{DATA} {DSEQ} 30-35 counter name hits {FLIP_COUNT}"));
             let without: Vec<u64> = all.iter().copied().filter(|dseq| !(30..=35).contains(dseq)).collect();
-            assert_eq!((exchange(), to.heal()), ((without, 6), 6));
+            assert_eq!((exchange(40), to.heal()), ((without, 6), 6));
 
             to.fault("meta l4proto udp counter name hits drop");
-            assert_eq!((exchange(), to.heal()), ((Vec::new(), 0), 40));
+            assert_eq!(exchange(0), (Vec::new(), 0));
+            until("all are hit", || to.hits() == 40);
+            assert_eq!(to.heal(), 40);
 
             lan.duplicate(&from, &to, &format!("{DATA} {DSEQ} {{ 3, 4 }}"));
-            let mut twice = exchange().0;
+            let mut twice = exchange(42).0;
             twice.sort_unstable();
             let mut expected = [all.clone(), vec![3, 4]].concat();
             expected.sort_unstable();
@@ -82,11 +86,12 @@ fn the_self_test_says_what_is_wrong() {
         let host = lan.hosts[0];
         for (group, shown) in [(group(), "239.255.83.67:7500"), (group_v6(), "[ff15::5343%2]:7500")] {
             let mut sockets = host.sockets(group, PORT);
-            let mut test = || self_test::run(&mut sockets, 7, Duration::from_millis(300));
-            assert_eq!(test().expect("a LAN carries multicast"), []);
+            let mut test = |timeout| self_test::run(&mut sockets, 7, timeout);
+            let (long, short) = (Duration::from_secs(60), Duration::from_millis(300));
+            assert_eq!(test(long).expect("a LAN carries multicast"), []);
 
             host.forbid("input", "udp dport 7500");
-            let silence = test().expect_err("the probe is dropped").to_string();
+            let silence = test(short).expect_err("the probe is dropped").to_string();
             let expected = format!(
                 "what is sent to the group {shown} on eth0 does not come back (waited 300ms, heard 0 datagrams of others); \
                  probably a firewall drops it: allow UDP port 7500 (nft list ruleset), or take another interface (ip -brief addr)"
@@ -95,14 +100,14 @@ fn the_self_test_says_what_is_wrong() {
             host.allow();
 
             host.forbid("output", "udp dport 7500");
-            let refused = test().expect_err("the probe is refused").to_string();
+            let refused = test(short).expect_err("the probe is refused").to_string();
             let expected = format!(
                 "cannot send to the group {shown} on eth0: Operation not permitted (os error 1); a firewall forbids it; \
                  look at: nft list ruleset"
             );
             assert_eq!(refused, expected);
             host.allow();
-            assert_eq!(test().expect("a LAN carries multicast again"), []);
+            assert_eq!(test(long).expect("a LAN carries multicast again"), []);
         }
     });
 }
@@ -132,10 +137,10 @@ fn random_loss_on_three_hosts() {
         let hits = hosts.map(|host| host.heal());
         // The next message of each subject proves what was in the missing datagrams.
         load.iter().for_each(|(peer, subject)| peers[*peer].publish_one(subject, "closing"));
-        for ((sub, peer), hits) in subs.iter().zip(&peers).zip(hits) {
+        for (((sub, peer), host), hits) in subs.iter().zip(&peers).zip(hosts).zip(hits) {
             let all = settled(&tap, sub, |all| all.delivered + all.lost == 4008);
-            assert_eq!(all.datagrams_missing, hits, "each datagram that was dropped is accounted for, and no other");
-            assert!(10 < hits, "the fault has hit");
+            assert_missing(all.datagrams_missing, hits, &host);
+            assert!(0 < hits, "the fault has hit");
             assert_eq!(lost_of_all(peer), all.lost, "show loss agrees");
             assert_eq!(peer.counter("inconsistent"), 0);
         }
@@ -149,12 +154,17 @@ fn a_blackout_of_two_seconds() {
         let load = pair.publisher.publish("t.x", 1500, 500);
         until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.there.fault("meta l4proto udp counter name hits drop");
+        let before = pair.tap.count("t.x");
         last(Duration::from_secs(2));
+        let meanwhile = (pair.tap.count("t.x") - before) as u64;
         let hits = pair.there.heal();
         load.finish();
-        let all = pair.settled(|all| all.delivered + all.lost == 1500);
-        assert!(500 < all.lost, "{all:?}");
-        assert!(all.datagrams_missing <= hits, "{all:?}, {hits} dropped");
+        until("all is sent", || pair.tap.count("t.x") == 1500);
+        // On a slow machine the blackout may have lasted to the end of the stream.
+        pair.publisher.publish_one("t.x", "closing");
+        let all = pair.settled(|all| all.delivered + all.lost == 1501);
+        assert!(0 < meanwhile && meanwhile / 2 < all.lost, "{all:?}, {meanwhile} sent meanwhile");
+        assert!(all.datagrams_missing <= hits + pair.there.kernel_drops(), "{all:?}, {hits} dropped");
         assert_eq!(lost_of_all(&pair.subscriber), all.lost, "show loss agrees");
     });
 }
@@ -233,7 +243,7 @@ fn duplicates() {
         let all = pair.settled(|all| all.delivered == 1000);
         assert_eq!((all.lost, all.unverified), (0, 0));
         let twice = pair.lan.heal();
-        assert!(10 < twice, "the fault has hit");
+        assert!(0 < twice, "the fault has hit");
         until("each is counted", || pair.subscriber.counter("discard_duplicate") == twice);
     });
 }
@@ -251,10 +261,12 @@ fn bytes_flipped_in_flight() {
         let hits = pair.there.heal();
         pair.publisher.publish_one("t.x", "closing");
         let all = pair.settled(|all| all.delivered + all.lost == 1001);
-        assert!(10 < hits, "the fault has hit");
-        assert_eq!(all.datagrams_missing, hits, "each datagram that was altered is refused and accounted for");
+        assert!(0 < hits, "the fault has hit");
+        assert_missing(all.datagrams_missing, hits, &pair.there);
         let refused = ["discard_foreign", "discard_version", "discard_mode", "discard_check"];
-        assert_eq!(refused.map(|name| pair.subscriber.counter(name)).iter().sum::<u64>(), hits);
+        let refused = refused.map(|name| pair.subscriber.counter(name)).iter().sum::<u64>();
+        let unread = pair.there.kernel_drops();
+        assert!(refused <= hits && hits <= refused + unread, "{hits} altered, {refused} refused, {unread} unread");
     });
 }
 
@@ -298,7 +310,7 @@ fn two_ipv6_groups_on_one_port() {
         // A message of the other group would be one that was never sent.
         let here = pair.settled(|all| all.delivered + all.lost == 501);
         let there = other.settled(|all| all.delivered + all.lost == 501);
-        assert_eq!(here.datagrams_missing + there.datagrams_missing, hits);
+        assert_missing(here.datagrams_missing + there.datagrams_missing, hits, &pair.there);
         assert!(0 < hits, "the fault has hit");
     });
 }
@@ -360,6 +372,14 @@ fn settled_by_epoch(
     })
 }
 
+/// Each datagram that a fault has taken is accounted for, and no other but those for which the host's kernel had no room
+/// while its peer was kept from running.
+#[track_caller]
+fn assert_missing(missing: u64, hits: u64, host: &Host) {
+    let unread = host.kernel_drops();
+    assert!(hits <= missing && missing <= hits + unread, "{missing} missing, {hits} dropped, {unread} unread");
+}
+
 /// The messages lost of all publishers as `show loss` has them.
 fn lost_of_all(peer: &Peer) -> u64 {
     peer.rows("loss").iter().map(|row| row["lost"].as_u64().expect("losses are exact here")).sum()
@@ -382,15 +402,20 @@ fn datagram(dseq: u64) -> Bytes {
     builder.seal(&header)
 }
 
-/// The dseqs that arrived at a socket so far, and how many datagrams fail their check.
-fn arrived(sockets: &mut Sockets) -> (Vec<u64>, usize) {
+/// The dseqs that arrive at a socket, `count` or more, and how many datagrams fail their check.
+fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
     let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
     let mut all: Vec<Received> = Vec::new();
-    // Between namespaces, too, the kernel delivers within the sender's call, or soon after.
-    while sockets.wait(Duration::from_millis(100)).expect("waiting works") {
+    let mut drain = |sockets: &mut Sockets| {
         while sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") != 0 {
             all.extend(batch.drain());
         }
+        all.len()
+    };
+    until("they arrive", || count <= drain(sockets));
+    // Those that should not come would do so soon.
+    while sockets.wait(Duration::from_millis(100)).expect("waiting works") {
+        drain(sockets);
     }
     let decoded: Vec<_> = all.into_iter().map(|one| wire::decode(one.bytes)).collect();
     let altered = decoded.iter().filter(|one| matches!(one, Err(Discard::Check))).count();

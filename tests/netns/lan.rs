@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long anything may take that should happen at once; generous, for machines that do much else.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test again
 /// in there. Everything it leaves behind ends with it. Where the kernel does not allow that, the test fails and says so.
@@ -26,7 +26,7 @@ pub fn in_namespaces(test: &str, body: fn()) {
     }
     let unshare = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "120"]).args(unshare).args(["--mount-proc", "--"]);
+    command.args(["--signal=KILL", "300"]).args(unshare).args(["--mount-proc", "--"]);
     command.arg(env::current_exe().expect("a test knows its own file"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
     let output =
@@ -71,7 +71,15 @@ impl Lan {
             );
         }
         run(Command::new("sh").args(["-e", "-c", &script]));
-        let hosts = (1..=count).map(|number| Host { number }).collect();
+        let hosts: Vec<Host> = (1..=count).map(|number| Host { number }).collect();
+        for host in &hosts {
+            // The kernel finds out by and by that a cable is plugged in; until then the switch forwards nothing.
+            let port = format!("port{}", host.number);
+            let port = || run(Command::new("ip").args(["-d", "-o", "link", "show", "dev", &port]));
+            until("the switch forwards", || port().contains("state forwarding"));
+            let card = || run(host.command("ip").args(["-o", "link", "show", "dev", "eth0"]));
+            until("the host is on the switch", || card().contains("state UP"));
+        }
         Lan { hosts }
     }
 
@@ -123,6 +131,11 @@ impl Host {
     pub fn fault(&self, statements: &str) {
         let own = format!("ip saddr 10.75.0.{0} accept\nip6 saddr fd75::{0} accept", self.number);
         nft(&mut self.command("nft"), "eth0", &format!("{own}\n{statements}"));
+    }
+
+    /// How often the fault has hit so far.
+    pub fn hits(&self) -> u64 {
+        hits(&mut self.command("nft"))
     }
 
     /// Ends the fault and says how often it has hit.
@@ -347,8 +360,14 @@ fn nft(nft: &mut Command, device: &str, statements: &str) {
 /// Ends the fault, then reads its counter, which nothing can move any more.
 fn heal(nft: impl Fn() -> Command) -> u64 {
     run(nft().args(["flush", "chain", "netdev", "faults", "ingress"]));
-    let text = run(nft().args(["-j", "list", "counter", "netdev", "faults", "hits"]));
+    let hits = hits(&mut nft());
     run(nft().args(["delete", "table", "netdev", "faults"]));
+    hits
+}
+
+/// The counter of the fault at one device.
+fn hits(nft: &mut Command) -> u64 {
+    let text = run(nft.args(["-j", "list", "counter", "netdev", "faults", "hits"]));
     let listed: Value = serde_json::from_str(&text).expect("nft prints JSON");
     find(&listed, "packets").and_then(Value::as_u64).unwrap_or_else(|| panic!("no packets in {text}"))
 }
