@@ -36,7 +36,7 @@ const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
 const OLDER: Duration = Duration::from_millis(200);
 /// How long the receivers may take to settle what is missing. A heartbeat that is dropped too is followed by others,
 /// ever further apart, up to a second.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(30);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(50);
 /// Groups to try: another program may hold the port.
