@@ -8,7 +8,7 @@ use seqcast::message::{Delivery, Message};
 use std::time::Duration;
 
 /// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A configuration on loopback with a random group and port, so that tests which run at the same time do not meet.
 pub fn config(name: &str) -> Config {
