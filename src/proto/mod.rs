@@ -20,6 +20,9 @@
 //! | `cross-check` | numbers of subjects and counts of datagrams must agree | R12 |
 //! | `release` | a message is released when it follows its subject's last, or nothing before it is open | A3 |
 //! | `quarantine` | an implausible jump waits for a second word | A10 |
+//! | `resend` | a request is answered with the very datagram, with what it held, or with word that it is gone | R6 |
+//! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
+//! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
@@ -33,6 +36,7 @@ mod members;
 pub mod mutant;
 pub mod peer;
 mod recv;
+pub mod resend;
 mod send;
 pub mod stats;
 mod stream;

@@ -249,6 +249,11 @@ impl ManifestBuilder {
         true
     }
 
+    /// Bytes of the datagram, all in all.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether nothing was added yet. Such a manifest cannot be sent.
     pub fn is_empty(&self) -> bool {
         self.manifest.datagrams.is_empty()

@@ -1,0 +1,219 @@
+//! How much may be spent on answers: token buckets, in whole numbers.
+//!
+//! The rate is a quarter of what the peer sends anyway, or a fixed least rate if that is more (reliability.md 5.6).
+
+use crate::time::{Instant, nanos};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What may be spent at once after a pause, in bytes: 256 KiB (reliability.md 5.6).
+pub const BURST_BYTES: u64 = 256 * 1024;
+
+/// Answers may take one part in this many of the live rate.
+const SHARE: u64 = 4;
+
+/// The live rate is the average over this many slots: one second in all, so that what was sent in a short burst can
+/// be repaired after it.
+const SLOTS: usize = 20;
+/// One slot. The rate is the same throughout.
+pub const SLOT: Duration = Duration::from_millis(50);
+const SLOTS_PER_SECOND: u64 = 20;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Tokens that come at a rate up to a limit. Rate and limit are arguments, since they change with what else goes on.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Tokens times 10^9: what a rate of one token in a second gives each nanosecond.
+    level: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full one.
+    pub fn full(now: Instant) -> Bucket {
+        Bucket { level: u64::MAX, at: now }
+    }
+
+    /// Adds what has come since the last time, at `rate` tokens a second, up to `burst` tokens.
+    pub fn refill(&mut self, now: Instant, rate: u64, burst: u64) {
+        let come = rate.saturating_mul(nanos(now.since(self.at)));
+        self.level = self.level.saturating_add(come).min(burst.saturating_mul(NANOS_PER_SECOND));
+        self.at = self.at.max(now);
+    }
+
+    /// Whether there are so many tokens.
+    pub fn has(&self, tokens: u64) -> bool {
+        tokens.saturating_mul(NANOS_PER_SECOND) <= self.level
+    }
+
+    /// Takes so many tokens, which must be there.
+    pub fn take(&mut self, tokens: u64) {
+        assert!(self.has(tokens), "tokens are taken after they have come");
+        self.level -= tokens * NANOS_PER_SECOND;
+    }
+
+    /// When there will be so many tokens at `rate` a second, which is not 0; not before the last refill.
+    pub fn ready_at(&self, tokens: u64, rate: u64) -> Instant {
+        let lacking = tokens.saturating_mul(NANOS_PER_SECOND).saturating_sub(self.level);
+        self.at + Duration::from_nanos(lacking.div_ceil(rate))
+    }
+}
+
+/// The budget of all answers together.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    bucket: Bucket,
+    rate_min: u64,
+    /// The live bytes of each of the last slots, the open one last.
+    slots: VecDeque<u64>,
+    /// When the open slot ends.
+    slot_end: Instant,
+    /// The sum of all slots but the open one: the rate in bytes a second.
+    live_rate: u64,
+}
+
+impl Budget {
+    /// A full one; at least `rate_min` bytes a second come, and at least 1.
+    pub fn new(now: Instant, rate_min: u64) -> Budget {
+        let slots = VecDeque::from(vec![0; SLOTS + 1]);
+        Budget { bucket: Bucket::full(now), rate_min: rate_min.max(1), slots, slot_end: now + SLOT, live_rate: 0 }
+    }
+
+    /// Live data of so many bytes was sent.
+    pub fn on_sent(&mut self, now: Instant, bytes: usize) {
+        self.advance(now);
+        *self.slots.back_mut().expect("there is always an open slot") += bytes as u64;
+    }
+
+    /// The bytes a second that answers may take: constant within a slot.
+    pub fn rate(&self) -> u64 {
+        // Rule: budget
+        self.rate_min.max(self.live_rate / SHARE)
+    }
+
+    /// Closes the slots that have ended. What comes in each comes at its own rate.
+    fn advance(&mut self, now: Instant) {
+        // After so many slots without data nothing changes any more.
+        for _ in 0..=SLOTS {
+            if now < self.slot_end {
+                return;
+            }
+            self.bucket.refill(self.slot_end, self.rate(), BURST_BYTES);
+            let oldest = self.slots.pop_front().expect("there are always as many slots");
+            let closed = self.slots.back().copied().expect("there is always an open slot");
+            self.slots.push_back(0);
+            self.live_rate = self.live_rate - oldest + closed;
+            self.slot_end = self.slot_end + SLOT;
+        }
+        if self.slot_end <= now {
+            let ended = nanos(now.since(self.slot_end)) / nanos(SLOT) + 1;
+            self.slot_end = self.slot_end + Duration::from_nanos(ended * nanos(SLOT));
+        }
+    }
+
+    /// Brings the tokens up to now, and says whether `bytes` may be spent.
+    pub fn has(&mut self, now: Instant, bytes: u64) -> bool {
+        self.advance(now);
+        self.bucket.refill(now, self.rate(), BURST_BYTES);
+        self.bucket.has(bytes)
+    }
+
+    /// Spends `bytes`, which [`Budget::has`] has allowed.
+    pub fn spend(&mut self, bytes: u64) {
+        self.bucket.take(bytes);
+    }
+
+    /// When `bytes` may be spent, if the rate stays as it is.
+    pub fn ready_at(&self, bytes: u64) -> Instant {
+        self.bucket.ready_at(bytes, self.rate())
+    }
+}
+
+const _: () = assert!(SLOTS as u64 == SLOTS_PER_SECOND && SLOT.as_millis() as u64 * SLOTS_PER_SECOND == 1000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    // Rule: budget
+    /// Whoever spends whenever it may, over any span of time: no more than a burst and what a quarter of the live
+    /// rate, or the least rate, gives in it. The twin knows all that was sent and adds it up anew each time.
+    #[test]
+    fn no_span_of_time_sees_more_than_the_rate_and_a_burst() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let rate_min = rng.between(0, 2_000_000);
+            let mut budget = Budget::new(at(0), rate_min);
+            // Bytes of live data, and bytes spent, in each slot of 50 ms; what was allowed in it.
+            let (mut live, mut spent, mut allowed) = (vec![0u64; 200], vec![0u64; 200], vec![0u64; 200]);
+            let mut speed = 0;
+            let mut micros = 0;
+            while micros < 10_000_000 {
+                let slot = (micros / 50_000) as usize;
+                if rng.chance(0.003) {
+                    speed = [0, 0, 10_000, 60_000][rng.below(4) as usize];
+                }
+                if 0 < speed {
+                    budget.on_sent(at(micros), speed);
+                    live[slot] += speed as u64;
+                }
+                let bytes = rng.between(1, 65_507);
+                while !rng.chance(0.1) && budget.has(at(micros), bytes) {
+                    budget.spend(bytes);
+                    spent[slot] += bytes;
+                }
+                micros += if rng.chance(0.001) { rng.below(3_000_000) } else { rng.below(3000) };
+            }
+            for slot in 0..200usize {
+                let rate = live[slot.saturating_sub(20)..slot].iter().sum::<u64>() / 4;
+                allowed[slot] = rate.max(rate_min).max(1).div_ceil(20);
+            }
+            for from in 0..200 {
+                for to in from..200 {
+                    let (spent, allowed): (u64, u64) = (spent[from..=to].iter().sum(), allowed[from..=to].iter().sum());
+                    assert!(spent <= allowed + BURST_BYTES, "seed {seed} slots {from}..={to}: {spent} > {allowed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quarter_of_a_steady_rate_comes_and_is_gone_a_second_after_it() {
+        let mut budget = Budget::new(at(0), 1000);
+        for millis in 0..3000 {
+            budget.on_sent(at(millis * 1000), 4000);
+        }
+        assert_eq!(budget.rate(), 1_000_000);
+        assert!(budget.has(at(3_000_000), BURST_BYTES) && !budget.has(at(3_000_000), BURST_BYTES + 1));
+        budget.spend(BURST_BYTES);
+        assert_eq!(budget.ready_at(1000), at(3_001_000));
+        assert!(!budget.has(at(3_000_999), 1000) && budget.has(at(3_001_000), 1000));
+        budget.on_sent(at(4_100_000), 0);
+        assert_eq!(budget.rate(), 1000);
+        budget.on_sent(at(90_000_000), 7);
+        assert_eq!(budget.rate(), 1000);
+    }
+
+    #[test]
+    fn a_bucket_fills_to_its_limit_and_no_clock_empties_it() {
+        let mut bucket = Bucket::full(at(0));
+        bucket.refill(at(0), 10, 5);
+        assert!(bucket.has(5) && !bucket.has(6));
+        bucket.take(5);
+        assert_eq!(bucket.ready_at(1, 10), at(100_000));
+        bucket.refill(at(99_999), 10, 5);
+        assert!(!bucket.has(1));
+        bucket.refill(at(100_000), 10, 5);
+        assert!(bucket.has(1));
+        bucket.refill(at(0), 10, 5);
+        assert!(bucket.has(1));
+        bucket.refill(Instant::from_nanos(u64::MAX), u64::MAX, 5);
+        assert!(bucket.has(5) && !bucket.has(6));
+    }
+}

@@ -1,0 +1,280 @@
+//! A bounded log of numbered byte strings: the newest are kept, the oldest leave, and it owns every byte it counts.
+//!
+//! The strings are copied into segments, so that a short one cannot keep a long allocation alive, and nothing is
+//! allocated for each. A segment leaves as a whole when room is needed, and its memory serves the next one.
+
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::mem::size_of;
+use std::time::Duration;
+
+/// The largest segment, in bytes. A full log has sixteen segments at least; this many bytes leave at once at most.
+const SEGMENT_BYTES_MAX: usize = 256 * 1024;
+
+/// The first segment of a log has this many bytes, so that one hardly used costs little; later ones grow with it.
+const SEGMENT_BYTES_MIN: usize = 2048;
+
+/// Bytes for each entry that is reserved with a segment; more entries make its list grow.
+const BYTES_PER_ENTRY: usize = 512;
+
+/// Where an entry ends in its segment, and what is told of it, relative to the segment's start.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    end: u32,
+    /// Milliseconds, rounded up.
+    millis: u32,
+    before: u32,
+}
+
+/// Consecutive entries in one allocation.
+#[derive(Debug)]
+struct Segment {
+    first: u64,
+    started: Instant,
+    before: u64,
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    fn new(bytes: usize) -> Segment {
+        let entries = Vec::with_capacity(entries_in(bytes));
+        Segment { first: 0, started: Instant::ZERO, before: 0, entries, bytes: Vec::with_capacity(bytes) }
+    }
+
+    /// Empties it for entries from the number `first` on.
+    fn restart(mut self, now: Instant, first: u64, before: u64) -> Segment {
+        self.entries.clear();
+        self.bytes.clear();
+        Segment { first, started: now, before, ..self }
+    }
+
+    /// What stands for an entry, or `None` if it does not fit in here.
+    fn entry(&self, now: Instant, before: u64, bytes: usize) -> Option<Entry> {
+        let end = self.bytes.len() + bytes;
+        if self.bytes.capacity() < end {
+            return None;
+        }
+        let millis = now.since(self.started).as_nanos().div_ceil(1_000_000);
+        Some(Entry {
+            end: u32::try_from(end).ok()?,
+            millis: u32::try_from(millis).ok()?,
+            before: u32::try_from(before.checked_sub(self.before)?).ok()?,
+        })
+    }
+
+    /// When the entry was written, at most a millisecond later than in truth.
+    fn time(&self, entry: &Entry) -> Instant {
+        self.started + Duration::from_millis(u64::from(entry.millis))
+    }
+
+    fn get(&self, at: usize) -> Option<(u64, &[u8])> {
+        let entry = self.entries.get(at)?;
+        let start = at.checked_sub(1).map_or(0, |at| self.entries[at].end as usize);
+        Some((self.before + u64::from(entry.before), &self.bytes[start..entry.end as usize]))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+}
+
+/// The entries reserved with a segment of so many bytes.
+fn entries_in(bytes: usize) -> usize {
+    (bytes / BYTES_PER_ENTRY).max(1)
+}
+
+/// The log.
+#[derive(Debug)]
+pub struct Log {
+    segments: VecDeque<Segment>,
+    /// Entries at the start of the first segment that have left already.
+    left: usize,
+    /// The number of the next entry.
+    next: u64,
+    /// What the segments have allocated.
+    heap_bytes: usize,
+    bytes_max: usize,
+}
+
+impl Log {
+    /// An empty log of at most `bytes_max` bytes, whose first entry will have the number `next`.
+    pub fn new(bytes_max: usize, next: u64) -> Log {
+        Log { segments: VecDeque::new(), left: 0, next, heap_bytes: 0, bytes_max }
+    }
+
+    /// The number of the oldest entry; that of the next one if there is none.
+    pub fn trail(&self) -> u64 {
+        self.segments.front().map_or(self.next, |segment| segment.first + self.left as u64)
+    }
+
+    /// The number that the next entry will have.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The bytes of memory that the log has allocated; never above its limit.
+    pub fn bytes(&self) -> usize {
+        self.heap_bytes + self.segments.capacity() * size_of::<Segment>()
+    }
+
+    /// Appends an entry and gives it the next number. `before` never falls; `now` neither.
+    /// The oldest leave as room is needed; an entry larger than the log leaves at once, and all before it.
+    pub fn push(&mut self, now: Instant, before: u64, bytes: &[u8]) {
+        let number = self.next;
+        self.next += 1;
+        let last = self.segments.back();
+        let entry = match last.and_then(|segment| segment.entry(now, before, bytes.len())) {
+            Some(entry) => entry,
+            None => {
+                let Some(segment) = self.room(bytes.len()) else { return };
+                let segment = segment.restart(now, number, before);
+                let entry = segment.entry(now, before, bytes.len()).expect("the segment was made for it");
+                self.heap_bytes += segment.heap_bytes();
+                self.segments.push_back(segment);
+                entry
+            }
+        };
+        let segment = self.segments.back_mut().expect("there is one with room");
+        self.heap_bytes -= segment.heap_bytes();
+        segment.bytes.extend_from_slice(bytes);
+        segment.entries.push(entry);
+        self.heap_bytes += segment.heap_bytes();
+        while self.bytes_max < self.bytes() && self.pop().is_some() {}
+    }
+
+    /// An empty segment with room for an entry, for which the oldest have left; `None` if there can be none.
+    fn room(&mut self, entry_bytes: usize) -> Option<Segment> {
+        let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
+        let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry_bytes);
+        let mut left = None;
+        let fresh = size_of::<Segment>() + bytes + entries_in(bytes) * size_of::<Entry>();
+        while self.bytes_max < self.bytes() + fresh {
+            left = Some(self.pop()?);
+        }
+        let fits = |segment: &Segment| segment.bytes.capacity() == bytes;
+        Some(left.filter(fits).unwrap_or_else(|| Segment::new(bytes)))
+    }
+
+    /// The oldest segment leaves. An empty log keeps no memory at all.
+    fn pop(&mut self) -> Option<Segment> {
+        let segment = self.segments.pop_front()?;
+        self.heap_bytes -= segment.heap_bytes();
+        self.left = 0;
+        if self.segments.is_empty() {
+            self.segments = VecDeque::new();
+        }
+        Some(segment)
+    }
+
+    /// Lets go of all entries written `time` ago or earlier, at most a millisecond late.
+    pub fn expire(&mut self, now: Instant, time: Duration) {
+        while let Some(segment) = self.segments.front() {
+            let is_over = |entry: &Entry| segment.time(entry) + time <= now;
+            if !is_over(segment.entries.last().expect("a segment is never left empty")) {
+                self.left += segment.entries[self.left..].partition_point(is_over);
+                return;
+            }
+            self.pop();
+        }
+    }
+
+    /// The entry with this number, and what was told of it.
+    pub fn find(&self, number: u64) -> Option<(u64, &[u8])> {
+        if number < self.trail() || self.next <= number {
+            return None;
+        }
+        let at = self.segments.partition_point(|segment| segment.first <= number).checked_sub(1)?;
+        let segment = &self.segments[at];
+        segment.get(usize::try_from(number - segment.first).ok()?)
+    }
+
+    /// What is counted is what is there.
+    pub fn assert_invariants(&self) {
+        assert_eq!(self.heap_bytes, self.segments.iter().map(Segment::heap_bytes).sum::<usize>());
+        assert!(self.bytes() <= self.bytes_max, "{} of at most {} bytes", self.bytes(), self.bytes_max);
+        let mut next = self.segments.front().map_or(self.next, |segment| segment.first);
+        for segment in &self.segments {
+            assert!(segment.first == next && !segment.entries.is_empty(), "segments are contiguous and not empty");
+            next += segment.entries.len() as u64;
+        }
+        assert_eq!(next, self.next);
+        assert!(self.trail() <= self.next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// The obviously right twin: a plain list, of which the log holds the end, unchanged.
+    #[test]
+    fn random_logs_hold_the_end_of_a_plain_list() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let bytes_max = [0, 100, 3000, 20_000, 300_000, 8_000_000][rng.below(6) as usize];
+            let length_max = [0, 20, 1400, 9000][rng.below(4) as usize];
+            let first = rng.between(1, 1000);
+            let mut log = Log::new(bytes_max, first);
+            let mut twin: Vec<(Instant, u64, Vec<u8>)> = Vec::new();
+            let (mut now, mut before) = (at(rng.below(1000)), rng.below(1 << 40));
+            let mut expired = 0;
+            for _ in 0..600 {
+                now = now + Duration::from_nanos(rng.below(5_000_000));
+                if rng.chance(0.01) {
+                    now = now + Duration::from_secs(60 * 86_400);
+                }
+                let text = vec![rng.next_u64() as u8; rng.between(0, length_max) as usize];
+                log.push(now, before, &text);
+                twin.push((now, before, text));
+                before += rng.below(40) + if rng.chance(0.01) { 1 << 33 } else { 0 };
+                if rng.chance(0.1) {
+                    let time = Duration::from_millis(rng.below(300));
+                    log.expire(now, time);
+                    // Times are rounded up to whole milliseconds of a segment.
+                    let late = time + Duration::from_millis(1);
+                    expired = twin.iter().filter(|(written, _, _)| *written + late <= now).count();
+                }
+                log.assert_invariants();
+                assert_eq!(log.next(), first + twin.len() as u64);
+                assert!(first + expired as u64 <= log.trail(), "seed {seed}");
+                let number = rng.between(first, log.next());
+                let expected = twin.get((number - first) as usize).filter(|_| log.trail() <= number);
+                let expected = expected.map(|(_, before, text)| (*before, text.as_slice()));
+                assert_eq!(log.find(number), expected, "seed {seed} number {number}");
+            }
+            assert_eq!((log.find(0), log.find(u64::MAX)), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_log_is_used_to_its_limit_and_time_ends_entries_one_by_one() {
+        let mut log = Log::new(1 << 20, 1);
+        for number in 0..10_000 {
+            log.push(at(number), number, &[7; 1000]);
+        }
+        assert!(850 <= log.next() - log.trail(), "of 1 MiB, {} entries of 1000 bytes", log.next() - log.trail());
+        log.expire(at(9_999), Duration::from_millis(10));
+        assert_eq!(log.trail(), 9_991);
+        assert_eq!(log.find(9_990), None);
+        assert_eq!(log.find(9_991), Some((9_990, &[7; 1000][..])));
+        log.expire(at(20_000), Duration::ZERO);
+        assert_eq!((log.trail(), log.bytes()), (10_001, 0), "an empty log keeps no memory");
+    }
+
+    #[test]
+    fn short_entries_count_what_they_cost() {
+        let mut log = Log::new(1 << 20, 1);
+        for number in 0..200_000 {
+            log.push(at(0), number, &[1; 40]);
+        }
+        let kept = (log.next() - log.trail()) as usize;
+        assert!(kept * 52 <= log.bytes() && log.bytes() <= 1 << 20, "{kept} entries in {} bytes", log.bytes());
+        assert!(13_000 <= kept, "{kept} entries");
+    }
+}

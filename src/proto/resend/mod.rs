@@ -1,0 +1,477 @@
+//! The publisher's side of repair: what others ask for again, and what they get (reliability.md R6, A9; 5.6).
+//!
+//! What is asked is kept as ranges for each requester, so that a request costs what it has bytes, not what it spans.
+//! Answers are made one by one as the budget allows, the oldest first. Whether a requester may be answered at all (its
+//! address is proven) is decided above, as is where an answer is sent.
+
+mod budget;
+mod log;
+mod memory;
+mod ranges;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use ring::{Found, Ring, RingSettings};
+
+use crate::message::{Dseq, Epoch};
+use crate::time::Instant;
+use crate::wire::{Expired, Manifest, ManifestBuilder, Range, ResendRequest};
+use budget::{BURST_BYTES, Bucket, Budget};
+use bytes::Bytes;
+use memory::Memory;
+use ranges::Ranges;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// After a resend, a request for the same datagram was under way already; that of Aeron (reliability.md 1).
+pub const LINGER: Duration = Duration::from_millis(10);
+
+/// How long an answer is remembered, so that a second asker makes the next one multicast: longer than the longest
+/// time between two requests for the same datagram, 640 ms (A1).
+const REMEMBER: Duration = Duration::from_secs(1);
+
+/// The answers that are remembered.
+const REMEMBERED_MAX: usize = 4096;
+
+/// Ranges of one kind that are kept for all requesters together, and within that for each of them at least and at
+/// most. The lowest are kept; who asked for more asks again.
+const RANGES_MAX: usize = 65_536;
+const RANGES_EACH_MIN: usize = 64;
+const RANGES_EACH_MAX: usize = 1024;
+
+/// Requests of one requester that are looked at: so many a second, and so many at once.
+const REQUESTS_PER_SECOND: u64 = 1000;
+const REQUESTS_BURST: u64 = 256;
+
+/// A manifest may be so many bytes longer than the datagram it stands for.
+const MANIFEST_BYTES_MORE: usize = 24;
+
+/// Bytes of an EXPIRED datagram before its ranges, at most, and of each range.
+const EXPIRED_BYTES: usize = 58;
+const EXPIRED_RANGE_BYTES: usize = 16;
+
+/// The limits of answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResendSettings {
+    /// Bytes a second that answers may take even if less than four times as much is sent anyway; 0 counts as 1.
+    pub rate_min: u64,
+    /// The largest datagram, in bytes.
+    pub datagram_bytes_max: usize,
+    /// The most requesters that are known at a time; the requests of others are refused.
+    pub requesters_max: usize,
+}
+
+/// Whom a resend is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// By unicast for this one alone.
+    Member(Epoch),
+    /// By multicast: more than one asked.
+    Group,
+}
+
+/// What a request is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The datagram, byte for byte as it was sent.
+    Resend {
+        /// For whom.
+        to: To,
+        /// Whether it is of the directed stream to the requester.
+        directed: bool,
+        /// Its number in the stream.
+        dseq: Dseq,
+        /// The datagram.
+        bytes: Bytes,
+    },
+    /// What datagrams of the multicast stream held.
+    Manifest {
+        /// For whom.
+        to: Epoch,
+        /// The record to send.
+        manifest: Manifest,
+    },
+    /// Nothing is known of these any more.
+    Expired {
+        /// For whom.
+        to: Epoch,
+        /// The record to send.
+        expired: Expired,
+    },
+}
+
+/// What became of the datagrams that a request named; in datagrams, but for `beyond_high`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// To be answered, some perhaps asked for before.
+    pub accepted: u64,
+    /// Ranges that end with datagrams not sent yet; these are never missing.
+    pub beyond_high: u64,
+    /// Just answered, so the request was under way already.
+    pub suppressed: u64,
+    /// Beyond the limits; or all, if the request was refused.
+    pub refused: u64,
+}
+
+/// What was asked and answered so far. All of it only rises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResendCounters {
+    /// Requests received, those refused included.
+    pub requests: u64,
+    /// Requests refused because their sender sends too many, or too many others ask.
+    pub requests_refused: u64,
+    /// Ranges that end with datagrams not sent yet.
+    pub beyond_high: u64,
+    /// Datagrams not resent because they just had been.
+    pub suppressed: u64,
+    /// Datagrams named beyond the limits, not counting those of refused requests.
+    pub over_limit: u64,
+    /// Datagrams resent to one requester.
+    pub resent_unicast: u64,
+    /// Datagrams resent to the group.
+    pub resent_multicast: u64,
+    /// Datagrams answered with what they held.
+    pub manifests: u64,
+    /// Datagrams answered with word that nothing is known.
+    pub expired: u64,
+    /// Bytes of all answers.
+    pub bytes: u64,
+    /// Times that answers had to wait for the budget.
+    pub waits: u64,
+}
+
+/// Who asks, and for what.
+#[derive(Debug)]
+struct Requester {
+    bucket: Bucket,
+    requests: Bucket,
+    /// Datagrams of the directed stream to it.
+    directed: Ranges,
+    /// Datagrams of the multicast stream.
+    datagrams: Ranges,
+    /// Datagrams of the multicast stream of which only the content is wanted.
+    contents: Ranges,
+}
+
+impl Requester {
+    fn new(now: Instant) -> Requester {
+        let none = Ranges::default;
+        let (bucket, requests) = (Bucket::full(now), Bucket::full(now));
+        Requester { bucket, requests, directed: none(), datagrams: none(), contents: none() }
+    }
+
+    /// The lowest datagram wanted. Directed streams are short and come before any.
+    fn first(&self) -> Option<u64> {
+        if !self.directed.is_empty() {
+            return Some(0);
+        }
+        [self.datagrams.first(), self.contents.first()].into_iter().flatten().min()
+    }
+
+    /// A datagram was sent to where it gets it. Taken from the middle of a range, it divides it: says how many
+    /// datagrams are now beyond the limit.
+    fn on_resent(&mut self, stream: Option<Epoch>, dseq: Dseq) -> u64 {
+        let without = |wanted: &mut Ranges| {
+            wanted.remove(dseq.0);
+            wanted.truncate(RANGES_EACH_MAX)
+        };
+        match stream {
+            Some(_) => without(&mut self.directed),
+            None => without(&mut self.datagrams) + without(&mut self.contents),
+        }
+    }
+}
+
+/// What was asked for and is still to be answered, over all streams of this peer.
+#[derive(Debug)]
+pub struct Resends {
+    settings: ResendSettings,
+    budget: Budget,
+    requesters: BTreeMap<Epoch, Requester>,
+    memory: Memory,
+    /// When the next answer may be made; `None` if nothing is asked for.
+    next: Option<Instant>,
+    last_request: Option<Instant>,
+    counters: ResendCounters,
+}
+
+impl Resends {
+    /// Nothing asked for yet.
+    pub fn new(settings: ResendSettings, now: Instant) -> Resends {
+        Resends {
+            settings,
+            budget: Budget::new(now, settings.rate_min),
+            requesters: BTreeMap::new(),
+            memory: Memory::default(),
+            next: None,
+            last_request: None,
+            counters: ResendCounters::default(),
+        }
+    }
+
+    /// What was asked and answered so far.
+    pub fn counters(&self) -> &ResendCounters {
+        &self.counters
+    }
+
+    /// When the last request came, whatever it was.
+    pub fn last_request_at(&self) -> Option<Instant> {
+        self.last_request
+    }
+
+    /// Whether everything asked for is answered.
+    pub fn is_idle(&self) -> bool {
+        self.requesters.values().all(|requester| requester.first().is_none())
+    }
+
+    /// When to poll for an answer next; early is harmless.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Live data of so many bytes was sent: first transmissions, of whatever stream.
+    pub fn on_sent(&mut self, now: Instant, bytes: usize) {
+        self.budget.on_sent(now, bytes);
+    }
+
+    /// A member is gone, and what it asked for with it.
+    pub fn forget(&mut self, epoch: Epoch) {
+        self.requesters.remove(&epoch);
+        // The others' shares have grown.
+        self.next = self.next.map(|_| Instant::ZERO);
+    }
+
+    /// A proven member asks; `high` is the last datagram of the stream that it asks about.
+    pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> Asked {
+        self.last_request = Some(now);
+        self.counters.requests += 1;
+        let mut asked = Asked::default();
+        let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
+        let is_full = self.settings.requesters_max <= self.requesters.len();
+        if is_full && !self.requesters.contains_key(&from) {
+            self.counters.requests_refused += 1;
+            return Asked { refused: named(), ..asked };
+        }
+        let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
+        let requester = self.requesters.entry(from).or_insert_with(|| Requester::new(now));
+        requester.requests.refill(now, REQUESTS_PER_SECOND, REQUESTS_BURST);
+        if !requester.requests.has(1) {
+            self.counters.requests_refused += 1;
+            return Asked { refused: named(), ..asked };
+        }
+        requester.requests.take(1);
+        let (stream, wanted) = match (request.directed, request.manifests_only) {
+            (true, _) => (Some(from), &mut requester.directed),
+            (false, false) => (None, &mut requester.datagrams),
+            (false, true) => (None, &mut requester.contents),
+        };
+        for range in &request.ranges {
+            let (first, last) = (range.first.0, range.last.0.min(high.0));
+            asked.beyond_high += u64::from(last < range.last.0);
+            if last < first {
+                continue;
+            }
+            asked.accepted += last - first + 1;
+            if request.manifests_only {
+                wanted.insert(first, last);
+            } else {
+                asked.suppressed += self.memory.want(now, from, stream, (first, last), wanted);
+            }
+            asked.refused += wanted.truncate(ranges_max);
+        }
+        asked.accepted = asked.accepted.saturating_sub(asked.suppressed + asked.refused);
+        self.counters.beyond_high += asked.beyond_high;
+        self.counters.suppressed += asked.suppressed;
+        // Whoever asks for what is long gone names any number of datagrams, at no cost.
+        self.counters.over_limit = self.counters.over_limit.saturating_add(asked.refused);
+        if requester.first().is_some() {
+            self.next = Some(now);
+        }
+        asked
+    }
+
+    /// The next answer, if one is due and the budget allows it. `ring` is the memory of the multicast stream,
+    /// `directed` finds that of the directed stream to a member.
+    pub fn poll_answer<'a>(
+        &mut self,
+        now: Instant,
+        ring: &'a Ring,
+        directed: impl Fn(Epoch) -> Option<&'a Ring>,
+    ) -> Option<Answer> {
+        if self.next.is_none_or(|next| now < next) {
+            return None;
+        }
+        let from = self.choose(now)?;
+        let requester = self.requesters.get(&from).expect("it was chosen among them");
+        // Rule: resend
+        let (answer, bytes) = if let Some(dseq) = requester.directed.first().map(Dseq) {
+            let ring = directed(from);
+            match ring.map(|ring| ring.find(dseq)) {
+                Some(Found::Datagram(bytes)) => self.resend(now, from, Some(from), dseq, bytes),
+                _ => self.expire(from, Some(from), ring.map_or(Dseq(u64::MAX), Ring::trail)),
+            }
+        } else {
+            let dseq = requester.first().map(Dseq).expect("who wants nothing is not chosen");
+            if dseq < ring.manifest_trail() {
+                self.expire(from, None, ring.manifest_trail())
+            } else if requester.datagrams.contains(dseq.0)
+                && let Found::Datagram(bytes) = ring.find(dseq)
+            {
+                self.resend(now, from, None, dseq, bytes)
+            } else {
+                self.tell(from, dseq, ring)
+            }
+        };
+        self.budget.spend(bytes as u64);
+        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        requester.bucket.take(bytes as u64);
+        self.counters.bytes += bytes as u64;
+        Some(answer)
+    }
+
+    /// The most bytes that any answer can have. None is made before there are tokens for so many.
+    fn answer_bytes_max(&self) -> u64 {
+        (self.settings.datagram_bytes_max + MANIFEST_BYTES_MORE) as u64
+    }
+
+    /// Who is answered next: among those whose share is not used up, who wants the oldest datagram. The share is an
+    /// equal one, so that whoever wants little gets it soon, however much the others want.
+    fn choose(&mut self, now: Instant) -> Option<Epoch> {
+        let waiting = self.requesters.values().filter(|requester| requester.first().is_some()).count() as u64;
+        if waiting == 0 {
+            self.next = None;
+            return None;
+        }
+        let bytes = self.answer_bytes_max();
+        if !self.budget.has(now, bytes) {
+            return self.wait(now, self.budget.ready_at(bytes));
+        }
+        let (rate, burst) = ((self.budget.rate() / waiting).max(1), (BURST_BYTES / waiting).max(bytes));
+        let mut chosen: Option<(u64, Epoch)> = None;
+        let mut ready_at = None;
+        for (epoch, requester) in &mut self.requesters {
+            let Some(first) = requester.first() else { continue };
+            if chosen.is_some_and(|(lowest, _)| lowest <= first) {
+                continue;
+            }
+            requester.bucket.refill(now, rate, burst);
+            if requester.bucket.has(bytes) {
+                chosen = Some((first, *epoch));
+            } else {
+                let ready = requester.bucket.ready_at(bytes, rate);
+                ready_at = Some(ready_at.map_or(ready, |at: Instant| at.min(ready)));
+            }
+        }
+        match chosen {
+            Some((_, epoch)) => Some(epoch),
+            None => self.wait(now, ready_at.expect("all who wait were looked at")),
+        }
+    }
+
+    /// Nothing more until `ready`, or until the live rate may have changed.
+    fn wait(&mut self, now: Instant, ready: Instant) -> Option<Epoch> {
+        self.counters.waits += 1;
+        self.next = Some(ready.min(now + budget::SLOT));
+        None
+    }
+
+    /// The datagram itself.
+    fn resend(
+        &mut self,
+        now: Instant,
+        from: Epoch,
+        stream: Option<Epoch>,
+        dseq: Dseq,
+        bytes: Bytes,
+    ) -> (Answer, usize) {
+        let place = (stream, dseq.0);
+        // Rule: suppress
+        let to = match self.memory.recall(now, place) {
+            // Who asks after a multicast may be one who hears none.
+            Some(To::Group) => To::Member(from),
+            Some(To::Member(last)) if last != from => To::Group,
+            _ if stream.is_none() && self.is_wanted_beside(from, dseq) => To::Group,
+            _ => To::Member(from),
+        };
+        match to {
+            To::Member(_) => self.counters.resent_unicast += 1,
+            To::Group => self.counters.resent_multicast += 1,
+        }
+        self.memory.remember(now, place, to);
+        for (epoch, requester) in &mut self.requesters {
+            if to == To::Group || *epoch == from {
+                let over = requester.on_resent(stream, dseq);
+                self.counters.over_limit = self.counters.over_limit.saturating_add(over);
+            }
+        }
+        let sent = bytes.len();
+        (Answer::Resend { to, directed: stream.is_some(), dseq, bytes }, sent)
+    }
+
+    /// Whether another one wants this datagram of the multicast stream.
+    fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
+        self.requesters.iter().any(|(epoch, requester)| *epoch != from && requester.datagrams.contains(dseq.0))
+    }
+
+    /// Word that everything is gone that `from` wants of a stream below `end`, or as much as one datagram can say.
+    fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (Answer, usize) {
+        let ranges_max = Expired::ranges_max(self.settings.datagram_bytes_max);
+        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let mut gone = Ranges::default();
+        let mut take = |wanted: &mut Ranges| {
+            while gone.count() < ranges_max
+                && let Some((first, last)) = wanted.pop_below(end.0)
+            {
+                gone.insert(first, last);
+            }
+        };
+        match stream {
+            Some(_) => take(&mut requester.directed),
+            None => {
+                take(&mut requester.datagrams);
+                take(&mut requester.contents);
+            }
+        }
+        let ranges: Vec<_> = gone.iter().map(|(first, last)| Range { first: Dseq(first), last: Dseq(last) }).collect();
+        let datagrams = ranges.iter().map(Range::datagrams).sum();
+        self.counters.expired = self.counters.expired.saturating_add(datagrams);
+        let sent = EXPIRED_BYTES + EXPIRED_RANGE_BYTES * ranges.len();
+        (Answer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
+    }
+
+    /// What `dseq` held and the datagrams that follow it, as far as `from` wants that or can have no more.
+    fn tell(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (Answer, usize) {
+        let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
+        let mut builder = None;
+        let mut next = dseq;
+        while requester.contents.contains(next.0) || next < ring.trail() && requester.datagrams.contains(next.0) {
+            let (before, contents) = ring.contents(next).expect("what was sent after the manifest trail is known");
+            let bytes_max = self.settings.datagram_bytes_max;
+            if !builder.get_or_insert_with(|| ManifestBuilder::new(bytes_max, dseq, before)).push(&contents) {
+                break;
+            }
+            requester.contents.remove(next.0);
+            if next < ring.trail() {
+                requester.datagrams.remove(next.0);
+            }
+            next = next.next();
+        }
+        self.counters.manifests += next.0 - dseq.0;
+        let builder = builder.expect("what `dseq` held is wanted");
+        let sent = builder.bytes();
+        (Answer::Manifest { to: from, manifest: builder.finish() }, sent)
+    }
+
+    /// The limits hold.
+    pub fn assert_invariants(&self) {
+        self.memory.assert_invariants();
+        assert!(self.requesters.len() <= self.settings.requesters_max);
+        for requester in self.requesters.values() {
+            for wanted in [&requester.directed, &requester.datagrams, &requester.contents] {
+                assert!(wanted.count() <= RANGES_EACH_MAX);
+            }
+        }
+        assert!(self.next.is_some() || self.is_idle(), "what is asked is polled for");
+    }
+}

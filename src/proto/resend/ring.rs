@@ -1,0 +1,123 @@
+//! What was sent in a stream, for a while: the datagrams, and for longer what they held (R6, A7).
+//!
+//! Datagrams are copied in, so the ring owns what it counts: a short datagram does not keep alive the allocation that it
+//! was packed in. Their manifests are written at the same time, while the bytes are at hand, into a log of their own.
+
+use super::log::Log;
+use crate::message::Dseq;
+use crate::time::Instant;
+use crate::wire::{Content, contents_of, decode_contents, encode_contents};
+use bytes::{Bytes, BytesMut};
+use std::time::Duration;
+
+/// Manifests are kept this many times as long as datagrams (R6).
+const MANIFEST_TIMES: u32 = 10;
+
+/// The limits of one stream's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSettings {
+    /// Bytes of memory for datagrams, all that keeps them included: 12 bytes each and some for each sixteenth of
+    /// the ring. The oldest leave beyond it. 0 keeps none.
+    pub bytes_max: usize,
+    /// How long a datagram is kept at most.
+    pub time: Duration,
+    /// Bytes of memory for manifests, which are kept ten times as long; the oldest leave beyond it. 0 keeps none,
+    /// as for directed streams.
+    pub manifest_bytes_max: usize,
+}
+
+/// What is left of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// All of it: the bytes as they were sent.
+    Datagram(Bytes),
+    /// What it held, and the number of messages begun in all datagrams before it.
+    Manifest(u64, Vec<Content>),
+    /// Nothing.
+    Expired,
+}
+
+/// The memory of one stream.
+#[derive(Debug)]
+pub struct Ring {
+    settings: RingSettings,
+    datagrams: Log,
+    manifests: Log,
+    scratch: BytesMut,
+}
+
+impl Ring {
+    /// The memory of a stream whose last datagram so far was `high`, and not remembered; 0 for a new stream.
+    pub fn new(settings: RingSettings, high: Dseq) -> Ring {
+        let next = high.next().0;
+        Ring {
+            settings,
+            datagrams: Log::new(settings.bytes_max, next),
+            manifests: Log::new(settings.manifest_bytes_max, next),
+            scratch: BytesMut::new(),
+        }
+    }
+
+    /// A datagram was sealed, before which `before` messages were begun in the stream.
+    ///
+    /// # Panics
+    /// If its number is not the next one.
+    pub fn push(&mut self, now: Instant, dseq: Dseq, before: u64, bytes: &Bytes) {
+        assert_eq!(dseq.0, self.datagrams.next(), "datagrams are numbered without gaps");
+        self.on_tick(now);
+        self.datagrams.push(now, before, bytes);
+        if self.settings.manifest_bytes_max == 0 {
+            self.manifests.push(now, before, &[]);
+            return;
+        }
+        encode_contents(&contents_of(bytes), &mut self.scratch);
+        self.manifests.push(now, before, &self.scratch);
+        self.scratch.clear();
+    }
+
+    /// Lets go of what was kept for its time. The cost is that of what leaves.
+    pub fn on_tick(&mut self, now: Instant) {
+        let time = self.settings.time;
+        self.datagrams.expire(now, time);
+        self.manifests.expire(now, time.saturating_mul(MANIFEST_TIMES));
+    }
+
+    /// The oldest datagram that can be resent; the one after the last if none can.
+    pub fn trail(&self) -> Dseq {
+        Dseq(self.datagrams.trail())
+    }
+
+    /// The oldest datagram whose content is known; the one after the last if there is none.
+    pub fn manifest_trail(&self) -> Dseq {
+        Dseq(self.datagrams.trail().min(self.manifests.trail()))
+    }
+
+    /// What is left of a datagram.
+    pub fn find(&self, dseq: Dseq) -> Found {
+        if let Some((_, bytes)) = self.datagrams.find(dseq.0) {
+            return Found::Datagram(Bytes::copy_from_slice(bytes));
+        }
+        self.contents(dseq).map_or(Found::Expired, |(before, contents)| Found::Manifest(before, contents))
+    }
+
+    /// What a datagram held, and the number of messages begun before it; `None` if that is not known any more.
+    pub fn contents(&self, dseq: Dseq) -> Option<(u64, Vec<Content>)> {
+        if let Some((before, bytes)) = self.manifests.find(dseq.0) {
+            return Some((before, decode_contents(&Bytes::copy_from_slice(bytes))));
+        }
+        let (before, bytes) = self.datagrams.find(dseq.0)?;
+        Some((before, contents_of(&Bytes::copy_from_slice(bytes))))
+    }
+
+    /// The bytes of memory in use.
+    pub fn bytes(&self) -> usize {
+        self.datagrams.bytes() + self.manifests.bytes() + self.scratch.capacity()
+    }
+
+    /// The limits hold, and both memories are of the same stream.
+    pub fn assert_invariants(&self) {
+        self.datagrams.assert_invariants();
+        self.manifests.assert_invariants();
+        assert_eq!(self.datagrams.next(), self.manifests.next());
+    }
+}

@@ -1,0 +1,655 @@
+//! Tests of the publisher's side of repair, on datagrams as the sending side makes them.
+
+use super::*;
+use crate::message::Message;
+use crate::proto::mutant::Mutants;
+use crate::proto::send::{Origin, Send};
+use crate::rng::Rng;
+use crate::seqno::{Frame, Seq};
+use crate::wire::{Content, ContentKind, Entry, contents_of};
+use std::collections::BTreeSet;
+
+const DATAGRAM_BYTES: usize = 1400;
+const FAR: RingSettings =
+    RingSettings { bytes_max: 64 << 20, time: Duration::from_secs(30), manifest_bytes_max: 64 << 20 };
+
+fn at(micros: u64) -> Instant {
+    Instant::from_nanos(micros * 1000)
+}
+
+fn epoch(bits: u64) -> Epoch {
+    Epoch::new(bits).expect("not 0")
+}
+
+/// A publisher's stream: the ring under test, and the obviously right twin, a list of all that was sent.
+struct Stream {
+    send: Send,
+    ring: Ring,
+    sent: Vec<(u64, Bytes)>,
+    subjects: Vec<u64>,
+}
+
+impl Stream {
+    fn new(receiver: Option<Epoch>, settings: RingSettings) -> Stream {
+        let send = Send::new(receiver, DATAGRAM_BYTES, Mutants::default());
+        Stream { send, ring: Ring::new(settings, Dseq(0)), sent: Vec::new(), subjects: vec![0; 5] }
+    }
+
+    fn publish(&mut self, now: Instant, rng: &mut Rng, payload_bytes: usize, seal: bool) {
+        let subject = rng.below(5) as usize;
+        self.subjects[subject] += 1;
+        let seq = Seq::from_parts(Frame::new(9).unwrap(), self.subjects[subject]).filter(|_| subject != 0);
+        let message = Message::new(format!("a.{subject}").parse().unwrap(), vec![subject as u8; payload_bytes]);
+        let entry = Entry { message: &message, seq, stamp: None, chain: None };
+        let origin = Origin { group: 1, epoch: epoch(7), started: Instant::ZERO };
+        let mut out = Vec::new();
+        self.send.push(now, &origin, &entry, &mut out);
+        if seal {
+            self.send.seal(now, &origin, &mut out);
+        }
+        for bytes in out {
+            let dseq = Dseq(self.sent.len() as u64 + 1);
+            let before = u64::from_be_bytes(bytes[24..32].try_into().unwrap());
+            self.ring.push(now, dseq, before, &bytes);
+            self.sent.push((before, bytes));
+        }
+    }
+
+    /// So many datagrams of about `bytes` each.
+    fn of(datagrams: usize, bytes: usize, settings: RingSettings) -> Stream {
+        let mut stream = Stream::new(None, settings);
+        let mut rng = Rng::new(1);
+        while stream.sent.len() < datagrams {
+            stream.publish(at(0), &mut rng, bytes - 70, true);
+        }
+        stream
+    }
+
+    fn high(&self) -> Dseq {
+        Dseq(self.sent.len() as u64)
+    }
+
+    fn bytes(&self, dseq: Dseq) -> &Bytes {
+        &self.sent[dseq.0 as usize - 1].1
+    }
+
+    /// What was in a datagram, read from the datagram itself.
+    fn contents(&self, dseq: Dseq) -> (u64, Vec<Content>) {
+        let (before, bytes) = &self.sent[dseq.0 as usize - 1];
+        (*before, contents_of(bytes))
+    }
+
+    fn assert_found(&self, dseq: Dseq) {
+        let expected = if self.ring.trail() <= dseq {
+            Found::Datagram(self.bytes(dseq).clone())
+        } else if self.ring.manifest_trail() <= dseq {
+            let (before, contents) = self.contents(dseq);
+            Found::Manifest(before, contents)
+        } else {
+            Found::Expired
+        };
+        assert_eq!(self.ring.find(dseq), expected, "{dseq}");
+        assert_eq!(self.ring.contents(dseq), (expected != Found::Expired).then(|| self.contents(dseq)));
+    }
+}
+
+fn settings(rate_min: u64) -> ResendSettings {
+    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024 }
+}
+
+fn ranges(ranges: &[(u64, u64)]) -> Vec<Range> {
+    ranges.iter().map(|&(first, last)| Range { first: Dseq(first), last: Dseq(last) }).collect()
+}
+
+fn request(list: &[(u64, u64)]) -> ResendRequest {
+    ResendRequest { epoch: epoch(7), directed: false, manifests_only: false, ranges: ranges(list) }
+}
+
+fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<Answer> {
+    std::iter::from_fn(|| resends.poll_answer(now, ring, |_| None)).collect()
+}
+
+/// Each answer as text: whom, and which datagrams.
+fn told(answers: &[Answer]) -> String {
+    let text = |answer: &Answer| match answer {
+        Answer::Resend { to: To::Group, dseq, .. } => format!("group {dseq}"),
+        Answer::Resend { to: To::Member(to), dseq, .. } => format!("{:x} {dseq}", to.bits()),
+        Answer::Manifest { to, manifest } => {
+            format!("{:x} manifest {}+{}", to.bits(), manifest.first, manifest.datagrams.len())
+        }
+        Answer::Expired { to, expired } => {
+            let gone = expired.ranges.iter().map(|range| format!(" {}-{}", range.first, range.last));
+            format!("{:x} expired{}", to.bits(), gone.collect::<String>())
+        }
+    };
+    answers.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// One line of a story: at this time in microseconds, this one asks for these ranges; then what is answered.
+fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
+    resends.on_request(at(micros), epoch(from), &request(list), stream.high());
+    told(&drain(resends, at(micros), &stream.ring))
+}
+
+// ---- the ring
+
+// Rule: resend
+#[test]
+fn random_rings_agree_with_a_list_of_all_that_was_sent() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let bytes_max = [0, 6000, 30_000, 1 << 20][rng.below(4) as usize];
+        let manifest_bytes_max = [0, 2000, 100_000][rng.below(3) as usize];
+        let time = Duration::from_millis([20, 200, 100_000][rng.below(3) as usize]);
+        let mut stream = Stream::new(None, RingSettings { bytes_max, time, manifest_bytes_max });
+        let mut now = 0;
+        for _ in 0..1000 {
+            now += rng.below(2000);
+            let payload_bytes = [0, 10, 300, 5000][rng.below(4) as usize];
+            let seal = rng.chance(0.3);
+            stream.publish(at(now), &mut rng, payload_bytes, seal);
+            if rng.chance(0.05) {
+                stream.ring.on_tick(at(now));
+            }
+            stream.ring.assert_invariants();
+            assert!(stream.ring.bytes() <= bytes_max + manifest_bytes_max + 4096, "seed {seed}");
+            if !stream.sent.is_empty() {
+                stream.assert_found(Dseq(rng.between(1, stream.high().0)));
+            }
+            assert_eq!(stream.ring.find(stream.high().next()), Found::Expired);
+        }
+        assert_eq!(stream.ring.trail() <= stream.high(), 0 < bytes_max, "seed {seed}");
+        stream.ring.on_tick(at(now) + 11 * time);
+        assert_eq!(stream.ring.manifest_trail(), stream.high().next(), "seed {seed}: all is over");
+    }
+}
+
+#[test]
+fn manifests_outlast_datagrams_ten_times() {
+    let bytes_max = 100_000;
+    let stream = Stream::of(3000, 1400, RingSettings { bytes_max, manifest_bytes_max: bytes_max, ..FAR });
+    let (datagrams, manifests) = (3001 - stream.ring.trail().0, 3001 - stream.ring.manifest_trail().0);
+    assert!(55 <= datagrams && 10 * datagrams <= manifests, "{manifests} manifests, {datagrams} datagrams");
+    let mut stream = Stream::of(10, 1400, FAR);
+    for (millis, trails) in [(29_999, (1, 1)), (30_001, (11, 1)), (299_999, (11, 1)), (300_001, (11, 11))] {
+        stream.ring.on_tick(at(millis * 1000));
+        assert_eq!((stream.ring.trail().0, stream.ring.manifest_trail().0), trails, "after {millis} ms");
+    }
+}
+
+/// The builder packs into allocations as large as the largest datagram. The ring must not keep them.
+#[test]
+fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
+    let stream = Stream::of(20_000, 72, RingSettings { bytes_max: 1 << 20, ..FAR });
+    let kept = stream.high().0 + 1 - stream.ring.trail().0;
+    assert!((8000..14_000).contains(&kept), "1 MiB has {kept} datagrams of about 70 bytes");
+    let mut stream = Stream::of(1, 100, FAR);
+    let bytes = Bytes::from(stream.sent[0].1.to_vec());
+    stream.ring.push(at(0), Dseq(2), 1, &bytes);
+    assert!(bytes.is_unique());
+    assert!(stream.ring.bytes() < 20_000, "{} bytes for two short datagrams", stream.ring.bytes());
+    assert_eq!(Ring::new(FAR, Dseq(0)).bytes(), 0, "what is not used costs nothing");
+}
+
+// ---- who gets what
+
+// Rule: suppress
+#[test]
+fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
+    let stream = Stream::of(20, 1400, FAR);
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    assert_eq!(ask(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
+    assert_eq!(ask(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are under way");
+    assert_eq!(ask(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second asker");
+    assert_eq!(ask(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "asked before it came");
+    assert_eq!(ask(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, for the same");
+    assert_eq!(ask(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "who may hear no multicast");
+    assert_eq!(ask(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
+    assert_eq!(ask(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
+    assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
+    assert!(resends.is_idle());
+    assert_eq!(resends.last_request_at(), Some(at(1_100_000)));
+    // Two at once.
+    resends.on_request(at(2_200_000), epoch(0xa), &request(&[(7, 8)]), stream.high());
+    resends.on_request(at(2_200_000), epoch(0xb), &request(&[(8, 9)]), stream.high());
+    assert!(!resends.is_idle());
+    let answers = drain(&mut resends, at(2_200_000), &stream.ring);
+    assert_eq!(told(&answers), "a 7, group 8, b 9");
+    let Answer::Resend { bytes, .. } = &answers[1] else { panic!("{answers:?}") };
+    assert_eq!(bytes, stream.bytes(Dseq(8)));
+    resends.assert_invariants();
+}
+
+// Rule: suppress
+/// A loss at the source: everybody asks, each after a while of its own, until it hears an answer.
+#[test]
+fn a_thousand_askers_of_one_datagram_cost_two_resends() {
+    let stream = Stream::of(20, 1400, FAR);
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let mut resends = Resends::new(settings(1 << 20), at(0));
+        let mut asks: Vec<(u64, u64)> = (1..=1000).map(|from| (rng.below(30_000), from)).collect();
+        asks.sort_unstable();
+        let (mut heard_by_all, mut sent, latency) = (None, 0, 1000);
+        for (micros, from) in asks {
+            if heard_by_all.is_some_and(|heard| heard <= micros) {
+                continue;
+            }
+            resends.on_request(at(micros), epoch(from), &request(&[(5, 5)]), stream.high());
+            for answer in drain(&mut resends, at(micros), &stream.ring) {
+                sent += 1;
+                if matches!(answer, Answer::Resend { to: To::Group, .. }) {
+                    heard_by_all = Some(micros + latency);
+                }
+            }
+        }
+        assert!(heard_by_all.is_some() && sent == 2, "seed {seed}: {sent} resends");
+    }
+    let mut resends = Resends::new(settings(1 << 20), at(0));
+    for from in 1..=1000 {
+        resends.on_request(at(0), epoch(from), &request(&[(5, 5)]), stream.high());
+    }
+    assert_eq!(told(&drain(&mut resends, at(0), &stream.ring)), "group 5", "all at once");
+}
+
+// Rule: resend
+#[test]
+fn what_is_gone_is_told_by_manifest_or_as_expired() {
+    let stream = Stream::of(4000, 1400, RingSettings { bytes_max: 30_000, manifest_bytes_max: 60_000, ..FAR });
+    let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
+    assert!(1 < manifests && manifests + 50 < trail && trail < 4000, "{manifests} {trail}");
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    let list = [(1, 1), (7, manifests + 1), (manifests + 5, manifests + 5), (trail - 1, trail + 1)];
+    let expected = format!(
+        "a expired 1-1 7-{}, a manifest {manifests}+2, a manifest {}+1, a manifest {}+1, a {trail}, a {}",
+        manifests - 1,
+        manifests + 5,
+        trail - 1,
+        trail + 1
+    );
+    assert_eq!(ask(&mut resends, &stream, 0, 0xa, &list), expected);
+    // All content there is, in as few datagrams as it fits.
+    let all = ResendRequest { manifests_only: true, ..request(&[(manifests, 4000)]) };
+    let asked = resends.on_request(at(1), epoch(0xa), &all, stream.high());
+    assert_eq!(asked, Asked { accepted: 4001 - manifests, ..Asked::default() });
+    let mut next = manifests;
+    let answers = drain(&mut resends, at(1), &stream.ring);
+    for answer in &answers {
+        let Answer::Manifest { manifest, .. } = answer else { panic!("{answer:?}") };
+        assert_eq!((manifest.first.0, manifest.before), (next, stream.contents(Dseq(next)).0));
+        for contents in &manifest.datagrams {
+            assert_eq!(*contents, stream.contents(Dseq(next)).1);
+            assert!(matches!(contents[0].what, ContentKind::Run { count: 1 }));
+            next += 1;
+        }
+    }
+    assert_eq!(next, 4001);
+    assert!(answers.len() as u64 <= (4001 - manifests).div_ceil(60), "{} manifests", answers.len());
+    // Many ranges of what is gone, as many as fit a datagram.
+    let gaps: Vec<_> = (1..=90).map(|at| (2 * at, 2 * at)).collect();
+    resends.on_request(at(2), epoch(0xa), &request(&gaps), stream.high());
+    let answers = drain(&mut resends, at(2), &stream.ring);
+    let counts = answers.iter().map(|answer| match answer {
+        Answer::Expired { expired, .. } => expired.ranges.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [Expired::ranges_max(DATAGRAM_BYTES), 90 - 84]);
+}
+
+#[test]
+fn directed_streams_are_answered_to_their_receiver_alone() {
+    let stream = Stream::of(9, 500, FAR);
+    let mut inbox = Stream::new(Some(epoch(0xa)), RingSettings { bytes_max: 20_000, manifest_bytes_max: 0, ..FAR });
+    for _ in 0..100 {
+        inbox.publish(at(0), &mut Rng::new(2), 1000, true);
+    }
+    let trail = inbox.ring.trail().0;
+    assert!(10 < trail && trail < 95 && inbox.ring.manifest_trail().0 == trail);
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    let mine = ResendRequest { directed: true, ..request(&[(3, 4), (trail - 1, trail), (100, 100)]) };
+    for from in [0xa, 0xb] {
+        resends.on_request(at(0), epoch(from), &mine, Dseq(100));
+        resends.on_request(at(0), epoch(from), &request(&[(4, 4)]), stream.high());
+    }
+    let rings = |receiver: Epoch| (receiver == epoch(0xa)).then_some(&inbox.ring);
+    let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(0), &stream.ring, rings)).collect();
+    let expected =
+        format!("a expired 3-4 {0}-{0}, a {trail}, a 100, b expired 3-4 {0}-{trail} 100-100, group 4", trail - 1);
+    assert_eq!(told(&answers), expected);
+    let receivers = answers.iter().filter_map(|answer| match answer {
+        Answer::Expired { expired, .. } => expired.receiver,
+        _ => None,
+    });
+    assert_eq!(receivers.collect::<Vec<_>>(), [epoch(0xa), epoch(0xb)]);
+    let resent = answers.iter().filter_map(|answer| match answer {
+        Answer::Resend { directed, dseq, bytes, .. } => {
+            let of = if *directed { &inbox } else { &stream };
+            assert_eq!(bytes, of.bytes(*dseq));
+            Some(*directed)
+        }
+        _ => None,
+    });
+    assert_eq!(resent.collect::<Vec<_>>(), [true, true, false]);
+    resends.on_request(at(9_999), epoch(0xa), &mine, Dseq(100));
+    let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(9_999), &stream.ring, rings)).collect();
+    assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
+}
+
+/// The obviously right twin: each number that somebody wants by itself, and every resend ever made.
+#[derive(Default)]
+struct Twin {
+    datagrams: BTreeMap<Epoch, BTreeSet<u64>>,
+    contents: BTreeMap<Epoch, BTreeSet<u64>>,
+    resent: BTreeMap<u64, (To, Instant)>,
+}
+
+impl Twin {
+    fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> Asked {
+        let beyond_high = request.ranges.iter().filter(|range| high < range.last).count() as u64;
+        let mut asked = Asked { beyond_high, ..Asked::default() };
+        for number in request.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
+            let answered = self.resent.get(&number).filter(|(_, at)| now < *at + LINGER).map(|(to, _)| *to);
+            if high.0 < number {
+                continue;
+            } else if request.manifests_only {
+                self.contents.entry(from).or_default().insert(number);
+                asked.accepted += 1;
+            } else if answered.is_some_and(|to| to == To::Group || to == To::Member(from)) {
+                asked.suppressed += 1;
+            } else {
+                self.datagrams.entry(from).or_default().insert(number);
+                asked.accepted += 1;
+            }
+        }
+        asked
+    }
+
+    fn wanted(&self, from: Epoch) -> BTreeSet<u64> {
+        [&self.datagrams, &self.contents].into_iter().filter_map(|of| of.get(&from)).flatten().copied().collect()
+    }
+
+    fn lowest(&self) -> Option<u64> {
+        [&self.datagrams, &self.contents].into_iter().flat_map(BTreeMap::values).flatten().min().copied()
+    }
+
+    fn wants_datagram(&self, number: u64) -> Vec<Epoch> {
+        self.datagrams.iter().filter(|(_, wanted)| wanted.contains(&number)).map(|(from, _)| *from).collect()
+    }
+
+    /// Takes the numbers that an answer is about from what was wanted, and checks that it is the right one.
+    fn on_answer(&mut self, now: Instant, answer: &Answer, stream: &Stream) {
+        let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
+        match answer {
+            Answer::Resend { to, directed, dseq, bytes } => {
+                assert!(!directed && trail <= dseq.0 && Some(dseq.0) == self.lowest(), "the oldest first");
+                assert_eq!(bytes, stream.bytes(*dseq));
+                let askers = self.wants_datagram(dseq.0);
+                let last = self.resent.insert(dseq.0, (*to, now)).filter(|(_, at)| now < *at + REMEMBER);
+                let others = |than: Epoch| askers.iter().any(|asker| *asker != than);
+                let group = match last {
+                    Some((To::Group, _)) => false,
+                    Some((To::Member(last), _)) => others(last),
+                    None => 1 < askers.len(),
+                };
+                match to {
+                    To::Group => assert!(group),
+                    To::Member(to) => assert!(askers.contains(to) && (!group || last == Some((To::Member(*to), now)))),
+                }
+                for (_, wanted) in self.datagrams.iter_mut().chain(&mut self.contents).filter(|(from, _)| {
+                    // Who wants to know the content knows it too.
+                    *to == To::Group || *to == To::Member(**from)
+                }) {
+                    wanted.remove(&dseq.0);
+                }
+            }
+            Answer::Manifest { to, manifest } => {
+                assert_eq!(Some(manifest.first.0), self.lowest(), "the oldest first");
+                assert_eq!(manifest.before, stream.contents(manifest.first).0);
+                for (number, contents) in (manifest.first.0..).zip(&manifest.datagrams) {
+                    assert_eq!(*contents, stream.contents(Dseq(number)).1);
+                    let told = self.contents.entry(*to).or_default().remove(&number);
+                    let gone = number < trail && self.datagrams.entry(*to).or_default().remove(&number);
+                    assert!(manifests <= number && (told || gone), "{number} was asked for");
+                }
+            }
+            Answer::Expired { to, expired } => {
+                assert_eq!(expired.receiver, None);
+                assert_eq!(Some(expired.ranges[0].first.0), self.lowest(), "the oldest first");
+                for number in expired.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
+                    assert!(number < manifests && self.wanted(*to).contains(&number), "{number} was asked for");
+                    self.datagrams.entry(*to).or_default().remove(&number);
+                    self.contents.entry(*to).or_default().remove(&number);
+                }
+            }
+        }
+    }
+}
+
+// Rule: resend, suppress
+#[test]
+fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let limits = RingSettings { bytes_max: 20_000, time: Duration::from_secs(5), manifest_bytes_max: 4000 };
+        let mut stream = Stream::new(None, limits);
+        let mut resends = Resends::new(settings(1 << 30), at(0));
+        let mut twin = Twin::default();
+        let mut micros = 0;
+        for _ in 0..400 {
+            micros += if rng.chance(0.5) { rng.below(3000) } else { rng.below(30_000) };
+            for _ in 0..rng.below(4) {
+                let payload_bytes = rng.below(900) as usize;
+                stream.publish(at(micros), &mut rng, payload_bytes, true);
+            }
+            let from = epoch(rng.between(1, 4));
+            if rng.chance(0.01) {
+                resends.forget(from);
+                twin.datagrams.remove(&from);
+                twin.contents.remove(&from);
+            }
+            let mut first = stream.high().0.saturating_sub(rng.below(120)).max(1);
+            let mut list = Vec::new();
+            for _ in 0..rng.between(1, 5) {
+                let last = first + rng.below(4);
+                list.push((first, last));
+                first = last + rng.between(1, 9);
+            }
+            let request = ResendRequest { manifests_only: rng.chance(0.2), ..request(&list) };
+            let expected = twin.on_request(at(micros), from, &request, stream.high());
+            assert_eq!(resends.on_request(at(micros), from, &request, stream.high()), expected, "seed {seed}");
+            resends.assert_invariants();
+            for _ in 0..rng.below(12) {
+                let Some(answer) = resends.poll_answer(at(micros), &stream.ring, |_| None) else { break };
+                twin.on_answer(at(micros), &answer, &stream);
+                resends.assert_invariants();
+            }
+            assert_eq!(resends.is_idle(), twin.lowest().is_none(), "seed {seed}");
+        }
+        while let Some(deadline) = resends.deadline() {
+            for answer in drain(&mut resends, deadline.max(at(micros)), &stream.ring) {
+                twin.on_answer(deadline.max(at(micros)), &answer, &stream);
+            }
+        }
+        assert_eq!(twin.lowest(), None, "seed {seed}: everything asked for is answered");
+    }
+}
+
+// ---- the budget
+
+// Rule: budget
+#[test]
+fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
+    let stream = Stream::of(20_000, 1400, FAR);
+    let mut resends = Resends::new(settings(1_000_000), at(0));
+    let mut log: Vec<(u64, usize)> = Vec::new();
+    let mut rng = Rng::new(3);
+    for millis in 0..4000 {
+        // 20 MB/s for two seconds.
+        if (1000..3000).contains(&millis) {
+            resends.on_sent(at(millis * 1000), 20_000);
+        }
+        for _ in 0..3 {
+            let first = rng.between(1, 19_000);
+            let from = epoch(rng.between(1, 64));
+            resends.on_request(at(millis * 1000), from, &request(&[(first, first + 900)]), stream.high());
+        }
+        for answer in drain(&mut resends, at(millis * 1000), &stream.ring) {
+            let Answer::Resend { bytes, .. } = answer else { panic!("{answer:?}") };
+            log.push((millis, bytes.len()));
+        }
+        assert!(resends.deadline().is_some_and(|next| at(millis * 1000) < next), "all wait for the budget");
+    }
+    let sent = |from: u64, to: u64| -> u64 {
+        log.iter().filter(|(millis, _)| (from..to).contains(millis)).map(|(_, bytes)| *bytes as u64).sum()
+    };
+    for (from, to, rate) in [(0, 1000, 1000), (2050, 3000, 5000), (0, 4000, 5000), (1000, 4000, 5000)] {
+        assert!(sent(from, to) <= BURST_BYTES + (to - from) * rate, "{from}..{to}: {}", sent(from, to));
+    }
+    for from in (100..900).chain(2100..2900) {
+        let rate = if from < 1000 { 1000 } else { 5000 };
+        assert!(sent(from, from + 100) <= 100 * rate + 1400, "{from}: {} bytes in 100 ms", sent(from, from + 100));
+    }
+    // And it is used: nearly all of it while there is demand.
+    assert!(
+        900_000 <= sent(100, 1000) * 10 / 9 && 4_300_000 <= sent(2050, 3000),
+        "{} {}",
+        sent(100, 1000),
+        sent(2050, 3000)
+    );
+    assert_eq!(resends.counters().bytes, sent(0, 4000));
+    assert!(0 < resends.counters().waits);
+}
+
+// Rule: budget
+/// 63 members each ask for a part of the history of their own, or all for all of it; one more asks for little.
+#[test]
+fn who_wants_much_does_not_delay_who_wants_little() {
+    let stream = Stream::of(64 * 300, 1400, FAR);
+    for everything in [false, true] {
+        let mut resends = Resends::new(settings(1_000_000), at(0));
+        for from in 0..63 {
+            let part = if everything { (1, stream.high().0) } else { (300 * from + 1, 300 * from + 300) };
+            resends.on_request(at(0), epoch(from + 1), &request(&[part]), stream.high());
+        }
+        let (mut answered, mut last_little) = (BTreeMap::new(), None);
+        let little = [(19_190, 19_190), (19_195, 19_195)];
+        for millis in 0..2000 {
+            if millis == 500 {
+                resends.on_request(at(500_000), epoch(64), &request(&little), stream.high());
+            }
+            for answer in drain(&mut resends, at(millis * 1000), &stream.ring) {
+                let Answer::Resend { to, dseq, .. } = answer else { panic!("{answer:?}") };
+                let (To::Member(from), Dseq(number)) = (to, dseq) else { continue };
+                *answered.entry(from).or_insert(0) += 1;
+                if from == epoch(64) && number == little[1].0 {
+                    last_little = Some(millis);
+                }
+            }
+            resends.assert_invariants();
+        }
+        if everything {
+            let counters = resends.counters();
+            assert!(1500 <= counters.resent_multicast && counters.resent_unicast <= 2, "{counters:?}");
+            continue;
+        }
+        // 1 MB/s and 64 askers: a share is a datagram each 90 ms.
+        assert!(last_little.is_some_and(|millis| millis <= 500 + 2 * 90 + 5), "{last_little:?}");
+        let shares: Vec<i32> = answered.into_values().take(63).collect();
+        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+        assert!(shares.len() == 63 && 20 <= *least && *most <= least + 3, "{shares:?}");
+    }
+}
+
+// ---- bad input
+
+#[test]
+fn absurd_requests_cost_what_they_have_bytes() {
+    let mut stream = Stream::of(3000, 200, RingSettings { bytes_max: 100_000, manifest_bytes_max: 10_000, ..FAR });
+    let mut resends = Resends::new(settings(1 << 30), at(0));
+    let high = stream.high();
+    let asked = resends.on_request(at(0), epoch(1), &request(&[(1, u64::MAX / 2)]), high);
+    assert_eq!(asked, Asked { accepted: 3000, beyond_high: 1, ..Asked::default() });
+    let asked = resends.on_request(at(0), epoch(2), &request(&[(1 << 40, 1 << 62)]), high);
+    assert_eq!(asked, Asked { beyond_high: 1, ..Asked::default() });
+    // Thousands of ranges: what is beyond the limit is refused, the oldest is kept.
+    let odd: Vec<_> = (0..1500).map(|at| (2 * at + 1, 2 * at + 1)).collect();
+    resends.on_request(at(0), epoch(3), &request(&odd[200..]), high);
+    let asked = resends.on_request(at(0), epoch(3), &request(&odd[..200]), high);
+    assert_eq!((asked.refused, resends.counters().over_limit), (200, 1500 - RANGES_EACH_MAX as u64));
+    resends.assert_invariants();
+    let mut expired = 0;
+    while let Some(deadline) = resends.deadline() {
+        for answer in drain(&mut resends, deadline.max(at(0)), &stream.ring) {
+            if let Answer::Expired { to, expired: gone } = answer
+                && to == epoch(1)
+            {
+                assert_eq!(gone.ranges.len(), 1, "coalesced");
+                expired += gone.ranges[0].datagrams();
+            }
+        }
+        resends.assert_invariants();
+    }
+    assert_eq!(expired, stream.ring.manifest_trail().0 - 1);
+    // The ring is emptied while a request waits.
+    resends.on_request(at(399_000_000), epoch(1), &request(&[(1, 3000)]), high);
+    stream.ring.on_tick(at(400_000_000));
+    assert_eq!(told(&drain(&mut resends, at(400_000_000), &stream.ring)), "1 expired 1-3000");
+}
+
+/// Numbers that lie far apart, resent one by one from the middle of others' ranges, divide these.
+#[test]
+fn no_play_of_requests_makes_what_is_kept_grow() {
+    let stream = Stream::of(9000, 72, FAR);
+    let mut resends = Resends::new(ResendSettings { requesters_max: 40, ..settings(1 << 40) }, at(0));
+    let mut rng = Rng::new(5);
+    let mut micros = 0;
+    for _ in 0..4000 {
+        micros += rng.below(300);
+        let from = epoch(rng.between(1, 50));
+        let mut list = Vec::new();
+        let mut first = rng.between(1, 6000);
+        let count = if rng.chance(0.5) { rng.between(1, 3) } else { rng.between(1, 2000) };
+        while (list.len() as u64) < count {
+            let last = first + if rng.chance(0.0005) { rng.below(5000) } else { 0 };
+            list.push((first, last));
+            first = last + 2;
+        }
+        let request = ResendRequest { manifests_only: rng.chance(0.2), directed: false, ..request(&list) };
+        resends.on_request(at(micros), from, &request, stream.high());
+        for _ in 0..rng.below(40) {
+            if resends.poll_answer(at(micros), &stream.ring, |_| None).is_none() {
+                break;
+            }
+        }
+        resends.assert_invariants();
+        if rng.chance(0.01) {
+            resends.forget(from);
+        }
+    }
+    let counters = resends.counters();
+    assert!(0 < counters.over_limit && 0 < counters.requests_refused, "{counters:?}");
+}
+
+#[test]
+fn floods_of_requests_are_refused_and_counted() {
+    let stream = Stream::of(100, 1400, FAR);
+    let mut resends = Resends::new(ResendSettings { requesters_max: 2, ..settings(1) }, at(0));
+    let flood = request(&[(1, u64::MAX / 2)]);
+    let looked_at = (0..100_000)
+        .filter(|micros| {
+            let asked = resends.on_request(at(*micros), epoch(1), &flood, stream.high());
+            drain(&mut resends, at(*micros), &stream.ring);
+            asked.refused < u64::MAX / 2
+        })
+        .count();
+    assert_eq!(looked_at as u64, REQUESTS_BURST + 99, "in 0.1 s");
+    assert_eq!(resends.counters().requests_refused, 100_000 - looked_at as u64);
+    assert!(resends.counters().bytes <= BURST_BYTES + 1);
+    // Others are heard all the same, up to the limit on requesters.
+    assert_eq!(resends.on_request(at(100_000), epoch(2), &request(&[(7, 7)]), stream.high()).accepted, 1);
+    let refused = resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high());
+    assert_eq!(refused, Asked { refused: 3, ..Asked::default() });
+    resends.forget(epoch(1));
+    assert_eq!(resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high()).accepted, 3);
+    resends.assert_invariants();
+}
