@@ -36,7 +36,7 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`time`], [`rng`], [`subject`], [`seqno`], [`message`] | values; nothing that lives on |
+//! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
 //! | [`wire`] | the bytes of datagrams and records |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`door`] | client protocols, without I/O |
@@ -52,6 +52,7 @@ pub mod config;
 pub mod daemon;
 pub mod door;
 pub mod message;
+pub mod offset;
 pub mod proto;
 pub mod rng;
 pub mod seqno;

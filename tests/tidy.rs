@@ -52,15 +52,16 @@ const LAYERS: &[Layer] = &[
     Layer { module: "subject", may_use: &[], crates: &["bytes"] },
     Layer { module: "seqno", may_use: &["time"], crates: &[] },
     Layer { module: "message", may_use: BASE, crates: &["bytes"] },
+    Layer { module: "offset", may_use: &["seqno", "message"], crates: &[] },
     Layer { module: "wire", may_use: BASE, crates: &["bytes", "crc32c"] },
     Layer {
         module: "proto",
-        may_use: &["time", "rng", "subject", "seqno", "message", "wire"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire"],
         crates: &["bytes", "foldhash", "hashbrown", "lru"],
     },
     Layer {
         module: "door",
-        may_use: &["time", "rng", "subject", "seqno", "message", "proto::effect"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "proto::effect"],
         crates: &["bytes"],
     },
     Layer {
@@ -70,7 +71,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "daemon",
-        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto", "door", "config"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door", "config"],
         crates: &[
             "bytes",
             "crossbeam_channel",
@@ -90,18 +91,19 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "bus",
-        may_use: &["time", "rng", "subject", "seqno", "message", "proto", "door", "config", "daemon"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "proto", "door", "config", "daemon"],
         crates: &["bytes", "crossbeam_channel", "mio", "serde_json", "socket2", "tracing"],
     },
     Layer {
         module: "sim",
-        may_use: &["time", "rng", "subject", "seqno", "message", "wire", "proto", "door"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door"],
         crates: &["bytes", "crc32c", "foldhash", "hashbrown"],
     },
     Layer {
         module: "cli",
         may_use: &[
-            "time", "rng", "subject", "seqno", "message", "wire", "proto", "door", "config", "daemon", "bus", "sim",
+            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door", "config", "daemon", "bus",
+            "sim",
         ],
         crates: &[
             "base64",

@@ -167,6 +167,15 @@ impl fmt::Debug for Subject {
 pub struct Pattern(Bytes);
 
 impl Pattern {
+    /// Takes bytes as they came from the network.
+    ///
+    /// # Errors
+    /// Says what makes them no pattern.
+    pub fn from_bytes(bytes: Bytes) -> Result<Pattern, SubjectError> {
+        check(&bytes, true)?;
+        Ok(Pattern(bytes))
+    }
+
     /// The pattern as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
@@ -179,8 +188,13 @@ impl Pattern {
 
     /// Whether the pattern matches `subject`; at most one comparison per token.
     pub fn matches(&self, subject: &Subject) -> bool {
+        self.matches_text(subject.as_bytes())
+    }
+
+    /// Whether the pattern matches the subject with these bytes, which are not checked again.
+    pub fn matches_text(&self, subject: &[u8]) -> bool {
         let mut pattern = self.tokens();
-        let mut subject = subject.as_bytes().split(|b| *b == b'.');
+        let mut subject = subject.split(|b| *b == b'.');
         loop {
             match (pattern.next(), subject.next()) {
                 (Some(b">"), Some(_)) | (None, None) => return true,
@@ -196,8 +210,7 @@ impl FromStr for Pattern {
     type Err = SubjectError;
 
     fn from_str(text: &str) -> Result<Pattern, SubjectError> {
-        check(text.as_bytes(), true)?;
-        Ok(Pattern(Bytes::copy_from_slice(text.as_bytes())))
+        Pattern::from_bytes(Bytes::copy_from_slice(text.as_bytes()))
     }
 }
 

@@ -275,7 +275,8 @@ fn put_entry(out: &mut BytesMut, message: &Message) {
     out.put_slice(&message.payload);
 }
 
-fn put_varint(out: &mut BytesMut, mut value: usize) {
+/// Writes a variable-length number; at most 28 bits.
+pub(crate) fn put_varint(out: &mut BytesMut, mut value: usize) {
     assert!(value <= VARINT_MAX, "lengths have at most 28 bits");
     while 0x7f < value {
         out.put_u8((value & 0x7f) as u8 | 0x80);
@@ -284,7 +285,8 @@ fn put_varint(out: &mut BytesMut, mut value: usize) {
     out.put_u8(value as u8);
 }
 
-fn varint_bytes(value: usize) -> usize {
+/// Bytes of a variable-length number.
+pub(crate) fn varint_bytes(value: usize) -> usize {
     1 + usize::from(0x7f < value) + usize::from(0x3fff < value) + usize::from(0x1f_ffff < value)
 }
 

@@ -32,10 +32,14 @@ pub use malformed::{Discard, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, encode_contents};
 pub use repair::{Expired, Range, ResendRequest};
 pub use run::{Messages, Run};
+pub(crate) use {
+    builder::{put_varint, varint_bytes},
+    reader::Reader,
+    run::Meta,
+};
 
 use crate::message::Epoch;
 use bytes::Bytes;
-use reader::Reader;
 
 /// The first two bytes of every datagram: "SC".
 pub const MAGIC: u16 = 0x5343;

@@ -12,7 +12,7 @@ const VARINT_BYTES_MAX: u32 = 4;
 
 /// A position in a part of a datagram.
 #[derive(Clone, Debug)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a Bytes,
     /// The next byte to read; at most `end`.
     at: usize,
@@ -22,22 +22,22 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from the first to the last.
-    pub(super) fn new(bytes: &'a Bytes) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
         Reader { bytes, at: 0, end: bytes.len() }
     }
 
     /// Whether everything is read.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.at == self.end
     }
 
     /// Bytes not read yet.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.end.saturating_sub(self.at)
     }
 
     /// Takes the next `count` bytes, as their place in the whole. The only bounds check there is.
-    pub(super) fn span(&mut self, count: usize) -> Result<Range<usize>, Malformed> {
+    pub(crate) fn span(&mut self, count: usize) -> Result<Range<usize>, Malformed> {
         let start = self.at;
         let end = start.checked_add(count).filter(|end| *end <= self.end).ok_or(Malformed::Truncated)?;
         self.at = end;
@@ -45,24 +45,24 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `count` bytes, without a copy.
-    pub(super) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
         let span = self.span(count)?;
         Ok(self.slice(span))
     }
 
     /// Bytes that [`Reader::span`] took, without a copy.
-    pub(super) fn slice(&self, span: Range<usize>) -> Bytes {
+    pub(crate) fn slice(&self, span: Range<usize>) -> Bytes {
         if span.is_empty() { Bytes::new() } else { self.bytes.slice(span) }
     }
 
     /// A reader of the next `count` bytes alone.
-    pub(super) fn record(&mut self, count: usize) -> Result<Reader<'a>, Malformed> {
+    pub(crate) fn record(&mut self, count: usize) -> Result<Reader<'a>, Malformed> {
         let span = self.span(count)?;
         Ok(Reader { bytes: self.bytes, at: span.start, end: span.end })
     }
 
     /// Refuses bytes that are left over in a record of this type.
-    pub(super) fn finish(&self, record: u8) -> Result<(), Malformed> {
+    pub(crate) fn finish(&self, record: u8) -> Result<(), Malformed> {
         if self.is_done() { Ok(()) } else { Err(Malformed::Trailing { record, bytes: self.left() }) }
     }
 
@@ -73,28 +73,28 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
-    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         self.array().map(u8::from_be_bytes)
     }
 
     /// Two bytes.
-    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_be_bytes)
     }
 
     /// Four bytes.
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
     /// Eight bytes.
-    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
     }
 
     /// A variable-length number (LEB128): seven bits a byte, lowest first, the top bit set in all but the last byte.
     /// At most four bytes, and none too many.
-    pub(super) fn varint(&mut self) -> Result<usize, Malformed> {
+    pub(crate) fn varint(&mut self) -> Result<usize, Malformed> {
         let mut value = 0u32;
         for index in 0..VARINT_BYTES_MAX {
             let byte = self.u8()?;

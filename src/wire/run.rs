@@ -96,14 +96,14 @@ pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
 }
 
 /// Where the optional parts of a message stand.
-pub(super) struct Meta {
+pub(crate) struct Meta {
     reply: Range<usize>,
     headers: Range<usize>,
 }
 
 impl Meta {
     /// Reads the meta part, or takes it as empty if there is none.
-    pub(super) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<Meta, Malformed> {
+    pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<Meta, Malformed> {
         if !meta {
             return Ok(Meta { reply: 0..0, headers: 0..0 });
         }
@@ -115,7 +115,7 @@ impl Meta {
     }
 
     /// The reply subject, checked.
-    pub(super) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, Malformed> {
+    pub(crate) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, Malformed> {
         if self.reply.is_empty() {
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl Meta {
     }
 
     /// The header fields.
-    pub(super) fn headers(&self, reader: &Reader<'_>) -> Headers {
+    pub(crate) fn headers(&self, reader: &Reader<'_>) -> Headers {
         Headers::from_block(reader.slice(self.headers.clone()))
     }
 }

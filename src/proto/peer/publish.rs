@@ -64,7 +64,7 @@ impl Peer {
             numbering => numbering,
         };
         let entry = match numbering {
-            Numbering::Numbered { seq, stamp, chain } => Entry { message, seq: Some(seq), stamp, chain },
+            Numbering::Numbered { seq, stamp, chain, .. } => Entry { message, seq: Some(seq), stamp, chain },
             Numbering::Unnumbered | Numbering::FramesExhausted => {
                 self.counters.published_unnumbered += 1;
                 Entry { message, seq: None, stamp: None, chain: None }

@@ -36,6 +36,9 @@ pub enum Numbering {
     Numbered {
         /// The number.
         seq: Seq,
+        /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or comes back after it
+        /// left the window, starts at a random one; a full frame does not interrupt the counting.
+        offset: u32,
         /// With the first message of a frame: its date and the offset in the history.
         stamp: Option<Stamp>,
         /// The last number of the frame before, if the count ran over.
@@ -83,7 +86,7 @@ impl PubWindow {
             let last = entry.last;
             if last.count() < self.frame_messages_max {
                 entry.last = last.forward(1).expect("the count is below its maximum");
-                return Numbering::Numbered { seq: entry.last, stamp: None, chain: None };
+                return Numbering::Numbered { seq: entry.last, offset: entry.offset_last(), stamp: None, chain: None };
             }
             // Rule: frame
             // The next frame says which number it continues.
@@ -92,8 +95,8 @@ impl PubWindow {
             entry.last = frame.first();
             // Offsets count modulo 2^32.
             entry.offset = entry.offset.wrapping_add(last.count() as u32);
-            let stamp = Some(stamp(frame, entry.offset));
-            return Numbering::Numbered { seq: entry.last, stamp, chain: Some(last) };
+            let (seq, offset) = (entry.last, entry.offset);
+            return Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: Some(last) };
         }
         // Rule: frame
         // Above the floor, so that nothing that is new looks repeated.
@@ -107,7 +110,8 @@ impl PubWindow {
         if !self.streams.insert(subject, entry) {
             return Numbering::Unnumbered;
         }
-        Numbering::Numbered { seq: entry.last, stamp: Some(stamp(frame, entry.offset)), chain: None }
+        let (seq, offset) = (entry.last, entry.offset);
+        Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
     }
 
     /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
@@ -196,6 +200,13 @@ struct PubEntry {
     /// The offset of the first message of the current frame.
     offset: u32,
     generation: u8,
+}
+
+impl PubEntry {
+    /// The offset of the last message; modulo 2^32, as are the counts of messages that are cut here.
+    fn offset_last(&self) -> u32 {
+        self.offset.wrapping_add((self.last.count() - 1) as u32)
+    }
 }
 
 #[derive(Clone, Copy)]

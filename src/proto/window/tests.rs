@@ -25,11 +25,12 @@ fn subject(text: &str) -> Subject {
 
 /// Tells a story line by line: `<instant s> <wall s> <subject>` numbers a message and compares with what follows `=>`:
 /// `frame/count`, then `@time` of a stamp in frames or seconds, then `+n` for the offset from the first one drawn, then
-/// `<chain`. `<instant s> rotate` asks for a rotation.
+/// `<chain`. The offset of each message must be that of the one before plus one, from the one of a stamp. `<instant s> rotate` asks for a rotation.
 fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
     let mut window = PubWindow::new(settings(bytes, bytes_max), frame_messages_max, 7);
     let mut rng = Rng::new(7);
     let mut offsets: BTreeMap<Subject, u32> = BTreeMap::new();
+    let mut last_offsets: BTreeMap<Subject, u32> = BTreeMap::new();
     for line in story.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(at) = line.strip_suffix(" rotate") {
             window.rotate_if_due(now(at.parse().unwrap(), 0).instant);
@@ -42,17 +43,24 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
         let told = match numbering {
             Numbering::Unnumbered => "unnumbered".to_owned(),
             Numbering::FramesExhausted => "exhausted".to_owned(),
-            Numbering::Numbered { seq, stamp, chain } => {
+            Numbering::Numbered { seq, offset, stamp, chain } => {
+                match stamp {
+                    Some(stamp) => assert_eq!(offset, stamp.offset, "{line}"),
+                    None => assert_eq!(Some(&offset.wrapping_sub(1)), last_offsets.get(&name), "{line}"),
+                }
                 let mut told = format!("{seq:?}");
                 if let Some(stamp) = stamp {
                     if chain.is_none() {
                         offsets.insert(name.clone(), stamp.offset);
+                    } else {
+                        assert_eq!(Some(&offset.wrapping_sub(1)), last_offsets.get(&name), "{line}");
                     }
                     let (time, unit) = (stamp.time.as_nanos(), 1 << FRAME_SHIFT);
                     let in_frames = time % unit == 0;
                     let shown = if in_frames { format!("f{}", time / unit) } else { format!("{}s", time / SECOND) };
                     told += &format!(" @{shown} +{}", stamp.offset.wrapping_sub(offsets[&name]));
                 }
+                last_offsets.insert(name.clone(), offset);
                 if let Some(chain) = chain {
                     told += &format!(" <{chain:?}");
                 }
@@ -267,7 +275,8 @@ fn the_publication_window_is_its_twin() {
             let name = subject(&format!("{}{}", "token.".repeat(rng.below(3) as usize), rng.below(spread)));
             let known = twin.get(&name).copied();
             match (window.number(&name, now, &mut rng), known) {
-                (Numbering::Numbered { seq, stamp, chain }, Some((_, last, offset))) => {
+                (Numbering::Numbered { seq, offset: given, stamp, chain }, Some((_, last, offset))) => {
+                    assert_eq!(given, offset.wrapping_add(1), "{context}");
                     if last.count() < frame_max {
                         assert_eq!((seq, stamp, chain), (last.forward(1).unwrap(), None, None), "{context}");
                         twin.insert(name.clone(), (now.instant, seq, offset.wrapping_add(1)));
@@ -279,10 +288,10 @@ fn the_publication_window_is_its_twin() {
                         twin.insert(name.clone(), (now.instant, seq, stamp_expected.offset));
                     }
                 }
-                (Numbering::Numbered { seq, stamp, chain }, None) => {
+                (Numbering::Numbered { seq, offset, stamp, chain }, None) => {
                     let frame = Frame::at(now.wall).max(floor.map_or(Frame::default(), |f: Frame| f.next().unwrap()));
                     let stamp = stamp.expect("a new subject is dated");
-                    assert_eq!((seq, chain), (frame.first(), None), "{context}");
+                    assert_eq!((seq, offset, chain), (frame.first(), stamp.offset, None), "{context}");
                     assert_eq!(stamp.time, now.wall.max(frame.start()), "{context}");
                     twin.insert(name.clone(), (now.instant, seq, stamp.offset));
                 }

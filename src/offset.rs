@@ -1,0 +1,229 @@
+//! Offsets of logged events, seed 000: arithmetic modulo N, what a server answers, what a client does with it.
+//!
+//! An offset is a number in `0..=N-1`; the one after `n` is `s(n) = (n + 1) % N`. It wraps around, so it is not a
+//! reliable sign of order; what a history holds is told as a [`Span`].
+//!
+//! [`Span::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests.
+//! Which events there are, and how they travel, is not known here.
+
+use crate::message::Epoch;
+use crate::seqno::Seq;
+
+/// N: offsets lie in `0..=N-1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modulus(u64);
+
+impl Modulus {
+    /// The N of the seed and of the wire: 2^32.
+    pub const WIRE: Modulus = Modulus(1 << 32);
+
+    /// Another N, from 2 to 2^32, or `None` outside that range. Small ones make rare events frequent, for tests.
+    pub fn new(n: u64) -> Option<Modulus> {
+        (2 <= n && n <= 1 << 32).then_some(Modulus(n))
+    }
+
+    /// s(n): the offset after `n`.
+    pub fn successor(self, n: u32) -> u32 {
+        self.advance(n, 1)
+    }
+
+    /// The offset before `n`.
+    pub fn predecessor(self, n: u32) -> u32 {
+        self.advance(n, self.0 - 1)
+    }
+
+    /// The offset `steps` after `n`.
+    pub fn advance(self, n: u32, steps: u64) -> u32 {
+        u32::try_from((u64::from(n) + steps % self.0) % self.0).expect("N is at most 2^32")
+    }
+
+    /// How many steps lead from `from` to `to`: 0 to N-1.
+    pub fn distance(self, from: u32, to: u32) -> u64 {
+        (u64::from(to) + self.0 - u64::from(from) % self.0) % self.0
+    }
+}
+
+/// What a history holds of one subject: at least one event, all from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// n0: the offset of the oldest event.
+    pub first: u32,
+    /// n1: the offset of the newest event.
+    pub last: u32,
+    /// The number of the oldest event.
+    pub first_seq: Seq,
+    /// The number of the newest event.
+    pub last_seq: Seq,
+}
+
+/// The three cases of the seed, without what they convey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Case 1: event `s(n)` is present in history.
+    Successor,
+    /// Case 2: event `n` is present in history and event `s(n)` is not; or the history is empty.
+    NoEvent,
+    /// Case 3: neither.
+    Recovery,
+}
+
+impl Span {
+    /// How many events there are, at least 1.
+    pub fn count(&self, modulus: Modulus) -> u64 {
+        modulus.distance(self.first, self.last) + 1
+    }
+
+    /// Whether the event with offset `n` is there.
+    pub fn contains(&self, modulus: Modulus, n: u32) -> bool {
+        modulus.distance(self.first, n) < self.count(modulus)
+    }
+
+    /// The server's answer to a poll with offset `n`, from what the history holds; `None` is an empty history.
+    pub fn answer(span: Option<Span>, modulus: Modulus, n: u32) -> Case {
+        match span {
+            None => Case::NoEvent,
+            Some(span) if span.contains(modulus, modulus.successor(n)) => Case::Successor,
+            Some(span) if span.contains(modulus, n) => Case::NoEvent,
+            Some(_) => Case::Recovery,
+        }
+    }
+}
+
+/// What an answer says, without the content of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Case 1, and each further event of a batch: the event with this offset and number.
+    Event {
+        /// The event's offset.
+        offset: u32,
+        /// The event's number.
+        seq: Seq,
+    },
+    /// Case 2: nothing new.
+    NoEvent,
+    /// Case 3: the poll's offset is not known; the history holds `span`.
+    Recovery(Span),
+}
+
+/// What a client does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The event is the next one: take it. Poll on at once.
+    Take {
+        /// Whether the event belongs to a recovery phase, which its event n1 ends.
+        recovery: bool,
+    },
+    /// Nothing new. Poll again later.
+    Wait,
+    /// Events were lost, or this client has none yet: a recovery phase begins that covers `span`. Poll on at once.
+    Recover {
+        /// What is available; the phase ends with its last event.
+        span: Span,
+        /// How many events were lost between the last one received and the first one available, if that can be told.
+        lost: Option<u64>,
+    },
+    /// The publisher is another run than before: what it counted is void. Poll on at once. If it has events already, a
+    /// recovery phase begins that covers `span`.
+    Restarted {
+        /// What is available.
+        span: Option<Span>,
+    },
+    /// The answer is not to the poll that this client would make now: a stray one. Poll again.
+    Stray,
+}
+
+/// A client's view of one subject of one publisher: the seed's table of next actions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracker {
+    modulus: Modulus,
+    /// n: the offset of the most recent, successfully received event; 0 without one.
+    offset: u32,
+    /// The number of that event, if one was received in this run of the publisher.
+    seq: Option<Seq>,
+    /// The run of the publisher that answered last; stays `None` in a client that ignores it.
+    epoch: Option<Epoch>,
+    /// n1 of the recovery phase.
+    recovery: Option<u32>,
+}
+
+impl Default for Tracker {
+    fn default() -> Tracker {
+        Tracker::new(Modulus::WIRE, 0)
+    }
+}
+
+impl Tracker {
+    /// A client whose most recent event has offset `offset`; without events that is 0.
+    pub fn new(modulus: Modulus, offset: u32) -> Tracker {
+        Tracker { modulus, offset: modulus.advance(offset, 0), seq: None, epoch: None, recovery: None }
+    }
+
+    /// The offset to poll with. It stays what it is after a transport error, which changes nothing here.
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The number of the most recent event, if one was received in this run of the publisher.
+    pub fn seq(&self) -> Option<Seq> {
+        self.seq
+    }
+
+    /// Whether the events that come next belong to a recovery phase.
+    pub fn in_recovery(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// Takes an answer to the poll with [`Tracker::offset`], from a publisher in run `epoch` whose history of the
+    /// subject now holds `span`. The events of a batch are taken one by one, each with the same `epoch` and `span`.
+    ///
+    /// With `None` for the epoch, as a client does that ignores it, a restart is found by offset only, with the seed's
+    /// probabilities.
+    pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<Span>, answered: Answered) -> Step {
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        if before.is_some() && before != epoch {
+            // Certain, also where the offsets happen to fit.
+            self.seq = None;
+            self.offset = 0;
+            self.recovery = None;
+            if let Some(span) = span {
+                self.start_recovery(span);
+            }
+            return Step::Restarted { span };
+        }
+        match answered {
+            Answered::Event { offset, seq } if offset == self.modulus.successor(self.offset) => {
+                let recovery = self.in_recovery();
+                self.offset = offset;
+                self.seq = Some(seq);
+                self.recovery = self.recovery.filter(|last| *last != offset);
+                Step::Take { recovery }
+            }
+            Answered::Event { .. } => Step::Stray,
+            Answered::NoEvent => {
+                // What the phase was to cover has left the history: there is nothing more to recover.
+                self.recovery = None;
+                Step::Wait
+            }
+            Answered::Recovery(span) => {
+                let lost = self.seq.and_then(|seq| lost_between(seq, span.first_seq));
+                self.start_recovery(span);
+                Step::Recover { span, lost }
+            }
+        }
+    }
+
+    /// The next event to get is `span.first`, and a poll gets the one after its offset.
+    fn start_recovery(&mut self, span: Span) {
+        self.offset = self.modulus.predecessor(span.first);
+        self.recovery = Some(span.last);
+    }
+}
+
+/// How many numbers lie between two of the same frame.
+fn lost_between(seq: Seq, next: Seq) -> Option<u64> {
+    let is_counted = seq.frame() == next.frame() && seq < next;
+    is_counted.then(|| next.count() - seq.count() - 1)
+}
+
+#[cfg(test)]
+mod tests;

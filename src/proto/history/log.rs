@@ -1,0 +1,365 @@
+//! The log of all events: records one after the other, in segments, in the order of time.
+//!
+//! A segment is filled once. Records that are no longer wanted stay in it as garbage until the whole segment goes, or until
+//! it is *packed*: its live records move, in order, to the end of the segment before, or into a smaller one in its
+//! place. So the order of time holds over the whole log, and the oldest records are always in the first segment.
+//! Which records are live, the table of subjects knows.
+
+use super::subjects::{Place, SlotId, Subjects};
+use crate::message::Message;
+use crate::seqno::Seq;
+use crate::time::{Instant, Now, Wall};
+use std::mem::size_of;
+
+/// Bytes of a record before reply subject, headers and payload:
+/// slot 4, bytes 4, offset 4, headers bytes 4, seq 8, instant 8, wall 8, reply bytes 1, event 1.
+pub(super) const RECORD_BYTES: usize = 42;
+/// The end of the list of segments.
+const NONE: u32 = u32::MAX;
+/// What the allocator is taken to need for each piece of memory, beside the bytes asked for.
+const ALLOCATION_BYTES: usize = 16;
+/// A segment is packed only if at least one part in so many of it is garbage.
+const GARBAGE_PARTS: usize = 4;
+
+/// The head of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub slot: SlotId,
+    /// Bytes of the whole record.
+    pub bytes: u32,
+    pub offset: u32,
+    pub headers_bytes: u32,
+    pub seq: Seq,
+    pub instant: Instant,
+    pub wall: Wall,
+    pub reply_bytes: u8,
+    pub event: bool,
+}
+
+impl Record {
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[0..4].copy_from_slice(&self.slot.0.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.headers_bytes.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.seq.raw().to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.instant.as_nanos().to_be_bytes());
+        bytes[32..40].copy_from_slice(&self.wall.as_nanos().to_be_bytes());
+        bytes[40] = self.reply_bytes;
+        bytes[41] = u8::from(self.event);
+        bytes
+    }
+
+    fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
+        let u32_at = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("within the head"));
+        let u64_at = |at: usize| u64::from_be_bytes(*bytes[at..].first_chunk().expect("within the head"));
+        Record {
+            slot: SlotId(u32_at(0)),
+            bytes: u32_at(4),
+            offset: u32_at(8),
+            headers_bytes: u32_at(12),
+            seq: Seq::new(u64_at(16)).expect("only numbers are stored"),
+            instant: Instant::from_nanos(u64_at(24)),
+            wall: Wall::from_nanos(u64_at(32)),
+            reply_bytes: bytes[40],
+            event: bytes[41] != 0,
+        }
+    }
+}
+
+struct Segment {
+    /// The records; never more than the capacity that it was made with.
+    bytes: Vec<u8>,
+    /// Bytes of the records that are live.
+    live_bytes: usize,
+    before: u32,
+    after: u32,
+}
+
+/// See the head of this file.
+pub(super) struct Log {
+    segments: Vec<Segment>,
+    /// The oldest segment, and the one that is being filled.
+    first: u32,
+    last: u32,
+    /// Segments without records and memory, linked by `after`.
+    unused: u32,
+    /// Bytes of the first segment that hold no live record.
+    dead_bytes: usize,
+    segment_bytes: usize,
+    bytes: usize,
+    live_bytes: usize,
+}
+
+impl Log {
+    /// An empty log. A segment has `segment_bytes`, or as many as its only record needs.
+    pub fn new(segment_bytes: usize) -> Log {
+        Log {
+            segments: Vec::new(),
+            first: NONE,
+            last: NONE,
+            unused: NONE,
+            dead_bytes: 0,
+            segment_bytes,
+            bytes: 0,
+            live_bytes: 0,
+        }
+    }
+
+    /// Bytes allocated, with an allowance for the allocator.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether so much is garbage that packing is due although there is room.
+    pub fn is_wasteful(&self) -> bool {
+        2 * self.live_bytes + 16 * self.segment_bytes < self.bytes
+    }
+
+    /// The oldest segment.
+    pub fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    /// Whether a record of `bytes` fits into the segment that is being filled.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let last = self.segments.get(self.last as usize);
+        last.is_some_and(|last| bytes <= last.bytes.capacity() - last.bytes.len())
+    }
+
+    /// The bytes that a new segment for a record of `bytes` allocates.
+    pub fn open_bytes(&self, bytes: usize) -> usize {
+        let list = if self.unused == NONE && self.segments.len() == self.segments.capacity() {
+            self.segments_next() * size_of::<Segment>()
+        } else {
+            0
+        };
+        self.segment_bytes.max(bytes) + ALLOCATION_BYTES + list
+    }
+
+    /// Begins a new segment, with room for a record of `bytes`.
+    pub fn open(&mut self, bytes: usize) {
+        let before = self.last;
+        // What is left unused at its end is given back, if it is much.
+        if let Some(last) = self.segments.get_mut(before as usize)
+            && self.segment_bytes / 8 < last.bytes.capacity() - last.bytes.len()
+        {
+            self.bytes -= last.bytes.capacity();
+            last.bytes.shrink_to_fit();
+            self.bytes += last.bytes.capacity();
+        }
+        let fresh =
+            Segment { bytes: Vec::with_capacity(self.segment_bytes.max(bytes)), live_bytes: 0, before, after: NONE };
+        self.bytes += fresh.bytes.capacity() + ALLOCATION_BYTES;
+        let id = match self.segments.get_mut(self.unused as usize) {
+            Some(unused) => {
+                let id = self.unused;
+                self.unused = unused.after;
+                *unused = fresh;
+                id
+            }
+            None => {
+                if self.segments.len() == self.segments.capacity() {
+                    let more = self.segments_next() - self.segments.len();
+                    self.bytes -= self.segments.capacity() * size_of::<Segment>();
+                    self.segments.reserve_exact(more);
+                    self.bytes += self.segments.capacity() * size_of::<Segment>();
+                }
+                self.segments.push(fresh);
+                self.segments.len() as u32 - 1
+            }
+        };
+        match self.segments.get_mut(before as usize) {
+            Some(before) => before.after = id,
+            None => (self.first, self.dead_bytes) = (id, 0),
+        }
+        self.last = id;
+        // One that holds nothing any more.
+        if before != NONE && self.segments[before as usize].live_bytes == 0 {
+            self.release(before);
+        }
+    }
+
+    /// Appends an event; there must be room for it.
+    pub fn append(&mut self, now: Now, slot: SlotId, seq: Seq, offset: u32, message: &Message) -> Place {
+        let bytes = RECORD_BYTES + message.body_bytes();
+        let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
+        let headers = message.headers.block();
+        let record = Record {
+            slot,
+            bytes: u32::try_from(bytes).expect("messages have less than 4 GiB"),
+            offset,
+            headers_bytes: headers.len() as u32,
+            seq,
+            instant: now.instant,
+            wall: now.wall,
+            reply_bytes: u8::try_from(reply.len()).expect("subjects have at most 255 bytes"),
+            event: message.event,
+        };
+        let segment = &mut self.segments[self.last as usize];
+        let at = segment.bytes.len();
+        assert!(bytes <= segment.bytes.capacity() - at, "room was made before");
+        segment.bytes.extend_from_slice(&record.encode());
+        segment.bytes.extend_from_slice(reply);
+        segment.bytes.extend_from_slice(headers);
+        segment.bytes.extend_from_slice(&message.payload);
+        segment.live_bytes += bytes;
+        self.live_bytes += bytes;
+        Place { segment: self.last, at: at as u32, bytes: record.bytes }
+    }
+
+    /// The head of a record, and the bytes that follow it.
+    pub fn record(&self, place: Place) -> (Record, &[u8]) {
+        let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..][..place.bytes as usize];
+        let (head, body) = bytes.split_first_chunk().expect("records begin with a head");
+        (Record::decode(head), body)
+    }
+
+    /// When the event was recorded.
+    pub fn instant(&self, place: Place) -> Instant {
+        self.record(place).0.instant
+    }
+
+    /// The record in `segment` that begins at byte `at`, or `None` at its end.
+    pub fn record_at(&self, segment: u32, at: usize) -> Option<(Place, Record)> {
+        let head = self.segments[segment as usize].bytes.get(at..)?.first_chunk()?;
+        let record = Record::decode(head);
+        Some((Place { segment, at: at as u32, bytes: record.bytes }, record))
+    }
+
+    /// A record has become garbage. A segment of nothing but garbage goes.
+    pub fn discard(&mut self, place: Place) {
+        let segment = &mut self.segments[place.segment as usize];
+        segment.live_bytes -= place.bytes as usize;
+        self.live_bytes -= place.bytes as usize;
+        if segment.live_bytes != 0 {
+            return;
+        }
+        if place.segment != self.last {
+            self.release(place.segment);
+            return;
+        }
+        // Filled anew from its start.
+        segment.bytes.clear();
+        if self.first == self.last {
+            self.dead_bytes = 0;
+        }
+    }
+
+    /// The oldest record that is live, once the dead ones before it are passed over; at most `steps` of them.
+    pub fn oldest(&mut self, subjects: &Subjects, steps: usize) -> Option<(Place, Record)> {
+        let first = self.first()?;
+        for _ in 0..steps {
+            let (place, record) = self.record_at(first, self.dead_bytes)?;
+            if is_live(subjects, place, &record) {
+                return Some((place, record));
+            }
+            self.dead_bytes += place.bytes as usize;
+        }
+        None
+    }
+
+    /// Packs the segment with the most garbage, if it is enough to be worth it. False if there is none.
+    pub fn pack(&mut self, subjects: &mut Subjects) -> bool {
+        let mut most = None;
+        let mut id = self.first;
+        while id != self.last {
+            let segment = &self.segments[id as usize];
+            let garbage_bytes = segment.bytes.len() - segment.live_bytes;
+            let is_worth_it = segment.bytes.len() <= GARBAGE_PARTS * garbage_bytes;
+            if is_worth_it && most.is_none_or(|(bytes, _)| bytes < garbage_bytes) {
+                most = Some((garbage_bytes, id));
+            }
+            id = segment.after;
+        }
+        let Some((_, id)) = most else { return false };
+        self.pack_segment(id, subjects);
+        true
+    }
+
+    fn pack_segment(&mut self, id: u32, subjects: &mut Subjects) {
+        let Segment { live_bytes, before, .. } = self.segments[id as usize];
+        let joins = before != NONE && self.segments[before as usize].bytes.len() + live_bytes <= self.segment_bytes;
+        let to = if joins { before } else { id };
+        let old = std::mem::take(&mut self.segments[id as usize].bytes);
+        self.bytes -= old.capacity();
+        let packed = &mut self.segments[to as usize];
+        self.bytes -= packed.bytes.capacity();
+        packed.bytes.reserve_exact(live_bytes);
+        self.bytes += packed.bytes.capacity();
+        let mut at = 0;
+        while let Some(head) = old[at..].first_chunk() {
+            let record = Record::decode(head);
+            let place = Place { segment: id, at: at as u32, bytes: record.bytes };
+            if is_live(subjects, place, &record) {
+                let moved = Place { segment: to, at: packed.bytes.len() as u32, bytes: record.bytes };
+                packed.bytes.extend_from_slice(&old[at..][..record.bytes as usize]);
+                subjects.relocate(record.slot, record.offset, moved);
+            }
+            at += record.bytes as usize;
+        }
+        if self.first == to && !joins {
+            self.dead_bytes = 0;
+        }
+        if joins {
+            packed.live_bytes += live_bytes;
+            self.segments[id as usize].live_bytes = 0;
+            self.release(id);
+        }
+    }
+
+    /// Takes a segment out whose records are all dead or have moved.
+    fn release(&mut self, id: u32) {
+        let unused = Segment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
+        let segment = std::mem::replace(&mut self.segments[id as usize], unused);
+        assert_eq!(segment.live_bytes, 0, "only what is dead goes");
+        self.unused = id;
+        self.bytes -= segment.bytes.capacity() + ALLOCATION_BYTES;
+        match self.segments.get_mut(segment.before as usize) {
+            Some(before) => before.after = segment.after,
+            None => (self.first, self.dead_bytes) = (segment.after, 0),
+        }
+        match self.segments.get_mut(segment.after as usize) {
+            Some(after) => after.before = segment.before,
+            None => self.last = segment.before,
+        }
+    }
+
+    fn segments_next(&self) -> usize {
+        self.segments.len() + self.segments.len() / 4 + 4
+    }
+}
+
+/// Whether the subject still points to this record.
+fn is_live(subjects: &Subjects, place: Place, record: &Record) -> bool {
+    subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place))
+}
+
+#[cfg(test)]
+impl Log {
+    /// Every record, live or not, in order.
+    pub fn records(&self) -> Vec<(Place, Record)> {
+        let mut all = Vec::new();
+        let mut id = self.first;
+        while id != NONE {
+            let mut at = 0;
+            while let Some((place, record)) = self.record_at(id, at) {
+                all.push((place, record));
+                at += record.bytes as usize;
+            }
+            id = self.segments[id as usize].after;
+        }
+        all
+    }
+
+    /// What `bytes` has to be, counted anew.
+    pub fn allocated_bytes(&self) -> usize {
+        let segment = |segment: &Segment| match segment.bytes.capacity() {
+            0 => 0,
+            capacity => capacity + ALLOCATION_BYTES,
+        };
+        let list = self.segments.capacity() * size_of::<Segment>();
+        self.segments.iter().map(segment).sum::<usize>() + list
+    }
+}

@@ -1,0 +1,342 @@
+//! The history against a slow twin that keeps a list for each subject, against its limits, and through the seed's polls.
+
+use super::*;
+use crate::rng::Rng;
+use std::collections::BTreeSet;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn settings(count_max: u32, bytes_max: usize, secs: u64, total_bytes_max: usize) -> HistorySettings {
+    HistorySettings { count_max, bytes_max, time: Duration::from_secs(secs), total_bytes_max, overrides: Vec::new() }
+}
+
+fn rule(pattern: &str, count_max: u32, bytes_max: usize, secs: u64) -> HistoryRule {
+    HistoryRule { pattern: pattern.parse().unwrap(), count_max, bytes_max, time: Duration::from_secs(secs) }
+}
+
+fn subject(text: &str) -> Subject {
+    text.parse().unwrap()
+}
+
+fn at(nanos: u64) -> Now {
+    Now { instant: Instant::from_nanos(nanos), wall: Wall::from_nanos(1_700_000_000 * SECOND + nanos) }
+}
+
+fn seq(frame: u64, count: u64) -> Seq {
+    Seq::new((frame << 35) + count).unwrap()
+}
+
+/// A message whose content names it.
+fn message(name: &str, text: &str) -> Message {
+    Message::new(subject(name), text.to_owned())
+}
+
+/// Records `count` messages of one subject from offset `first` on; the content is the offset.
+fn record(history: &mut History, name: &str, first: u32, count: u32) {
+    for step in 0..count {
+        let offset = first.wrapping_add(step);
+        history.record(at(0), seq(1, 1 + u64::from(step)), offset, &message(name, &offset.to_string()));
+    }
+}
+
+#[test]
+fn the_seeds_three_cases() {
+    let mut history = History::new(&settings(3, 1 << 20, 60, 1 << 20), 1);
+    let name = subject("a.b");
+    assert_eq!(history.poll(&name, 0), Polled::NoEvent(None), "an empty history has no event");
+    record(&mut history, "a.b", u32::MAX - 1, 5);
+    // The events kept are 0, 1, 2.
+    let span = Span { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) };
+    for (n, expected) in [(u32::MAX, 0), (0, 1), (1, 2)] {
+        let Polled::Event(event) = history.poll(&name, n) else { panic!("case 1 for {n}") };
+        assert_eq!((event.offset, event.message.payload), (expected, Bytes::from(expected.to_string())));
+        assert_eq!(event.seq, seq(1, 3 + u64::from(expected)));
+    }
+    assert_eq!(history.poll(&name, 2), Polled::NoEvent(Some(span)));
+    for n in [3, 4, u32::MAX - 1, 1 << 31] {
+        assert_eq!(history.poll(&name, n), Polled::Recovery(span), "{n}");
+    }
+    assert_eq!(history.poll(&subject("a.c"), 0), Polled::NoEvent(None), "nor has an unknown subject");
+}
+
+#[test]
+fn a_history_that_is_off_keeps_nothing() {
+    let mut history = History::new(&settings(0, 1 << 20, 60, 1 << 20), 1);
+    record(&mut history, "a", 0, 9);
+    assert!(history.is_off());
+    assert_eq!((history.totals().events, history.poll(&subject("a"), 0)), (0, Polled::NoEvent(None)));
+}
+
+#[test]
+fn the_first_rule_that_matches_holds() {
+    let mut bounds = settings(4, 1 << 20, 60, 1 << 20);
+    bounds.overrides = vec![rule("off.>", 0, 1 << 20, 60), rule("a.*", 2, 1 << 20, 60), rule("a.b", 9, 1 << 20, 60)];
+    let mut history = History::new(&bounds, 1);
+    for (name, kept) in [("off.x", 0), ("a.b", 2), ("c", 4), ("off.x", 0), ("off", 4)] {
+        record(&mut history, name, 7, 20);
+        let count = history.kept(name.as_bytes()).map_or(0, |kept| kept.len());
+        assert_eq!(count, kept, "{name}");
+    }
+    // A history that is off for all but some subjects.
+    let mut bounds = settings(0, 1 << 20, 60, 1 << 20);
+    bounds.overrides = vec![rule("a.*", 2, 1 << 20, 60)];
+    let mut history = History::new(&bounds, 1);
+    record(&mut history, "b", 0, 3);
+    record(&mut history, "a.b", 0, 3);
+    assert_eq!((history.is_off(), history.totals().subjects), (false, 1));
+}
+
+#[test]
+fn a_subject_that_is_created_anew_forgets_what_was_before() {
+    let mut history = History::new(&settings(10, 1 << 20, 60, 1 << 20), 1);
+    record(&mut history, "a", 100, 5);
+    history.record(at(0), seq(9, 1), 5000, &message("a", "new"));
+    let span = Span { first: 5000, last: 5000, first_seq: seq(9, 1), last_seq: seq(9, 1) };
+    assert_eq!(history.poll(&subject("a"), 104), Polled::Recovery(span));
+    assert_eq!(history.totals().events, 1);
+}
+
+#[test]
+fn a_message_too_large_leaves_nothing_before_it() {
+    let mut history = History::new(&settings(10, 1000, 60, 1 << 20), 1);
+    record(&mut history, "a", 0, 5);
+    history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - RECORD_BYTES]));
+    assert_eq!(history.poll(&subject("a"), 4), Polled::NoEvent(None));
+    let totals = history.totals();
+    assert_eq!((totals.subjects, totals.events, totals.too_large, totals.replaced), (0, 0, 1, 5));
+    history.record(at(0), seq(1, 7), 6, &Message::new(subject("a"), vec![0; 1000 - RECORD_BYTES]));
+    assert_eq!(history.kept(b"a").map(|kept| kept.len()), Some(1));
+}
+
+#[test]
+fn what_is_given_out_is_what_was_published() {
+    let mut history = History::new(&settings(10, 1 << 20, 60, 1 << 20), 1);
+    let full = Message {
+        subject: subject("a"),
+        reply: Some(subject("_INBOX.1")),
+        headers: Headers::from_pairs([("k", "v")]).unwrap(),
+        payload: Bytes::from_static(b"\0payload"),
+        event: true,
+    };
+    let bare = Message::new(subject("a"), Bytes::new());
+    history.record(at(5), seq(3, 1), 7, &full);
+    history.record(at(6), seq(3, 2), 8, &bare);
+    let (events, more) = history.successors(&subject("a"), 6, 9, 1 << 20);
+    let event = |seq, offset, nanos, message: &Message| HistoryEvent {
+        seq,
+        offset,
+        time: at(nanos).wall,
+        message: message.clone(),
+    };
+    assert_eq!((events, more), (vec![event(seq(3, 1), 7, 5, &full), event(seq(3, 2), 8, 6, &bare)], false));
+}
+
+#[test]
+fn batches_are_bounded_and_say_whether_there_is_more() {
+    let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
+    record(&mut history, "a", 10, 20);
+    let name = subject("a");
+    // Each content has two bytes.
+    for (n, count_max, bytes_max, count, more) in [
+        (9, 5, 1000, 5, true),
+        (9, 20, 1000, 20, false),
+        (9, 99, 11, 5, true),
+        (9, 99, 0, 1, true),
+        (28, 99, 0, 1, false),
+        (29, 99, 99, 0, false),
+        (5, 99, 99, 0, false),
+    ] {
+        let (events, told) = history.successors(&name, n, count_max, bytes_max);
+        assert_eq!((events.len(), told), (count, more), "{n} {count_max} {bytes_max}");
+        let offsets: Vec<u32> = events.iter().map(|event| event.offset).collect();
+        assert_eq!(offsets, (n + 1..).take(count).collect::<Vec<_>>());
+    }
+    let by_seq = |first, last| history.by_seq(&name, seq(1, first), seq(1, last)).len();
+    assert_eq!((by_seq(1, 20), by_seq(3, 5), by_seq(20, 99), by_seq(21, 99)), (20, 3, 1, 0));
+}
+
+#[test]
+fn events_leave_with_time_and_the_tables_with_them() {
+    let mut bounds = settings(100, 1 << 20, 60, 1 << 20);
+    bounds.overrides = vec![rule("short", 100, 1 << 20, 10)];
+    let mut history = History::new(&bounds, 1);
+    let empty_bytes = history.bytes();
+    for step in 0..30_u32 {
+        for name in ["a", "short"] {
+            let now = at(u64::from(step) * SECOND);
+            history.record(now, seq(1, 1 + u64::from(step)), step, &message(name, "x"));
+        }
+    }
+    let count = |history: &History, name: &str| history.kept(name.as_bytes()).map_or(0, |kept| kept.len());
+    assert_eq!((count(&history, "a"), count(&history, "short")), (30, 11), "those of the last ten seconds");
+    history.on_tick(at(35 * SECOND).instant);
+    assert_eq!((count(&history, "a"), count(&history, "short")), (30, 5));
+    history.on_tick(at(69 * SECOND).instant);
+    assert_eq!((count(&history, "a"), count(&history, "short")), (21, 0));
+    assert_eq!(history.poll(&subject("short"), 29), Polled::NoEvent(None), "too old is gone");
+    let selection = Selection { newest: None, age: Some(Duration::from_secs(45)) };
+    let span = history.kept(b"a").and_then(|kept| kept.select(selection)).unwrap();
+    assert_eq!((span.first, span.last), (24, 29));
+    history.on_tick(at(200 * SECOND).instant);
+    assert_eq!((history.totals().events, history.totals().subjects), (0, 0));
+    assert!(history.bytes() < empty_bytes + 16 * 1024, "{} bytes are left", history.bytes());
+}
+
+#[test]
+fn lists_go_through_every_subject_once() {
+    let mut history = History::new(&settings(5, 1 << 20, 60, 8 << 20), 1);
+    for n in 0..9000 {
+        record(&mut history, &format!("{}.{n}", ["a", "b"][n % 2]), 3, 1 + n as u32 % 7);
+    }
+    for (pattern, newest, limit, expected) in
+        [("a.*", None, 100, 4500), (">", Some(2), 9999, 9000), ("b.17", None, 1, 1), ("b.16", None, 1, 0)]
+    {
+        let pattern: Pattern = pattern.parse().unwrap();
+        let mut seen = BTreeSet::new();
+        let mut from = 0;
+        loop {
+            let listing = history.list(&pattern, Selection { newest, age: None }, from, limit);
+            assert!(listing.listed.len() <= limit);
+            for listed in listing.listed {
+                let count = 1 + listed.subject.as_str()[2..].parse::<u32>().unwrap() % 7;
+                let kept = count.min(5).min(newest.unwrap_or(5));
+                assert_eq!((listed.span.first, listed.span.last), (3 + count - kept, 2 + count));
+                assert_eq!(listed.span.first_seq, seq(1, u64::from(1 + count - kept)));
+                assert!(seen.insert(listed.subject), "once");
+            }
+            let Some(next) = listing.next else { break };
+            from = next;
+        }
+        assert_eq!(seen.len(), expected, "{pattern}");
+    }
+    let rows = history.rows(3);
+    let names: Vec<&str> = rows.iter().map(|row| row.subject.as_str()).collect();
+    assert_eq!(names, ["a.0", "a.10", "a.100"]);
+    assert_eq!((rows[0].count, rows[2].count), (1, 3));
+}
+
+/// A list for each subject; only the limits of subjects, not that of all bytes.
+#[derive(Default)]
+struct Twin {
+    lists: BTreeMap<String, Vec<(Seq, u32, Instant, Message)>>,
+}
+
+impl Twin {
+    fn record(&mut self, now: Instant, limits: Limits, seq: Seq, offset: u32, message: &Message) {
+        let list = self.lists.entry(message.subject.to_string()).or_default();
+        list.retain(|(_, _, instant, _)| now <= *instant + limits.time);
+        if list.last().is_some_and(|(_, last, ..)| last.wrapping_add(1) != offset) {
+            list.clear();
+        }
+        list.push((seq, offset, now, message.clone()));
+        let bytes = |message: &Message| RECORD_BYTES + message.body_bytes();
+        while limits.count_max < list.len()
+            || limits.bytes_max < list.iter().map(|(_, _, _, message)| bytes(message)).sum()
+        {
+            list.remove(0);
+        }
+    }
+}
+
+/// What is kept is always what the twin keeps, or, once the limit of all bytes was reached, the newest part of it, and then
+/// nothing that is newer than what is missing of another subject by more than a segment.
+#[test]
+fn the_history_is_its_twin() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let is_tight = rng.chance(0.5);
+        let total = if is_tight { rng.between(60_000, 400_000) as usize } else { 64 << 20 };
+        let mut bounds =
+            settings(rng.between(2, 60) as u32, rng.between(200, 20_000) as usize, rng.between(1, 30), total);
+        bounds.overrides =
+            vec![rule("off.>", 0, 999, 9), rule("s.*", 3, 5000, 2), rule("t.1", 4000, 1 << 20, rng.between(1, 60))];
+        let mut history = History::new(&bounds, rng.next_u64());
+        let mut twin = Twin::default();
+        let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
+        let mut nanos = 0;
+        for step in 0..6000 {
+            let context = format!("seed {seed} step {step}");
+            nanos += rng.below(SECOND / 200);
+            if rng.chance(0.0005) {
+                nanos += rng.below(40 * SECOND);
+            }
+            let spread = [2, 20, 2000][rng.below(3) as usize];
+            let name = format!("{}.{}", ["s", "t", "u", "off"][rng.below(4) as usize], rng.below(spread));
+            if rng.chance(0.7) {
+                let (count, offset) = streams.entry(name.clone()).or_insert_with(|| (0, rng.next_u32()));
+                *count += 1;
+                *offset = if rng.chance(0.01) { rng.next_u32() } else { offset.wrapping_add(1) };
+                let bytes = [0, 10, 100, rng.below(6000)][rng.below(4) as usize];
+                let mut message = Message::new(subject(&name), vec![step as u8; bytes as usize]);
+                message.reply = rng.chance(0.2).then(|| subject("r.r"));
+                message.event = rng.chance(0.2);
+                let rule = history.patterns.iter().position(|pattern| pattern.matches(&message.subject));
+                let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
+                let (seq, now) = (seq(1, *count), at(nanos));
+                history.record(now, seq, *offset, &message);
+                let largest = limits.bytes_max.min(total / SHARE);
+                if largest < RECORD_BYTES + message.body_bytes() {
+                    twin.lists.remove(&name);
+                } else if limits.count_max != 0 {
+                    twin.record(now.instant, limits, seq, *offset, &message);
+                }
+            } else {
+                history.on_tick(at(nanos).instant);
+            }
+            assert!(history.bytes() <= total + total / 10, "{context}: {} of {total} bytes", history.bytes());
+            check_subject(&history, &twin, &name, is_tight, &context);
+            if rng.chance(0.005) {
+                let names: Vec<String> = twin.lists.keys().cloned().collect();
+                for name in names {
+                    check_subject(&history, &twin, &name, is_tight, &context);
+                }
+                assert_consistent(&history);
+            }
+        }
+        assert!(!is_tight || history.totals().evicted != 0, "seed {seed}: the limit was never reached");
+    }
+}
+
+fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, context: &str) {
+    let rule = history.patterns.iter().position(|pattern| pattern.matches(&subject(name)));
+    let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
+    let list = twin.lists.get(name).map_or(&[][..], |list| list);
+    let young: Vec<_> = list.iter().filter(|(_, _, instant, _)| history.now <= *instant + limits.time).collect();
+    let kept = history.kept(name.as_bytes());
+    let count = kept.map_or(0, |kept| kept.len());
+    assert!(count == young.len() || is_tight && count < young.len(), "{context} {name}: {count} of {}", young.len());
+    let Some(kept) = kept else { return };
+    let expected = &young[young.len() - count..];
+    for (index, (seq, offset, _, message)) in expected.iter().enumerate() {
+        let event = kept.held(index).event(&message.subject);
+        assert_eq!((event.seq, event.offset, &event.message), (*seq, *offset, message), "{context} {name}");
+    }
+    let (first, last) = (expected[0].1, expected[count - 1].1);
+    assert_eq!((kept.span.first, kept.span.last), (first, last), "{context} {name}");
+    for n in [first.wrapping_sub(2), first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
+        let present = |n: u32| expected.iter().any(|(_, offset, ..)| *offset == n);
+        match history.poll(&subject(name), n) {
+            Polled::Event(event) => assert!(present(n.wrapping_add(1)) && event.offset == n.wrapping_add(1)),
+            Polled::NoEvent(span) => assert!(present(n) && !present(n.wrapping_add(1)) && span == Some(kept.span)),
+            Polled::Recovery(span) => assert!(!present(n) && !present(n.wrapping_add(1)) && span == kept.span),
+        }
+    }
+}
+
+/// The tables agree with each other.
+fn assert_consistent(history: &History) {
+    let slots = || history.subjects.iter();
+    assert_eq!(slots().count(), history.subjects.len());
+    assert_eq!(slots().map(|slot| slot.len() as u64).sum::<u64>(), history.totals.events);
+    let mut last = Instant::ZERO;
+    let mut live = 0;
+    for (place, record) in history.log.records() {
+        assert!(last <= record.instant, "the order of time holds over the whole log");
+        last = record.instant;
+        let is_live = history.subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place));
+        live += u64::from(is_live);
+    }
+    assert_eq!(live, history.totals.events);
+    assert_eq!(history.log.bytes(), history.log.allocated_bytes());
+    assert_eq!(history.subjects.bytes(), history.subjects.allocated_bytes());
+}

@@ -1,0 +1,245 @@
+//! Answers questions from the history, in parts of limited size. Events go straight from the log into the payload.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+use super::{
+    ANSWER, ANSWER_BYTES_MAX, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST,
+    LISTED_MAX, Malformed, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, Subjects, put_text,
+};
+use crate::message::{Dseq, Epoch};
+use crate::offset::{Case, Modulus, Span};
+use crate::proto::history::{Held, History, Kept, Listed};
+use crate::wire::{put_varint, varint_bytes};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Bytes of an answer before its body.
+const HEAD_BYTES: usize = 20;
+/// Bytes of a span.
+const SPAN_BYTES: usize = 24;
+/// Bytes of an event before its entry.
+pub(super) const EVENT_HEAD_BYTES: usize = 21;
+
+/// Answers a question from the history: the payloads of all parts, in their order, at least one. `epoch` is this run of the
+/// peer, `high` the highest datagram that it has multicast.
+pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> Vec<Bytes> {
+    let question = match Question::decode(question) {
+        _ if history.is_off() => return refuse(epoch, high, Refused::Off),
+        Ok(question) => question,
+        Err(Malformed::Kind(_)) => return refuse(epoch, high, Refused::Unknown),
+        Err(Malformed::TooMany(_)) => return refuse(epoch, high, Refused::TooMany),
+        Err(_) => return refuse(epoch, high, Refused::Malformed),
+    };
+    match question {
+        Question::Poll(polls) => {
+            let mut parts = Parts::new(epoch, high, ANSWER | POLL);
+            for poll in polls {
+                let text = poll.subject.as_bytes();
+                let kept = history.kept(text);
+                let case = Span::answer(kept.map(|kept| kept.span), Modulus::WIRE, poll.offset);
+                let range = match (case, kept) {
+                    (Case::Successor, Some(kept)) => kept.index_after(poll.offset)..kept.len(),
+                    _ => 0..0,
+                };
+                let number = match case {
+                    Case::Successor => 1,
+                    Case::NoEvent => 2,
+                    Case::Recovery => 3,
+                };
+                if !parts.put_answer(number, text, kept, range, usize::from(poll.count)) {
+                    break;
+                }
+            }
+            parts.finish(None)
+        }
+        Question::Fetch(fetches) => {
+            let mut parts = Parts::new(epoch, high, ANSWER | FETCH);
+            for fetch in fetches {
+                let text = fetch.subject.as_bytes();
+                let kept = history.kept(text);
+                let range = kept.map_or(0..0, |kept| kept.index_of(fetch.first)..kept.index_past(fetch.last));
+                if !parts.put_answer(0, text, kept, range, usize::MAX) {
+                    break;
+                }
+            }
+            parts.finish(None)
+        }
+        Question::List { pattern, selection, from, limit } => {
+            let listing = history.list(&pattern, selection, from, usize::from(limit.min(LISTED_MAX)));
+            let mut parts = Parts::new(epoch, high, ANSWER | LIST);
+            for Listed { subject, span } in &listing.listed {
+                parts.put_listed(subject.as_bytes(), span);
+            }
+            parts.finish(listing.next)
+        }
+    }
+}
+
+fn refuse(epoch: Epoch, high: Dseq, reason: Refused) -> Vec<Bytes> {
+    let mut out = BytesMut::new();
+    put_head(&mut out, REFUSED, FLAG_LAST, 0, epoch, high);
+    out.put_u8(reason.code());
+    vec![out.freeze()]
+}
+
+fn put_head(out: &mut BytesMut, kind: u8, flags: u8, part: u16, epoch: Epoch, high: Dseq) {
+    out.put_u8(kind);
+    out.put_u8(flags);
+    out.put_u16(part);
+    out.put_u64(epoch.bits());
+    out.put_u64(high.0);
+}
+
+fn put_span(out: &mut BytesMut, span: &Span) {
+    out.put_u32(span.first);
+    out.put_u32(span.last);
+    out.put_u64(span.first_seq.raw());
+    out.put_u64(span.last_seq.raw());
+}
+
+/// Bytes of an event.
+fn event_bytes(held: &Held<'_>) -> usize {
+    let meta = if has_meta(held) { 1 + varint_bytes(held.headers.len()) } else { 0 };
+    EVENT_HEAD_BYTES + varint_bytes(held.payload.len()) + meta + held.body_bytes()
+}
+
+fn has_meta(held: &Held<'_>) -> bool {
+    !held.reply.is_empty() || !held.headers.is_empty()
+}
+
+fn put_event(out: &mut BytesMut, held: &Held<'_>) {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    out.put_u8(flag(held.event, FLAG_EVENT) | flag(has_meta(held), FLAG_META));
+    out.put_u64(held.seq.raw());
+    out.put_u32(held.offset);
+    out.put_u64(held.time.as_nanos());
+    put_varint(out, held.payload.len());
+    if has_meta(held) {
+        put_text(out, held.reply);
+        put_varint(out, held.headers.len());
+        out.put_slice(held.headers);
+    }
+    out.put_slice(held.payload);
+}
+
+/// The answer to one question, cut into parts.
+struct Parts {
+    epoch: Epoch,
+    high: Dseq,
+    kind: u8,
+    done: Vec<Bytes>,
+    done_bytes: usize,
+    /// The items of the open part.
+    items: BytesMut,
+    count: u16,
+    /// Items in the parts that are done.
+    first: u16,
+    subjects: Subjects,
+}
+
+impl Parts {
+    fn new(epoch: Epoch, high: Dseq, kind: u8) -> Parts {
+        Parts {
+            epoch,
+            high,
+            kind,
+            done: Vec::new(),
+            done_bytes: 0,
+            items: BytesMut::new(),
+            count: 0,
+            first: 0,
+            subjects: Subjects::default(),
+        }
+    }
+
+    /// Adds an answer with those events in `range` that have room, `count_max` at most. False if it is the last one
+    /// that this answer takes.
+    fn put_answer(
+        &mut self,
+        number: u8,
+        text: &[u8],
+        kept: Option<Kept<'_>>,
+        range: std::ops::Range<usize>,
+        count_max: usize,
+    ) -> bool {
+        let has_count = number < 2;
+        let start_bytes = 2 + text.len() + kept.map_or(0, |_| SPAN_BYTES) + if has_count { 2 } else { 0 };
+        let mut held = kept.filter(|_| !range.is_empty()).map(|kept| kept.held(range.start));
+        self.make_room(start_bytes + held.as_ref().map_or(0, event_bytes));
+        let case_at = self.items.len();
+        let case = number | kept.map_or(0, |_| FLAG_SPAN);
+        self.items.put_u8(case);
+        self.subjects.put(&mut self.items, text);
+        if let Some(kept) = kept {
+            put_span(&mut self.items, &kept.span);
+        }
+        let count_at = self.items.len();
+        let mut count = 0_u16;
+        if has_count {
+            self.items.put_u16(0);
+        }
+        while let (Some(event), Some(kept)) = (held, kept) {
+            put_event(&mut self.items, &event);
+            count += 1;
+            let next = range.start + usize::from(count);
+            held = (next < range.end).then(|| kept.held(next));
+            let is_full = count == u16::MAX || count_max <= usize::from(count);
+            if let Some(next) = held
+                && (is_full || PART_BYTES_MAX < HEAD_BYTES + 4 + self.items.len() + event_bytes(&next))
+            {
+                patch(&mut self.items, case_at, &[case | FLAG_MORE]);
+                break;
+            }
+        }
+        if has_count {
+            patch(&mut self.items, count_at, &count.to_be_bytes());
+        }
+        self.count += 1;
+        self.done_bytes + self.items.len() < ANSWER_BYTES_MAX
+    }
+
+    fn put_listed(&mut self, text: &[u8], span: &Span) {
+        self.make_room(1 + text.len() + SPAN_BYTES);
+        self.subjects.put(&mut self.items, text);
+        put_span(&mut self.items, span);
+        self.count += 1;
+    }
+
+    /// Ends the open part if `bytes` more would make it too large.
+    fn make_room(&mut self, bytes: usize) {
+        if self.count == 0 {
+            self.items.reserve(bytes.max(PART_BYTES_MAX / 4));
+        } else if PART_BYTES_MAX < HEAD_BYTES + 8 + self.items.len() + bytes {
+            self.end_part(0, None);
+            self.items.reserve(bytes.max(PART_BYTES_MAX));
+        }
+    }
+
+    fn end_part(&mut self, flags: u8, next: Option<u32>) {
+        let part = self.done.len() as u16;
+        let mut out = BytesMut::with_capacity(HEAD_BYTES + 8 + self.items.len());
+        put_head(&mut out, self.kind, flags, part, self.epoch, self.high);
+        if self.kind != ANSWER | LIST {
+            out.put_u16(self.first);
+        } else if let Some(next) = next {
+            out.put_u32(next);
+        }
+        out.put_u16(self.count);
+        out.put_slice(&self.items);
+        self.done_bytes += self.items.len();
+        self.done.push(out.freeze());
+        self.first += self.count;
+        self.count = 0;
+        self.items.clear();
+        self.subjects = Subjects::default();
+    }
+
+    fn finish(mut self, next: Option<u32>) -> Vec<Bytes> {
+        self.end_part(FLAG_LAST | if next.is_some() { FLAG_NEXT } else { 0 }, next);
+        self.done
+    }
+}
+
+fn patch(buffer: &mut BytesMut, at: usize, bytes: &[u8]) {
+    let field = buffer.get_mut(at..at + bytes.len()).expect("the field was written before");
+    field.copy_from_slice(bytes);
+}

@@ -1,0 +1,244 @@
+//! Reads questions and answers. Every length is compared with what is there by the reader of the wire.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+use super::{
+    ANSWER, Answer, AnswerContent, CASE_BITS, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN,
+    Fetch, FetchAnswer, ITEMS_MAX, LIST, Malformed, POLL, Poll, PollAnswer, Question, REFUSED, Refused,
+};
+use crate::message::{Dseq, Epoch, Message};
+use crate::offset::{Case, Span};
+use crate::proto::history::{HistoryEvent, Listed, Selection};
+use crate::seqno::Seq;
+use crate::subject::{Pattern, Subject};
+use crate::time::Wall;
+use crate::wire::{self, Meta, Reader};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Reads a payload, whose subjects may refer to the one before.
+struct Fields<'a> {
+    reader: Reader<'a>,
+    subject: Option<Subject>,
+}
+
+impl<'a> Fields<'a> {
+    fn new(payload: &'a Bytes) -> Fields<'a> {
+        Fields { reader: Reader::new(payload), subject: None }
+    }
+
+    fn subject(&mut self) -> Result<Subject, Malformed> {
+        let bytes = usize::from(self.reader.u8()?);
+        if bytes != 0 {
+            let subject = Subject::from_bytes(self.reader.bytes(bytes)?).map_err(wire::Malformed::Subject)?;
+            self.subject = Some(subject);
+        }
+        self.subject.clone().ok_or(Malformed::NoSubject)
+    }
+
+    fn seq(&mut self) -> Result<Seq, Malformed> {
+        let raw = self.reader.u64()?;
+        Ok(Seq::new(raw).ok_or(wire::Malformed::Seq(raw))?)
+    }
+
+    fn span(&mut self) -> Result<Span, Malformed> {
+        let (first, last) = (self.reader.u32()?, self.reader.u32()?);
+        let (first_seq, last_seq) = (self.seq()?, self.seq()?);
+        if last_seq < first_seq {
+            return Err(Malformed::Range);
+        }
+        Ok(Span { first, last, first_seq, last_seq })
+    }
+
+    fn event(&mut self, subject: &Subject) -> Result<HistoryEvent, Malformed> {
+        let flags = self.reader.u8()?;
+        if flags & !(FLAG_EVENT | FLAG_META) != 0 {
+            return Err(wire::Malformed::Flags(flags).into());
+        }
+        let seq = self.seq()?;
+        let (offset, time) = (self.reader.u32()?, Wall::from_nanos(self.reader.u64()?));
+        let payload_bytes = self.reader.varint()?;
+        let meta = Meta::decode(&mut self.reader, flags & FLAG_META != 0)?;
+        let payload = self.reader.bytes(payload_bytes)?;
+        let message = Message {
+            subject: subject.clone(),
+            reply: meta.reply(&self.reader)?,
+            headers: meta.headers(&self.reader),
+            payload,
+            event: flags & FLAG_EVENT != 0,
+        };
+        Ok(HistoryEvent { seq, offset, time, message })
+    }
+
+    /// A count and so many events, each of which follows the one before.
+    fn events(&mut self, subject: &Subject) -> Result<Vec<HistoryEvent>, Malformed> {
+        let count = self.reader.u16()?;
+        let mut events: Vec<HistoryEvent> = Vec::new();
+        for _ in 0..count {
+            let event = self.event(subject)?;
+            let follows = |last: &HistoryEvent| last.seq < event.seq && last.offset.wrapping_add(1) == event.offset;
+            if !events.last().is_none_or(follows) {
+                return Err(Malformed::Order);
+            }
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    fn finish(&self, kind: u8) -> Result<(), Malformed> {
+        Ok(self.reader.finish(kind)?)
+    }
+}
+
+impl Question {
+    /// Reads the payload of a question. Its subjects are slices of it.
+    ///
+    /// # Errors
+    /// Says what is wrong with the bytes.
+    pub fn decode(payload: &Bytes) -> Result<Question, Malformed> {
+        let mut fields = Fields::new(payload);
+        let kind = fields.reader.u8()?;
+        let question = match kind {
+            POLL => Question::Poll(items(&mut fields, |fields| {
+                let poll =
+                    Poll { subject: fields.subject()?, offset: fields.reader.u32()?, count: fields.reader.u16()? };
+                if poll.count == 0 { Err(Malformed::Nothing) } else { Ok(poll) }
+            })?),
+            FETCH => Question::Fetch(items(&mut fields, |fields| {
+                let fetch = Fetch { subject: fields.subject()?, first: fields.seq()?, last: fields.seq()? };
+                if fetch.last < fetch.first { Err(Malformed::Range) } else { Ok(fetch) }
+            })?),
+            LIST => {
+                let bytes = usize::from(fields.reader.u8()?);
+                let pattern = Pattern::from_bytes(fields.reader.bytes(bytes)?).map_err(Malformed::Pattern)?;
+                let (newest, age) = (fields.reader.u32()?, fields.reader.u64()?);
+                let selection = Selection {
+                    newest: (newest != 0).then_some(newest),
+                    age: (age != 0).then_some(Duration::from_nanos(age)),
+                };
+                let (from, limit) = (fields.reader.u32()?, fields.reader.u16()?);
+                if limit == 0 {
+                    return Err(Malformed::Nothing);
+                }
+                Question::List { pattern, selection, from, limit }
+            }
+            unknown => return Err(Malformed::Kind(unknown)),
+        };
+        fields.finish(kind)?;
+        Ok(question)
+    }
+}
+
+/// A count and so many items.
+fn items<T>(
+    fields: &mut Fields<'_>,
+    mut item: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let count = fields.reader.u16()?;
+    if count == 0 {
+        return Err(Malformed::Nothing);
+    }
+    if ITEMS_MAX < usize::from(count) {
+        return Err(Malformed::TooMany(count));
+    }
+    // Grows with what is there, not with what the count claims.
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(item(fields)?);
+    }
+    Ok(all)
+}
+
+impl Answer {
+    /// Reads the payload of one part of an answer. Its messages are slices of it.
+    ///
+    /// # Errors
+    /// Says what is wrong with the bytes.
+    pub fn decode(payload: &Bytes) -> Result<Answer, Malformed> {
+        let mut fields = Fields::new(payload);
+        let (kind, flags) = (fields.reader.u8()?, fields.reader.u8()?);
+        let has_next = flags & FLAG_NEXT != 0;
+        if flags & !(FLAG_LAST | FLAG_NEXT) != 0 || has_next && (kind != ANSWER | LIST || flags & FLAG_LAST == 0) {
+            return Err(wire::Malformed::Flags(flags).into());
+        }
+        let part = fields.reader.u16()?;
+        let epoch = Epoch::new(fields.reader.u64()?).ok_or(wire::Malformed::Epoch)?;
+        let high = Dseq(fields.reader.u64()?);
+        const POLLS: u8 = ANSWER | POLL;
+        const FETCHES: u8 = ANSWER | FETCH;
+        const LISTS: u8 = ANSWER | LIST;
+        let content = match kind {
+            POLLS => {
+                AnswerContent::Poll { first: fields.reader.u16()?, answers: items(&mut fields, PollAnswer::decode)? }
+            }
+            FETCHES => {
+                AnswerContent::Fetch { first: fields.reader.u16()?, answers: items(&mut fields, FetchAnswer::decode)? }
+            }
+            LISTS => {
+                let next = if has_next { Some(fields.reader.u32()?) } else { None };
+                let count = fields.reader.u16()?;
+                let mut listed = Vec::new();
+                for _ in 0..count {
+                    listed.push(Listed { subject: fields.subject()?, span: fields.span()? });
+                }
+                AnswerContent::List { listed, next }
+            }
+            REFUSED => {
+                let code = fields.reader.u8()?;
+                let reason = Refused::ALL.into_iter().find(|reason| reason.code() == code);
+                AnswerContent::Refused(reason.ok_or(Malformed::Reason(code))?)
+            }
+            unknown => return Err(Malformed::Kind(unknown)),
+        };
+        fields.finish(kind)?;
+        Ok(Answer { epoch, high, part, last: flags & FLAG_LAST != 0, content })
+    }
+}
+
+/// What the answers to polls and fetches have in common.
+struct Answered {
+    number: u8,
+    more: bool,
+    subject: Subject,
+    span: Option<Span>,
+}
+
+impl Answered {
+    fn decode(fields: &mut Fields<'_>) -> Result<Answered, Malformed> {
+        let case = fields.reader.u8()?;
+        if case & !(CASE_BITS | FLAG_SPAN | FLAG_MORE) != 0 {
+            return Err(Malformed::Case(case));
+        }
+        let subject = fields.subject()?;
+        let span = if case & FLAG_SPAN != 0 { Some(fields.span()?) } else { None };
+        Ok(Answered { number: case & CASE_BITS, more: case & FLAG_MORE != 0, subject, span })
+    }
+}
+
+impl PollAnswer {
+    fn decode(fields: &mut Fields<'_>) -> Result<PollAnswer, Malformed> {
+        let Answered { number, more, subject, span } = Answered::decode(fields)?;
+        let (case, events) = match number {
+            1 => (Case::Successor, fields.events(&subject)?),
+            2 => (Case::NoEvent, Vec::new()),
+            3 => (Case::Recovery, Vec::new()),
+            _ => return Err(Malformed::Case(number)),
+        };
+        let is_event = case == Case::Successor;
+        if is_event == events.is_empty() || more && !is_event || span.is_none() && case != Case::NoEvent {
+            return Err(Malformed::Case(number));
+        }
+        Ok(PollAnswer { subject, case, span, events, more })
+    }
+}
+
+impl FetchAnswer {
+    fn decode(fields: &mut Fields<'_>) -> Result<FetchAnswer, Malformed> {
+        let Answered { number, more, subject, span } = Answered::decode(fields)?;
+        let events = fields.events(&subject)?;
+        if number != 0 || span.is_none() && !events.is_empty() || more && events.is_empty() {
+            return Err(Malformed::Case(number));
+        }
+        Ok(FetchAnswer { subject, span, events, more })
+    }
+}

@@ -1,0 +1,232 @@
+//! Questions and answers there and back, and every limit of an answer.
+
+use super::answer::EVENT_HEAD_BYTES;
+use super::*;
+use crate::message::Message;
+use crate::proto::history::{History, HistorySettings};
+use crate::time::{Instant, Now, Wall};
+use std::time::Duration;
+
+fn history(total_bytes_max: usize) -> History {
+    let time = Duration::from_secs(60);
+    let settings =
+        HistorySettings { count_max: 10_000, bytes_max: 64 << 20, time, total_bytes_max, overrides: Vec::new() };
+    History::new(&settings, 1)
+}
+
+fn subject(text: &str) -> Subject {
+    text.parse().unwrap()
+}
+
+fn seq(count: u64) -> Seq {
+    Seq::new((3 << 35) + count).unwrap()
+}
+
+fn poll(name: &str, offset: u32, count: u16) -> Poll {
+    Poll { subject: subject(name), offset, count }
+}
+
+/// Records `count` messages of `bytes` each, whose offsets begin with `first`.
+fn record(history: &mut History, name: &str, first: u32, count: u32, bytes: usize) {
+    for step in 0..count {
+        let now = Now { instant: Instant::from_nanos(u64::from(step)), wall: Wall::from_nanos(9 + u64::from(step)) };
+        let message = Message::new(subject(name), vec![step as u8; bytes]);
+        history.record(now, seq(1 + u64::from(step)), first.wrapping_add(step), &message);
+    }
+}
+
+fn ask(history: &History, question: &Question) -> Vec<Answer> {
+    let (epoch, high) = (Epoch::new(5).unwrap(), Dseq(77));
+    let parts = answer(history, epoch, high, &question.encode());
+    let answers: Vec<Answer> = parts.iter().map(|part| Answer::decode(part).unwrap()).collect();
+    for (index, (answer, part)) in answers.iter().zip(&parts).enumerate() {
+        assert_eq!((answer.epoch, answer.high), (epoch, high));
+        assert_eq!((usize::from(answer.part), answer.last), (index, index + 1 == parts.len()));
+        let events = match &answer.content {
+            AnswerContent::Poll { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
+            AnswerContent::Fetch { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
+            _ => 0,
+        };
+        assert!(part.len() <= PART_BYTES_MAX || events == 1, "{} bytes, {events} events", part.len());
+    }
+    answers
+}
+
+/// The answers to polls of all parts.
+fn polled(history: &History, polls: Vec<Poll>) -> Vec<PollAnswer> {
+    let mut all = Vec::new();
+    for answer in ask(history, &Question::Poll(polls)) {
+        let AnswerContent::Poll { first, answers } = answer.content else { panic!("an answer to polls") };
+        assert_eq!(usize::from(first), all.len());
+        all.extend(answers);
+    }
+    all
+}
+
+#[test]
+fn questions_decode_to_what_was_encoded() {
+    let selection = |newest, age: Option<u64>| Selection { newest, age: age.map(Duration::from_nanos) };
+    let list = |pattern: &str, selection, from, limit| Question::List {
+        pattern: pattern.parse().unwrap(),
+        selection,
+        from,
+        limit,
+    };
+    let fetch = |name, first, last| Fetch { subject: subject(name), first: seq(first), last: seq(last) };
+    for question in [
+        Question::Poll(vec![poll("a", 0, 1)]),
+        Question::Poll(vec![poll("a.b", u32::MAX, u16::MAX), poll("a.b", 7, 2), poll("c", 1, 1), poll("a.b", 1, 1)]),
+        Question::Fetch(vec![fetch("a", 1, 1), fetch("a", 3, 9)]),
+        list("a.*.>", selection(None, None), 0, 1),
+        list(">", selection(Some(3), Some(5)), 9, u16::MAX),
+    ] {
+        let payload = question.encode();
+        assert_eq!(Question::decode(&payload), Ok(question));
+        for cut in 0..payload.len() {
+            assert!(Question::decode(&payload.slice(..cut)).is_err(), "cut to {cut} bytes");
+        }
+        assert!(Question::decode(&[&payload[..], &[0]].concat().into()).is_err(), "one byte too many");
+    }
+}
+
+#[test]
+fn questions_that_make_no_sense_are_refused_by_name() {
+    for (bytes, expected) in [
+        (&b""[..], Refused::Malformed),
+        (b"\x00", Refused::Unknown),
+        (b"\x81\x00", Refused::Unknown),
+        // No items; no subject before; no events wanted; more items than there are; too many.
+        (b"\x01\x00\x00", Refused::Malformed),
+        (b"\x01\x00\x01\x00\x00\x00\x00\x00\x00\x01", Refused::Malformed),
+        (b"\x01\x00\x01\x01a\x00\x00\x00\x00\x00\x00", Refused::Malformed),
+        (b"\x01\x10\x00\x01a\x00\x00\x00\x00\x00\x01", Refused::Malformed),
+        (b"\x01\x10\x01", Refused::TooMany),
+        // A wildcard in a subject; a number whose count is 0; a range that ends before it begins.
+        (b"\x01\x00\x01\x01*\x00\x00\x00\x00\x00\x01", Refused::Malformed),
+        (b"\x02\x00\x01\x01a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Refused::Malformed),
+        (b"\x02\x00\x01\x01a\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01", Refused::Malformed),
+        // No pattern; no subjects wanted.
+        (b"\x03\x00\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Refused::Malformed),
+        (b"\x03\x01>\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Refused::Malformed),
+    ] {
+        let (epoch, question) = (Epoch::new(5).unwrap(), Bytes::copy_from_slice(bytes));
+        let parts = answer(&history(1 << 20), epoch, Dseq(0), &question);
+        let [part] = &parts[..] else { panic!("one part") };
+        let answer = Answer::decode(part).unwrap();
+        assert_eq!(answer.content, AnswerContent::Refused(expected), "{bytes:x?}");
+        assert!(answer.last);
+    }
+    let settings =
+        HistorySettings { count_max: 0, bytes_max: 9, time: Duration::ZERO, total_bytes_max: 9, overrides: Vec::new() };
+    let answers = ask(&History::new(&settings, 1), &Question::Poll(vec![poll("a", 0, 1)]));
+    assert_eq!(answers[0].content, AnswerContent::Refused(Refused::Off));
+}
+
+#[test]
+fn polls_are_answered_as_the_history_says() {
+    let mut history = history(1 << 20);
+    record(&mut history, "a", 10, 5, 3);
+    let polls = vec![poll("a", 9, 1), poll("a", 11, 9), poll("a", 14, 9), poll("a", 0, 9), poll("none", 0, 1)];
+    let answers = polled(&history, polls);
+    let told: Vec<(Case, Vec<u32>, bool)> = answers
+        .iter()
+        .map(|answer| (answer.case, answer.events.iter().map(|event| event.offset).collect(), answer.more))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Case::Successor, vec![10], true),
+            (Case::Successor, vec![12, 13, 14], false),
+            (Case::NoEvent, vec![], false),
+            (Case::Recovery, vec![], false),
+            (Case::NoEvent, vec![], false),
+        ]
+    );
+    let span = Span { first: 10, last: 14, first_seq: seq(1), last_seq: seq(5) };
+    assert!(answers[..4].iter().all(|answer| answer.span == Some(span)) && answers[4].span.is_none());
+    assert_eq!(answers[1].events, history.successors(&subject("a"), 11, 9, 1 << 20).0);
+}
+
+/// 8-byte questions get at most one event of each subject, many to a part.
+#[test]
+fn long_answers_are_cut_into_parts_and_none_is_lost() {
+    let mut history = history(64 << 20);
+    record(&mut history, "a.b.c", 0, 4000, 100);
+    let polls: Vec<Poll> = (0..4000).map(|n| poll("a.b.c", u32::wrapping_sub(n, 1), 1)).collect();
+    let answers = polled(&history, polls);
+    assert_eq!(answers.len(), 4000);
+    for (n, answer) in answers.iter().enumerate() {
+        assert_eq!((answer.events[0].offset as usize, answer.more), (n, n != 3999));
+    }
+    // One question for all of it: what fits one part, and the word that there is more.
+    let [answer] = &polled(&history, vec![poll("a.b.c", u32::MAX, u16::MAX)])[..] else { panic!("one answer") };
+    let bytes = answer.events.len() * (EVENT_HEAD_BYTES + 1 + 100);
+    assert!(answer.more && PART_BYTES_MAX - 200 < bytes && bytes < PART_BYTES_MAX, "{bytes} bytes");
+}
+
+#[test]
+fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() {
+    let mut history = history(64 << 20);
+    record(&mut history, "big", 0, 20, 200_000);
+    record(&mut history, "small", 0, 20, 2);
+    let polls = |count: u32| {
+        let pair = |n| [poll("small", u32::wrapping_sub(n, 1), 1), poll("big", u32::wrapping_sub(n, 1), 9)];
+        (0..count).flat_map(pair).collect::<Vec<Poll>>()
+    };
+    let answers = polled(&history, polls(2));
+    let lens: Vec<usize> = answers.iter().map(|answer| answer.events.len()).collect();
+    assert_eq!(lens, [1, 1, 1, 1]);
+    // 1 MiB is exceeded by the sixth large one; what comes after is asked again.
+    assert_eq!(polled(&history, polls(20)).len(), 12);
+}
+
+#[test]
+fn fetches_give_the_range_and_what_is_left_of_it() {
+    let mut history = history(1 << 20);
+    record(&mut history, "a", 10, 5, 3);
+    let fetch = |name, first, last| Fetch { subject: subject(name), first: seq(first), last: seq(last) };
+    let question = Question::Fetch(vec![
+        fetch("a", 2, 4),
+        fetch("a", 5, 900),
+        fetch("a", 6, 900),
+        fetch("none", 1, 1),
+        Fetch { subject: subject("a"), first: Seq::new(1).unwrap(), last: Seq::new(u64::MAX).unwrap() },
+        // Up to the end of the frame before.
+        Fetch { subject: subject("a"), first: Seq::new(1).unwrap(), last: Seq::new((3 << 35) - 1).unwrap() },
+    ]);
+    let answers = ask(&history, &question);
+    let AnswerContent::Fetch { first: 0, answers } = &answers[0].content else { panic!("an answer to fetches") };
+    let counts: Vec<Vec<u64>> =
+        answers.iter().map(|answer| answer.events.iter().map(|event| event.seq.count()).collect()).collect();
+    assert_eq!(counts, [vec![2, 3, 4], vec![5], vec![], vec![], vec![1, 2, 3, 4, 5], vec![]]);
+    assert!(answers[0].span.is_some() && answers[3].span.is_none());
+    assert!(answers.iter().all(|answer| !answer.more));
+}
+
+#[test]
+fn lists_go_on_where_they_stopped() {
+    let mut history = history(64 << 20);
+    for n in 0..6000 {
+        record(&mut history, &format!("a.{n}"), n, 2, 1);
+    }
+    let (mut from, mut seen, mut questions) = (0, Vec::new(), 0);
+    loop {
+        let question =
+            Question::List { pattern: "a.*".parse().unwrap(), selection: Selection::default(), from, limit: 2500 };
+        questions += 1;
+        let answers = ask(&history, &question);
+        let mut following = None;
+        for answer in answers {
+            let AnswerContent::List { listed, next } = answer.content else { panic!("a list") };
+            assert!(next.is_none() || answer.last);
+            seen.extend(listed.into_iter().map(|listed| listed.subject));
+            following = next;
+        }
+        let Some(next) = following else { break };
+        from = next;
+    }
+    assert_eq!((seen.len(), questions), (6000, 3));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 6000, "each once");
+}
