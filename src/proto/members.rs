@@ -21,6 +21,9 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// Publishers round their uptime down to this.
 const UPTIME_UNIT: Duration = Duration::from_millis(1);
 
+/// After this a machine may have been suspended together with its clock, so that its uptime and ours have parted.
+const QUICKEST_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
@@ -86,8 +89,8 @@ pub struct Member {
     pub last_heard: Instant,
     /// When it started, at the latest.
     pub started: Instant,
-    /// The datagram that was under way for the shortest time: when it arrived, and how long the publisher had been
-    /// running when it was sealed.
+    /// Of the last minute, the datagram that was under way for the shortest time: when it was read, and how long the
+    /// publisher had been running when it was sealed.
     quickest: (Instant, u32),
     /// When it left or was given up.
     pub ended: Option<Instant>,
@@ -143,7 +146,7 @@ impl Member {
             first_heard: now,
             last_heard: now,
             started: now - uptime,
-            quickest: (arrived, contact.uptime_ms),
+            quickest: (now, contact.uptime_ms),
             ended: None,
             control: 0,
             heartbeat: settings.heartbeat,
@@ -159,9 +162,9 @@ impl Member {
         }
     }
 
-    /// When a datagram that arrived at `arrived` and was sealed at this uptime was sent, at the latest: not so long after
-    /// another one as to have been under way for seconds.
-    pub fn sent_at_most(&mut self, arrived: Instant, uptime_ms: u32) -> Instant {
+    /// When a datagram was sent at the latest that is read now, arrived at `arrived` at the earliest, and was sealed at
+    /// this uptime: not so long after another one as to have been under way for seconds.
+    pub fn sent_at_most(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
         let (at, before) = self.quickest;
         if uptime_ms.max(before) == u32::MAX {
             return arrived;
@@ -169,8 +172,9 @@ impl Member {
         let apart = Duration::from_millis(u64::from(uptime_ms.abs_diff(before)));
         let drift = apart / 1000;
         let latest = if before <= uptime_ms { at + apart + drift } else { (at + drift) - apart };
-        if arrived <= latest {
-            self.quickest = (arrived, uptime_ms);
+        if now <= latest || QUICKEST_AGE_MAX < now.since(at) {
+            self.quickest = (now, uptime_ms);
+            return arrived;
         }
         arrived.min(latest + UPTIME_UNIT)
     }

@@ -96,7 +96,7 @@ impl Peer {
                 member.forgotten = false;
                 member.bcast = members::broadcast(&self.settings, contact, arrived, arrived);
             }
-            self.arrived = member.sent_at_most(arrived, contact.uptime_ms);
+            self.arrived = member.sent_at_most((now.instant, arrived), contact.uptime_ms);
             return true;
         }
         if self.formers.is_old(epoch, &contact) {

@@ -326,6 +326,22 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
 }
 
 #[test]
+fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
+    let (mut s, mut p) = pair("b", 1000);
+    s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
+    s.hear(2000, p.address, &p.publish(2000, "a"));
+    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap() };
+    s.peer.handle(at(2001), Input::Request { client: CLIENT, request });
+    let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
+    for (millis, datagram) in [(2100, one), (2102, three)] {
+        s.peer.handle(at(millis), Input::Arrived { path: Path::Multicast, at: at(millis).instant });
+        s.hear(millis, p.address, &datagram);
+    }
+    s.tick_quietly(2107);
+    assert_eq!(s.told(), ["a", "lost a 3-3 1", "a+1"]);
+}
+
+#[test]
 fn large_messages_are_split_rejoined_and_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
     let mut send = |millis: u64, payload: usize| p.publish_large(millis, "a", payload);
