@@ -190,7 +190,11 @@ impl Peer {
         });
         let counter = match accept {
             Some(Accept::Fresh | Accept::Filled) => {
-                self.on_heard(now, header.epoch);
+                // Rule: silence
+                // A directed datagram says nothing of how far the multicast stream has come.
+                if !directed {
+                    self.on_heard(now, header.epoch);
+                }
                 return self.limit_held(now, header.epoch, directed);
             }
             Some(Accept::BeforeBaseline) => &mut self.counters.discard_before_baseline,

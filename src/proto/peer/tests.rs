@@ -434,6 +434,21 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
     assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
 }
 
+// Rule: silence
+#[test]
+fn a_directed_datagram_does_not_put_off_silence_about_the_multicast_stream() {
+    let (mut s, mut p) = pair("a", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    s.hear(1001, p.address, &p.publish(1001, "a"));
+    let _lost = p.publish(2000, "a");
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    s.hear(4000, p.address, &p.direct(4000, &inbox));
+    s.tick_quietly(4501);
+    assert_eq!(s.told(), ["a", "SILENT after 1"]);
+}
+
 #[test]
 fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
