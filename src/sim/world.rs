@@ -421,7 +421,12 @@ impl<'a> World<'a> {
         let machine = &self.machines[host];
         let asks = matches!(
             action,
-            Action::Subscribe { .. } | Action::Unsubscribe { .. } | Action::Detach(_) | Action::Stop | Action::Burst(_)
+            Action::Subscribe { .. }
+                | Action::Unsubscribe { .. }
+                | Action::Detach(_)
+                | Action::Stop
+                | Action::Restart { .. }
+                | Action::Burst(_)
         );
         if asks && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
