@@ -237,7 +237,7 @@ impl View<'_> {
         // Nor does the first message of a subject at a subscription that is older than the epoch: the numbers of its
         // frame before it were all missed.
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
-        let chained = sent.is_chained && !forgets && self.is_after_start(sub, before);
+        let chained = sent.is_chained && !forgets && self.is_linked(sub, sent.subject, before);
         let linked = matches!(delivery.verdict, Verdict::Next | Verdict::Skip(_)) || chained;
         let from = if before == 0 { self.frame_start(sub, sent) } else { linked.then_some(before) };
         if let Some(from) = from.filter(|_| sent.seq.is_some()) {
@@ -251,12 +251,15 @@ impl View<'_> {
         *self.track_mut().last(sub, sent.subject) = message + 1;
     }
 
-    /// Whether the last message that a subscription got or was told of was sent while it stood, and not under way when
-    /// it began: then what follows is linked to it. `before` is one more than that message.
-    fn is_after_start(&self, sub: usize, before: usize) -> bool {
+    /// Whether the last numbered message that a subscription got or was told of was sent while it stood, and not under
+    /// way when it began: then what follows is linked to it. What had no number links nothing (R12). `before` is one more
+    /// than the last message of all.
+    fn is_linked(&self, sub: usize, subject: usize, before: usize) -> bool {
         let run = &self.oracle.runs[self.run];
-        let start = run.subs[sub].start;
-        run.pauses.is_empty() && before.checked_sub(1).is_some_and(|last| start < self.sent(last).at)
+        let numbered = self.truth().streams[self.stream].bcast.numbered(subject);
+        let known = &numbered[..numbered.partition_point(|message| *message < before)];
+        let last = known.iter().rfind(|message| self.track().state(sub, **message) != State::Nothing);
+        run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).at)
     }
 
     /// The first message of the frame of a message, if a subscription is certainly owed all of the epoch and the
@@ -370,7 +373,7 @@ impl View<'_> {
         let frame = |message: usize| self.sent(message).seq.map(crate::seqno::Seq::frame);
         let early: Vec<usize> = owed.iter().copied().filter(|m| *m < low && frame(*m) == frame(low)).collect();
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
-        if self.is_after_start(sub, before)
+        if self.is_linked(sub, subject, before)
             && !forgets
             && (!count.is_exact() && count.max() < all || count.is_exact() && !early.is_empty())
         {
@@ -557,7 +560,12 @@ impl View<'_> {
                 if quiet < silent_after * 999 / 1000 {
                     self.wrong("O5", format!("silent after {} ms", quiet / MILLIS));
                 }
-                self.track_mut().silences.push(crate::sim::oracle::Silence { from: at, until: NEVER, after });
+                self.track_mut().silences.push(crate::sim::oracle::Silence {
+                    from: at,
+                    until: NEVER,
+                    after,
+                    misled: false,
+                });
             }
             Reason::Crashed => {
                 self.oracle.figures.reports_crashed += 1;
@@ -565,7 +573,7 @@ impl View<'_> {
                 if !died && quiet < forget * 999 / 1000 {
                     self.wrong("O5", format!("crashed though it lives and was heard {} ms ago", quiet / MILLIS));
                 }
-                self.track_mut().ends.push(crate::sim::oracle::End { at, after, upto: NEVER });
+                self.track_mut().ends.push(crate::sim::oracle::End { at, after, upto: NEVER, misled: None });
             }
             other => self.wrong("O5", format!("a tail because of {other}")),
         }

@@ -68,6 +68,8 @@ pub(crate) struct Silence {
     pub from: u64,
     pub until: u64,
     pub after: u64,
+    /// Whether what ended it had been under way for seconds.
+    pub misled: bool,
 }
 
 /// Word that an epoch ended: after which datagram nothing is known, and up to which if it came back.
@@ -76,6 +78,8 @@ pub(crate) struct End {
     pub at: u64,
     pub after: u64,
     pub upto: u64,
+    /// When something that had been under way for seconds made it seem alive again.
+    pub misled: Option<u64>,
 }
 
 /// One receiver's view of one stream.
@@ -101,6 +105,9 @@ pub(crate) struct Track {
     pub sign_sure: u64,
     pub sign_maybe: u64,
     pub silences: Vec<Silence>,
+    /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
+    /// of a silence, and what they do not account for is told again one T_silent later.
+    pub misled: Vec<u64>,
     /// When it was told as crashed.
     pub ends: Vec<End>,
     /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
@@ -144,6 +151,7 @@ impl Default for Track {
             sign_sure: 0,
             sign_maybe: 0,
             silences: Vec::new(),
+            misled: Vec::new(),
             ends: Vec::new(),
             returned: false,
             bye_read: false,
@@ -236,7 +244,7 @@ impl Track {
     }
 
     /// Something new of the stream was read, after which datagrams up to `high` are known.
-    fn meet(&mut self, at: u64, high: u64, forget: u64, arrived: Option<u64>) {
+    fn meet(&mut self, at: u64, high: u64, forget: u64, (arrived, is_late): (Option<u64>, bool)) {
         if self.contact.is_none() {
             self.doubt = arrived.map_or(0, |arrived| at - arrived);
         }
@@ -247,6 +255,7 @@ impl Track {
         if at < end.at + forget {
             // Still remembered: the ledger goes on.
             end.upto = end.after;
+            end.misled = is_late.then_some(at);
         } else {
             end.upto = high;
             self.contact = Some((at, high));
@@ -257,11 +266,15 @@ impl Track {
         }
     }
 
-    fn sign(&mut self, at: u64) {
+    fn sign(&mut self, at: u64, is_late: bool) {
+        if is_late {
+            self.misled.push(at);
+        }
         self.sign_sure = at;
         self.sign_maybe = at;
         if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
             silence.until = at;
+            silence.misled = is_late;
         }
     }
 }
@@ -495,12 +508,13 @@ impl Oracle {
         let own = self.runs[run].stream;
         let arrived = self.runs[run].arrived;
         let (forget, grace) = (nanos(self.runs[run].settings.forget), self.runs[run].grace());
+        let is_late = self.is_late(at, run, note);
         match note {
             Note::Data { stream, dseq } if self.truth.streams[stream].run != run => {
                 let track = self.runs[run].track(stream);
                 let is_new = track.read(dseq) == NEVER;
                 if is_new && (track.ends.is_empty() || track.high() < dseq) {
-                    track.meet(at, dseq - 1, forget, arrived);
+                    track.meet(at, dseq - 1, forget, (arrived, is_late));
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
@@ -510,16 +524,16 @@ impl Oracle {
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
                 let in_time = track.found(dseq) == NEVER || at < track.found(dseq) + grace * 999 / 1000;
                 if is_new && above && in_time && track.declared(dseq).is_none() {
-                    track.sign(at);
+                    track.sign(at, is_late);
                 }
                 track.learn(at, dseq);
             }
             Note::Control { stream, number, high, bye } if self.truth.streams[stream].run != run => {
                 let track = self.runs[run].track(stream);
                 if track.control < number {
-                    track.meet(at, high, forget, arrived);
+                    track.meet(at, high, forget, (arrived, is_late));
                     track.control = number;
-                    track.sign(at);
+                    track.sign(at, is_late);
                     track.learn(at, high);
                     track.bye_read |= bye;
                 }
@@ -534,6 +548,16 @@ impl Oracle {
             }
             _ => {}
         }
+    }
+
+    /// Whether a datagram was under way for longer than the network takes: an old one that came again.
+    fn is_late(&self, at: u64, run: usize, note: Note) -> bool {
+        let sealed = match note {
+            Note::Data { stream, dseq } => self.truth.streams[stream].bcast.datagrams[dseq as usize - 1].at,
+            Note::Control { stream, number, .. } => self.truth.streams[stream].controls[number as usize - 1],
+            Note::Directed { .. } | Note::Alien => return false,
+        };
+        self.delay_max + self.runs[run].paused(sealed, at) < at - sealed
     }
 
     /// Whether a subscription is certainly owed a message; if not it may still be.

@@ -123,6 +123,8 @@ pub struct Stream {
     /// The settings of the peer.
     pub settings: Settings,
     control: u64,
+    /// When each control datagram was sealed, by its number less one.
+    pub controls: Vec<u64>,
     /// When the next multicast datagram is due at the latest, and the interval after that.
     beat: (u64, u64),
     /// Whether BYE was sent.
@@ -234,6 +236,7 @@ impl Truth {
             directed: Vec::new(),
             settings: settings.clone(),
             control: 0,
+            controls: Vec::new(),
             beat: (at + heartbeat, 20 * MILLIS),
             said_bye: false,
         });
@@ -333,6 +336,7 @@ impl Truth {
             out.add("R2", format!("control number {number} after {}", stream.control));
         }
         stream.control = number;
+        stream.controls.resize(number as usize, at);
         let (mut high, mut bye) = (0, false);
         for record in &datagram.records {
             let announce = match record {

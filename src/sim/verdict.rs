@@ -182,7 +182,8 @@ impl Oracle {
                 continue;
             }
             owed += 1;
-            match fate(receiver, truth, track, (index, sub), (message, sent), until) {
+            let whole = self.silence_bound(receiver, truth);
+            match fate(receiver, truth, track, (index, sub), (message, sent), (until, whole)) {
                 Fate::Delivered => {}
                 Fate::Lost => fates[0] += 1,
                 Fate::Unverified => fates[1] += 1,
@@ -194,7 +195,7 @@ impl Oracle {
                     continue;
                 }
             }
-            if let Some(late) = late_by(receiver, track, message, sent, bound) {
+            if let Some(late) = late_by(receiver, track, message, sent, (bound, whole)) {
                 wrong.push(("O8", message, *sent, Fate::Late));
                 fates[3] = fates[3].max(late);
             }
@@ -220,16 +221,26 @@ impl Oracle {
     /// a message is delivered, told as missing, or covered by an open silence.
     fn bound(&self, receiver: &Run, truth: &Stream, track: &Track, sent: &Sent) -> u64 {
         let contact = track.contact.map_or(0, |(contact, _)| contact);
-        let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
-        let silent = truth.silent_after().max(own) * 1001 / 1000;
-        let whole = silent + receiver.grace() + 3 * self.delay_max + 10 * MILLIS;
+        let whole = self.silence_bound(receiver, truth);
         let from = sent.at.max(contact);
         // Time in which the receiver stood still does not count, however often it did.
         let mut due = from + whole;
         for _ in 0..receiver.pauses.len() + 1 {
             due = receiver.awake_at(from + whole + receiver.paused(sent.at, due));
         }
+        for misled in track.misled.iter().filter(|misled| sent.at <= **misled) {
+            if *misled <= due {
+                due = due.max(receiver.awake_at(misled + whole + receiver.paused(*misled, misled + whole)));
+            }
+        }
         due - sent.at
+    }
+
+    /// From the last sign of life to the word of a silence, or of what a gap found then held.
+    fn silence_bound(&self, receiver: &Run, truth: &Stream) -> u64 {
+        let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
+        let silent = truth.silent_after().max(own) * 1001 / 1000;
+        silent + receiver.grace() + 3 * self.delay_max + 10 * MILLIS
     }
 }
 
@@ -239,7 +250,7 @@ fn fate(
     track: &Track,
     (index, sub): (usize, &Sub),
     (message, sent): (usize, &Sent),
-    until: u64,
+    (until, whole): (u64, u64),
 ) -> Fate {
     let dseqs = || sent.first..=sent.last;
     let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.client & 1 == 1);
@@ -274,13 +285,17 @@ fn fate(
         return Fate::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
+    // A silence that was closed by an old datagram is told again.
     let silent = |silence: &crate::sim::oracle::Silence| {
-        silence.from <= until
-            && until <= silence.until.saturating_add(receiver.grace() + 2 * MILLIS)
-            && beyond(silence.after)
+        let slack = if silence.misled { whole } else { receiver.grace() + 2 * MILLIS };
+        silence.from <= until && until <= silence.until.saturating_add(slack) && beyond(silence.after)
     };
     let silent = track.silences.iter().any(silent);
-    let crashed = track.ends.iter().any(|end| end.at <= until && beyond(end.after) && sent.first <= end.upto);
+    let crashed = |end: &crate::sim::oracle::End| {
+        let holds = sent.first <= end.upto || end.misled.is_some_and(|misled| until <= misled + whole);
+        end.at <= until && beyond(end.after) && holds
+    };
+    let crashed = track.ends.iter().any(crashed);
     // A message that its publisher never finished cannot be missed by anybody who knows that the publisher is gone.
     let unfinished = !sent.is_whole && truth.ended != NEVER;
     if silent || crashed || unfinished && (!track.ends.is_empty() || !track.silences.is_empty()) {
@@ -291,7 +306,7 @@ fn fate(
 }
 
 /// By how much the first word of a message came too late.
-fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, bound: u64) -> Option<u64> {
+fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, (bound, whole): (u64, u64)) -> Option<u64> {
     // A peer that stood still hears late and tells late; what it owes then is told above, only its time is not judged.
     if !receiver.pauses.is_empty() {
         return None;
@@ -301,8 +316,8 @@ fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, bound: u6
     if covered <= due {
         return None;
     }
-    let slack = receiver.grace() + 5 * MILLIS;
     let excused = track.silences.iter().any(|silence| {
+        let slack = if silence.misled { whole } else { receiver.grace() + 5 * MILLIS };
         let end = silence.until.saturating_add(slack);
         silence.from <= due && (covered == NEVER || covered <= end.saturating_add(receiver.paused(silence.until, end)))
     });
