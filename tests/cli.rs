@@ -427,7 +427,9 @@ fn show_answers_in_text_and_in_json() {
     assert!(place.run(&["show", "windows"]).exits(DONE).stdout.contains("4194304"));
     assert!(place.run(&["show", "counters"]).exits(DONE).stdout.contains("inconsistent"));
     assert!(place.run(&["show", "clients"]).exits(DONE).stdout.contains("sub"));
-    for what in ["loss", "peers", "subs", "seqno", "windows", "counters", "clients"] {
+    let status = place.run(&["show", "status"]).exits(DONE).stdout;
+    assert!(status.contains("A.test") && status.contains("running"), "{status}");
+    for what in seqcast::daemon::show::REPORTS {
         object(&place.run(&["show", what, "--json"]).exits(DONE).stdout);
     }
 }
@@ -436,10 +438,11 @@ fn show_answers_in_text_and_in_json() {
 fn the_console_takes_the_same_commands_from_a_pipe() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
-    let lines = b"# a comment\n\nsho los\npub demo.x 'hi there'\nversion\nquit\nnot reached\n";
+    let lines = b"# a comment\n\nsho los\nsho st\npub demo.x 'hi there'\nversion\nquit\nnot reached\n";
     let outcome = place.run_with_input(&["console"], lines).exits(DONE);
     let version = concat!("seqcast ", env!("CARGO_PKG_VERSION"));
     assert!(outcome.stdout.starts_with("user | repeat"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("\nname           | A.test\n"), "{outcome:#?}");
     assert!(outcome.stdout.ends_with(&format!("{version}\n")), "{outcome:#?}");
     assert!(outcome.stderr.contains("published 1 message"), "{outcome:#?}");
     let outcome = place.run_with_input(&["console"], b"show s\npub a..b x\npub 'open\nver\n").exits(USAGE);

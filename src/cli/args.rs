@@ -292,6 +292,8 @@ pub struct ShowOptions {
 /// What `seqcast show` can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum ShowWhat {
+    /// The local peer itself: name, epoch, group, interface, buffers, state.
+    Status,
     /// Repeated, unwanted and lost messages of each publisher.
     #[command(after_help = help::SHOW_LOSS)]
     Loss {

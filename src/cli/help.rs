@@ -74,6 +74,7 @@ Examples:
   seqcast show loss
   seqcast show loss -v --json
   seqcast show peers
+  seqcast show status
   seqcast show counters | grep discard";
 
 /// Below `seqcast show loss --help`.

@@ -30,6 +30,7 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
 
 fn query(what: ShowWhat) -> Value {
     match what {
+        ShowWhat::Status => json!({ "show": "status" }),
         ShowWhat::Loss { .. } => json!({ "show": "loss" }),
         ShowWhat::Peers => json!({ "show": "peers" }),
         ShowWhat::Subs => json!({ "show": "subs" }),
@@ -43,6 +44,7 @@ fn query(what: ShowWhat) -> Value {
 /// A peer's answer as the table of what was asked.
 pub fn table(what: ShowWhat, answer: &Value) -> Table {
     let cells: &[(Column, Cell)] = match what {
+        ShowWhat::Status => return status(&answer["status"]),
         ShowWhat::Loss { verbose: false } => LOSS,
         ShowWhat::Loss { verbose: true } => &[LOSS, LOSS_VERBOSE].concat(),
         ShowWhat::Peers => PEERS,
@@ -56,6 +58,15 @@ pub fn table(what: ShowWhat, answer: &Value) -> Table {
     let mut table = Table::new(&columns);
     for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
         table.row(cells.iter().map(|(_, cell)| cell.text(row)).collect());
+    }
+    table
+}
+
+/// The one report that is not about several of a kind: a row for each of its fields.
+fn status(about: &Value) -> Table {
+    let mut table = Table::new(&[Column::new("this peer").left(), Column::new("").left()]);
+    for (heading, cell) in STATUS {
+        table.row(vec![(*heading).to_owned(), cell.text(about)]);
     }
     table
 }
@@ -88,6 +99,30 @@ impl Cell {
 }
 
 use Cell::{Field, FieldOr, Rule, Span};
+
+const STATUS: &[(&str, Cell)] = &[
+    ("name", Field("/name")),
+    ("epoch", Field("/epoch")),
+    ("state", Field("/phase")),
+    ("up", Span("/uptime_ms")),
+    ("version", Field("/version")),
+    ("pid", Field("/pid")),
+    ("mode", Field("/mode")),
+    ("group", Field("/group")),
+    ("port", Field("/port")),
+    ("inbox", Field("/inbox")),
+    ("interface", Field("/interface")),
+    ("address", Field("/address")),
+    ("chosen", Field("/interface_why")),
+    ("mtu", Field("/mtu")),
+    ("socket", FieldOr("/socket", "-")),
+    ("clients", Field("/clients")),
+    ("send queue", Field("/send_queue")),
+    ("datagram max", Field("/datagram_bytes")),
+    ("message max", Field("/message_bytes_max")),
+    ("receive buffer", Rule(|about| granted(about, "receive_buffer"))),
+    ("send buffer", Rule(|about| granted(about, "send_buffer"))),
+];
 
 /// Seed 002, "Show loss": the columns and their order.
 const LOSS: &[(Column, Cell)] = &[
@@ -182,6 +217,15 @@ fn field(row: &Value, place: &str) -> String {
     }
 }
 
+/// The size of a buffer, and what was wanted if that is more.
+fn granted(about: &Value, buffer: &str) -> String {
+    let wanted = &about[format!("{buffer}_wanted")];
+    match about[buffer].as_u64() < wanted.as_u64() {
+        true => format!("{} of {wanted} wanted", about[buffer]),
+        false => about[buffer].to_string(),
+    }
+}
+
 fn messages_lost(row: &Value) -> String {
     let least = row.pointer("/msg_loss/count").and_then(Value::as_u64).unwrap_or(0);
     match row["msg_loss_uncertain"].as_u64() {
@@ -271,6 +315,19 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true }] });
         assert!(table(ShowWhat::Peers, &rows).to_string().contains("? (name used twice)"));
         assert_eq!(table(ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn the_status_has_a_row_for_each_field() {
+        let about = json!({
+            "name": "A.test", "uptime_ms": 61_000, "socket": null,
+            "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
+        });
+        let text = table(ShowWhat::Status, &json!({ "show": "status", "status": about })).to_string();
+        for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
+            assert!(text.contains(row), "{row:?} is not in {text}");
+        }
+        assert!(text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\n"), "{text}");
     }
 
     #[test]
