@@ -39,6 +39,9 @@ const OLDER: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_secs(30);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(50);
+/// Messages after which the publisher waits until they have left: however seldom it runs, its messages are spread over
+/// many datagrams, so that some are among those dropped.
+const FLUSH_MESSAGES: u64 = 16;
 /// Groups to try: another program may hold the port.
 const GROUPS: u64 = 8;
 
@@ -228,6 +231,9 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<Sent, Failure> {
         connect::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
         if interrupt.has_come() {
             return Err(Failure::new(Exit::Failed, "interrupted"));
+        }
+        if number % FLUSH_MESSAGES == 0 {
+            connect::flush(bus)?;
         }
         progress.show(now, || format!("published {number} of {} messages", options.count));
     }
