@@ -184,7 +184,7 @@ fn sub_prints_raw_payloads_json_and_times() {
     let json = object(&subs[1].line());
     assert_eq!(json["type"], "message");
     assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
-    assert_eq!((&json["publisher"], &json["name"]), (&"A.0".into(), &"A.test".into()));
+    assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
     assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
     let timed = subs[2].line();
     assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
@@ -348,7 +348,7 @@ fn an_embedded_peer_needs_no_daemon() {
     place.run(&["pub", "demo.hello", "across", "--embed", "--name", "C.test"]).exits(DONE);
     let json = object(&sub.line());
     assert_eq!(
-        (&json["payload"], &json["name"], &json["publisher"]),
+        (&json["payload"], &json["publisher"], &json["user"]),
         (&"across".into(), &"C.test".into(), &"C.1".into())
     );
     assert_eq!(json["verdict"], "start");

@@ -30,20 +30,19 @@ struct MessageJson<'a> {
     headers: Option<HeadersJson<'a>>,
 }
 
-/// A publisher in JSON: what tables show, the configured name, the run.
+/// A publisher in JSON, as in the peer's reports: what tables show, the configured name, the run.
 #[derive(serde::Serialize)]
 pub struct PublisherJson<'a> {
-    publisher: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    user: String,
+    publisher: Option<&'a str>,
     epoch: String,
 }
 
 impl<'a> From<&'a Publisher> for PublisherJson<'a> {
     fn from(publisher: &'a Publisher) -> PublisherJson<'a> {
         PublisherJson {
-            publisher: publisher.to_string(),
-            name: publisher.name.as_ref().map(|name| name.as_str()),
+            user: publisher.to_string(),
+            publisher: publisher.name.as_ref().map(|name| name.as_str()),
             epoch: publisher.epoch.to_string(),
         }
     }
@@ -270,7 +269,7 @@ mod tests {
         let mut delivery = delivery(b"hi", Verdict::Next);
         assert_eq!(
             message_json(&delivery),
-            r#"{"type":"message","subject":"a.b","payload":"hi","publisher":"B.1","name":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next"}"#
+            r#"{"type":"message","subject":"a.b","payload":"hi","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"next"}"#
         );
         delivery.message.payload = b"\xff\x00".as_slice().into();
         delivery.message.reply = Some("r".parse().unwrap());
@@ -279,7 +278,7 @@ mod tests {
         delivery.publisher.name = None;
         assert_eq!(
             message_json(&delivery),
-            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","publisher":"?.1","epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
+            r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","user":"?.1","publisher":null,"epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
         );
         let verdicts = [Verdict::Start(Wall::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
         for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
@@ -299,7 +298,7 @@ mod tests {
         check(
             messages,
             "! lost 3 messages on a.b from B.1: 0x5c19adc000000005..0x5c19adc000000007 (DISABLED)",
-            r#""kind":"messages","publisher":"B.1","name":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","time":"00:00:01.000","subject":"a.b","first":"0x5c19adc000000005","last":"0x5c19adc000000007","count":3}"#,
+            r#""kind":"messages","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","time":"00:00:01.000","subject":"a.b","first":"0x5c19adc000000005","last":"0x5c19adc000000007","count":3}"#,
         );
         check(
             Missing::Datagrams { first: Dseq(4), last: Dseq(4), messages: Count::Exact(1) },
