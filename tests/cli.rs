@@ -2,7 +2,9 @@
 
 use crate::support::command::{PATIENCE, Place, Running, now};
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -151,6 +153,13 @@ fn without_a_peer_the_exit_code_is_4_and_the_text_says_how_to_start_one() {
     }
     std::fs::write(place.dir().join("file"), "no socket").unwrap();
     place.run(&["pub", "a.b", "x", "--socket", "file"]).exits(UNREACHABLE).says(&["file"]);
+    // A directory of the default name in which another may have put a socket of his own.
+    let default = format!("seqcast-{}", nix::unistd::getuid());
+    std::fs::create_dir(place.dir().join(&default)).unwrap();
+    std::fs::set_permissions(place.dir().join(&default), Permissions::from_mode(0o777)).unwrap();
+    let socket = format!("{default}/seqcast.sock");
+    place.run(&["pub", "a.b", "x", "--socket", &socket]).exits(UNREACHABLE).says(&["mode 777", "chmod 700"]);
+    place.run(&["peer", "--socket", &socket]).exits(FAILED).says(&["mode 777", "chmod 700"]);
 }
 
 #[test]

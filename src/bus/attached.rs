@@ -2,6 +2,7 @@
 
 use super::{OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
+use crate::daemon::local::check_directory;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
@@ -72,6 +73,7 @@ impl Attached {
             io::ErrorKind::PermissionDenied => OpenError::NoPermission { path: path.to_owned() },
             _ => OpenError::NoPeer { path: path.to_owned(), error },
         };
+        check_directory(path).map_err(OpenError::Directory)?;
         let mut socket = connect(path).map_err(no_peer)?;
         let mut caller = Caller::new();
         let welcome = greet(&mut socket, &mut caller, path, name)?;

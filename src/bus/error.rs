@@ -1,5 +1,6 @@
 //! What can go wrong with a bus; each text names the fix.
 
+use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
 use crate::door::frame::Why;
 use crate::message::Message;
@@ -19,6 +20,8 @@ pub enum OpenError {
         /// What the system said.
         error: io::Error,
     },
+    /// The default directory of the socket cannot be trusted.
+    Directory(DirectoryError),
     /// This user may not use the socket.
     NoPermission {
         /// The Unix socket.
@@ -51,6 +54,7 @@ impl fmt::Display for OpenError {
                 "no peer answers at {} ({error}); start one with 'seqcast peer', or name its socket with --socket",
                 path.display()
             ),
+            OpenError::Directory(error) => error.fmt(f),
             OpenError::NoPermission { path } => write!(
                 f,
                 "no permission to use {}; its owner and group may (mode 0660): join the group, or run as its owner",

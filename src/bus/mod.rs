@@ -11,6 +11,7 @@ mod link;
 mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
+pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::Event;
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::door::frame::Why;

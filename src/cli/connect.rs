@@ -87,6 +87,7 @@ fn open_failure(error: OpenError) -> Failure {
         OpenError::Start(error) => start_failure(&error),
         OpenError::System { .. } => Failure::new(Exit::Failed, error),
         OpenError::NoPeer { .. }
+        | OpenError::Directory(_)
         | OpenError::NoPermission { .. }
         | OpenError::Incompatible { .. }
         | OpenError::Refused(_) => Failure::new(Exit::Unreachable, error),

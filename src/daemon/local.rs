@@ -30,6 +30,8 @@ pub enum SocketError {
     Running(PathBuf),
     /// Something that is no socket has the name.
     NotASocket(PathBuf),
+    /// The default directory is not what this user would have made.
+    Directory(DirectoryError),
     /// Something else the system refused.
     System {
         /// What was asked of it.
@@ -50,6 +52,7 @@ impl fmt::Display for SocketError {
             SocketError::NotASocket(path) => {
                 write!(f, "{} is there and is no socket; remove it or use --socket", path.display())
             }
+            SocketError::Directory(error) => error.fmt(f),
             SocketError::System { step, path, error } => {
                 write!(f, "cannot {step} {}: {error}; use --socket for another place", path.display())
             }
@@ -58,6 +61,45 @@ impl fmt::Display for SocketError {
 }
 
 impl std::error::Error for SocketError {}
+
+/// Why the default directory of the socket, `/tmp/seqcast-UID`, cannot be trusted: anyone may make a file of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryError {
+    /// It belongs to another user, or is no directory.
+    NotOurs(PathBuf),
+    /// Others may write in it: these are its permissions.
+    Writable(PathBuf, u32),
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirectoryError::NotOurs(path) => {
+                write!(f, "{} is not a directory of this user; remove it or use --socket", path.display())
+            }
+            DirectoryError::Writable(path, mode) => {
+                let path = path.display();
+                write!(f, "others may write in {path} (mode {mode:o}): chmod 700 {path}, or use --socket")
+            }
+        }
+    }
+}
+
+/// Whether the directory of this socket can be trusted, if it is there and has the name of the default one. Any other is
+/// the user's choice.
+pub(crate) fn check_directory(socket: &Path) -> Result<(), DirectoryError> {
+    let uid = nix::unistd::getuid().as_raw();
+    let is_default = |directory: &&Path| directory.file_name().is_some_and(|name| *name == *format!("seqcast-{uid}"));
+    let Some(directory) = socket.parent().filter(is_default) else { return Ok(()) };
+    // What cannot be looked at cannot be used either, and that is told where it is tried.
+    let Ok(found) = fs::symlink_metadata(directory) else { return Ok(()) };
+    let mode = found.mode() & 0o777;
+    match () {
+        () if !found.is_dir() || found.uid() != uid => Err(DirectoryError::NotOurs(directory.to_owned())),
+        () if mode & 0o022 != 0 => Err(DirectoryError::Writable(directory.to_owned(), mode)),
+        () => Ok(()),
+    }
+}
 
 /// The listening socket. Its file goes with it, unless another one has taken the place.
 #[derive(Debug)]
@@ -81,6 +123,7 @@ impl Listener {
             .mode(DIRECTORY_MODE)
             .create(directory)
             .map_err(system("make the directory of"))?;
+        check_directory(path).map_err(SocketError::Directory)?;
         let _guard = lock(directory);
         clear(path)?;
         let listen = || {
@@ -274,6 +317,30 @@ mod tests {
         drop(listener);
         assert!(!path.exists());
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_default_directory_that_another_may_have_made_is_refused() {
+        let above = place();
+        let directory = above.join(format!("seqcast-{}", nix::unistd::getuid()));
+        let path = directory.join("peer.sock");
+        assert_eq!(check_directory(&path), Ok(()), "one that is not there is made");
+        drop(Listener::bind(&path).unwrap());
+        for mode in [0o720, 0o702] {
+            fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+            let text = Listener::bind(&path).unwrap_err().to_string();
+            assert!(text.contains(&format!("mode {mode:o}")) && text.contains("chmod 700"), "{text}");
+        }
+        fs::set_permissions(&directory, Permissions::from_mode(0o750)).unwrap();
+        drop(Listener::bind(&path).unwrap());
+        let elsewhere = above.join("elsewhere");
+        fs::rename(&directory, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
+        let Err(SocketError::Directory(error)) = Listener::bind(&path) else { panic!("a link is somebody's trick") };
+        assert_eq!(error, DirectoryError::NotOurs(directory));
+        fs::set_permissions(&elsewhere, Permissions::from_mode(0o777)).unwrap();
+        drop(Listener::bind(&elsewhere.join("peer.sock")).unwrap());
+        fs::remove_dir_all(above).unwrap();
     }
 
     #[test]
