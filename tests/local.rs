@@ -3,9 +3,10 @@
 use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, wait_for};
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RequestError, SubscribeError, Why,
+    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, SubscribeError,
+    WaitError, Why,
 };
-use seqcast::door::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
+use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
 use seqcast::message::{Message, SubId};
 use serde_json::Value;
@@ -230,6 +231,55 @@ fn welcome(version: u16) -> ToClient {
         message_bytes_max: 1 << 20,
         software: "0".into(),
     })
+}
+
+#[test]
+fn a_refused_message_is_told_by_the_next_flush() {
+    let (config, _directory) = config_with_socket("refuse");
+    let peer = serve(&config);
+    let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
+    let bytes_max = u64::try_from(config.message_size).unwrap();
+    let mut raw = Raw::greeted(&config.socket);
+    raw.send(&ToPeer::Publish(Message::new("x".parse().unwrap(), vec![0; config.message_size + 1])));
+    raw.send(&ToPeer::Flush { token: 1 });
+    let refused = Refused { sub: None, why: Why::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
+    assert_eq!(raw.next(), Some(ToClient::Refused(refused.clone())), "the peer says so before it answers");
+    assert_eq!(raw.next(), Some(ToClient::Flushed { token: 1 }));
+
+    // The library does not let a message go that is too large for its peer, so here the peer is one that is stricter.
+    let directory = crate::support::TempDir::new();
+    let path = directory.path().join("fake.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let said = refused.clone();
+    let fake = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut door, mut bytes) = (Door::new(), [0u8; 300]);
+        let mut flushes = 0;
+        while flushes < 2 {
+            let mut out = BytesMut::new();
+            match door.poll_frame().unwrap() {
+                None => {
+                    let count = stream.read(&mut bytes).unwrap();
+                    door.push(&bytes[..count]);
+                }
+                Some(ToPeer::Hello { .. }) => welcome(VERSION).encode(&mut out),
+                Some(ToPeer::Publish(_)) => ToClient::Refused(said.clone()).encode(&mut out),
+                Some(ToPeer::Flush { token }) => {
+                    flushes += 1;
+                    ToClient::Flushed { token }.encode(&mut out);
+                }
+                Some(other) => panic!("{other:?}"),
+            }
+            stream.write_all(&out).unwrap();
+        }
+    });
+    let bus = Bus::attach(&path).unwrap();
+    bus.publish(message("x", "1")).unwrap();
+    bus.publish(message("x", "2")).unwrap();
+    assert_eq!(bus.flush(PATIENCE), Err(WaitError::Refused(refused.why)));
+    assert_eq!(bus.flush(PATIENCE), Ok(()), "it is told once");
+    fake.join().unwrap();
+    assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
 }
 
 #[test]

@@ -57,7 +57,9 @@ struct State {
     next_token: u64,
     subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
     shows: BTreeMap<u32, Sender<Value>>,
-    flushes: BTreeMap<u64, Sender<()>>,
+    flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
+    /// Why a message was refused, the first one since a flush was told.
+    refused: Option<Why>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -158,7 +160,7 @@ impl Attached {
         })
     }
 
-    pub(super) fn flush(&self, answer: Sender<()>) -> Result<(), WaitError> {
+    pub(super) fn flush(&self, answer: Sender<Result<(), Why>>) -> Result<(), WaitError> {
         let token = locked(&self.state).token();
         self.send(&ToPeer::Flush { token }, |state| {
             state.flushes.insert(token, answer);
@@ -238,12 +240,17 @@ impl Attached {
                 }
             }
             ToClient::Refused(refused) => {
-                let answer = refused.sub.and_then(|sub| locked(&self.state).subscribes.remove(&sub));
-                match answer {
-                    Some(answer) => {
-                        let _ = answer.send(Err(refused.why));
+                let mut state = locked(&self.state);
+                match refused.sub {
+                    Some(sub) => {
+                        if let Some(answer) = state.subscribes.remove(&sub) {
+                            let _ = answer.send(Err(refused.why));
+                        }
                     }
-                    None => tracing::warn!(reason = %refused.why, "request refused by the peer"),
+                    None => {
+                        tracing::warn!(reason = %refused.why, "message refused by the peer");
+                        state.refused.get_or_insert(refused.why);
+                    }
                 }
             }
             ToClient::Shown { id, answer } => {
@@ -254,8 +261,9 @@ impl Attached {
                 }
             }
             ToClient::Flushed { token } => {
-                if let Some(waiting) = locked(&self.state).flushes.remove(&token) {
-                    let _ = waiting.send(());
+                let mut state = locked(&self.state);
+                if let Some(waiting) = state.flushes.remove(&token) {
+                    let _ = waiting.send(state.refused.take().map_or(Ok(()), Err));
                 }
             }
             ToClient::Bye { text, .. } => self.end(text),

@@ -162,10 +162,12 @@ impl fmt::Display for RequestError {
 impl std::error::Error for RequestError {}
 
 /// Why something that the peer was asked for did not come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitError {
     /// Not in time.
     Timeout,
+    /// The peer has refused a message that was published since the flush before; all others have left.
+    Refused(Why),
     /// The bus is closed, or its peer is gone.
     Closed,
 }
@@ -174,6 +176,7 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WaitError::Timeout => write!(f, "not in time; the peer is busy or stopped"),
+            WaitError::Refused(why) => write!(f, "the peer refused a message: {why}"),
             WaitError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }

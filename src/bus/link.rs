@@ -55,6 +55,7 @@ impl Link {
         match wait(&answered, ANSWER_TIME) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
             Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
+            Err(WaitError::Refused(why)) => Err(SubscribeError::Refused(why)),
             Err(WaitError::Closed) => Err(SubscribeError::Closed),
         }
     }
@@ -81,12 +82,18 @@ impl Link {
     }
 
     pub(super) fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
-        let (answer, answered) = bounded(1);
         match self {
-            Link::Engine(mailbox, _) => mailbox.push(Command::Flush { answer }, timeout).map_err(rejected)?,
-            Link::Attached(attached) => attached.flush(answer)?,
+            Link::Engine(mailbox, _) => {
+                let (answer, answered) = bounded(1);
+                mailbox.push(Command::Flush { answer }, timeout).map_err(rejected)?;
+                wait(&answered, timeout)
+            }
+            Link::Attached(attached) => {
+                let (answer, answered) = bounded(1);
+                attached.flush(answer)?;
+                wait(&answered, timeout)?.map_err(WaitError::Refused)
+            }
         }
-        wait(&answered, timeout)
     }
 }
 

@@ -291,10 +291,11 @@ impl Bus {
         self.publish_blocking(Message::new(subject, payload))
     }
 
-    /// Waits until all that this client has published has left the peer's socket.
+    /// Waits until all that this client has published has left the peer's socket. [`Bus::publish`] does not wait for the
+    /// peer's consent: what it has refused since is told here, once.
     ///
     /// # Errors
-    /// Not in time, or the bus is closed.
+    /// A message was refused; not in time, or the bus is closed.
     pub fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
         self.shared.link.flush(timeout)
     }

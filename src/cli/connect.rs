@@ -163,7 +163,7 @@ pub fn show(bus: &Bus, query: Value) -> Result<Value, Failure> {
 fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> Failure {
     match error {
         WaitError::Closed => gone(bus),
-        WaitError::Timeout => Failure::new(Exit::Failed, format!("{what}: {error}")),
+        WaitError::Timeout | WaitError::Refused(_) => Failure::new(Exit::Failed, format!("{what}: {error}")),
     }
 }
 
