@@ -1,12 +1,16 @@
-//! Memory of the sequence windows, measured with an allocator that counts: `cargo bench --bench memory`.
+//! Memory of the sequence windows and of the history, measured with an allocator that counts: `cargo bench --bench memory`.
 //!
 //! Prints the bytes that each subject costs beyond its own bytes, and exits with 1 if a limit is exceeded:
 //! 48 bytes in the publication window, 128 in the subscription window. Besides the full window it shows the worst
 //! moment while the number of subjects doubled (growing tables exist twice for a moment), and the state
-//! after three quarters of the subjects have left. Nothing here depends on time or chance: every run prints the same.
+//! after three quarters of the subjects have left.
+//!
+//! The history is flooded with a million subjects and has to stay within its limit plus 10 %. Nothing here depends on time or chance: every run prints the same.
 
-use seqcast::message::Dseq;
+use bytes::Bytes;
+use seqcast::message::{Dseq, Message};
 use seqcast::proto::WindowSettings;
+use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::stats::WindowRow;
 use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
 use seqcast::rng::Rng;
@@ -159,6 +163,44 @@ fn measure(name: &str, subjects: usize, (low, high): (usize, usize)) -> bool {
     within
 }
 
+/// Floods a history with messages on so many subjects, in turn, and prints the line of its worst moment. False if that
+/// exceeds the limit by more than 10 %.
+fn flood(subjects: usize, payload_bytes: usize, total_bytes_max: usize) -> bool {
+    let settings = HistorySettings {
+        count_max: 1000,
+        bytes_max: 1 << 20,
+        time: Duration::from_secs(60),
+        total_bytes_max,
+        overrides: Vec::new(),
+    };
+    let before = LIVE.load(Relaxed);
+    let mut history = History::new(&settings, 1);
+    let payload = Bytes::from(vec![7; payload_bytes]);
+    let payload_alone = LIVE.load(Relaxed) - before;
+    let mut worst = 0;
+    for n in 0..2_000_000.max(subjects) {
+        let message = Message::new(subject(n % subjects, 12, 32), payload.clone());
+        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        let now = Now { instant: Instant::from_nanos(n as u64), wall: Wall::EPOCH };
+        let step = (n / subjects) as u32;
+        history.record(now, Seq::new(u64::from(step) + 1).expect("not 0"), step, &message);
+        worst = worst.max(PEAK.load(Relaxed));
+    }
+    let totals = history.totals();
+    let measured = LIVE.load(Relaxed) - before;
+    worst -= before;
+    let within = worst as f64 <= 1.1 * total_bytes_max as f64;
+    println!(
+        "{subjects:>8} | {payload_bytes:>5} | {total_bytes_max:>11} | {:>11} | {measured:>11} | {worst:>11} | {:>8} | {:>8} | {}",
+        totals.bytes,
+        totals.subjects,
+        totals.events,
+        if within { "ok" } else { "TOO MUCH" }
+    );
+    assert!(measured <= totals.bytes as usize + payload_alone + 16 * 1024, "the history knows what it has");
+    within
+}
+
 fn main() -> ExitCode {
     println!("Bytes for each subject beyond its own bytes");
     println!("       |          |    subject's   |             |      overhead of a subject |       |");
@@ -173,5 +215,17 @@ fn main() -> ExitCode {
         }
     }
     println!("full: all subjects in; worst: the worst moment of the last doubling; left: after 3 of 4 subjects left");
+    println!("\nThe history under a flood of subjects");
+    println!("subjects | bytes |       limit |  it accounts |    measured |       worst |     kept |   events |");
+    println!(
+        "---------+-------+-------------+-------------+-------------+-------------+----------+----------+---------"
+    );
+    for (subjects, payload_bytes) in [(1_000_000, 16), (1_000_000, 200), (1000, 16), (1, 16), (100_000, 2000)] {
+        for total_bytes_max in [1 << 20, 64 << 20] {
+            within &= flood(subjects, payload_bytes, total_bytes_max);
+        }
+    }
+    within &= flood(1_000_000, 16, 1 << 30);
+    println!("bytes: of a payload; worst: the worst moment; kept: subjects in the history at the end");
     if within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

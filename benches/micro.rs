@@ -1,5 +1,5 @@
 //! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | windows | core]]`.
+//! `cargo bench --bench micro [-- [--json] [wire | match | windows | history | core]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
@@ -7,8 +7,10 @@
 use bytes::Bytes;
 use seqcast::message::{ClientId, Dseq, Epoch, Message, SubId};
 use seqcast::proto::effect::{Effect, Input, Path, Request};
+use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
 use seqcast::proto::peer::Peer;
+use seqcast::proto::question::{Poll, Question, answer};
 use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
 use seqcast::proto::{Settings, WindowSettings};
 use seqcast::rng::Rng;
@@ -181,6 +183,74 @@ fn windows(figures: &mut Figures) {
     }
 }
 
+/// The history: recording in random order over few and over very many subjects, and answering polls, 200 in a question, with
+/// one event each.
+fn history(figures: &mut Figures) {
+    let settings = HistorySettings {
+        count_max: 100,
+        bytes_max: 1 << 20,
+        time: Duration::from_secs(60),
+        total_bytes_max: 1 << 30,
+        overrides: Vec::new(),
+    };
+    let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(1_659_131_646_000_000_000) };
+    for count in [1, 1_000, 60_000, 1_000_000] {
+        let subjects = subjects(count);
+        let mut rng = Rng::new(1);
+        let mut history = History::new(&settings, 1);
+        let mut off = History::new(&HistorySettings { count_max: 0, ..settings.clone() }, 1);
+        let mut counts = vec![0_u32; count];
+        let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
+        let seq = |count: u32| Seq::new(u64::from(count) + 1).expect("not 0");
+        let mut record = |history: &mut History, index: usize, message: &Message| {
+            history.record(now, seq(counts[index]), counts[index], message);
+            counts[index] += 1;
+        };
+        for (index, subject) in subjects.iter().enumerate() {
+            record(&mut history, index, &Message::new(subject.clone(), payload.clone()));
+        }
+        let order: Vec<(usize, Message)> = (0..200_000)
+            .map(|_| rng.below(count as u64) as usize)
+            .map(|index| (index, Message::new(subjects[index].detached(), payload.clone())))
+            .collect();
+        figures.add(
+            format!("history, {count} subjects: record"),
+            nanos_each(order.len(), || {
+                for (index, message) in &order {
+                    record(&mut history, *index, message);
+                }
+            }),
+        );
+        figures.add(
+            format!("history, {count} subjects: record when off"),
+            nanos_each(order.len(), || {
+                for (_, message) in &order {
+                    off.record(now, seq(1), 1, black_box(message));
+                }
+            }),
+        );
+        let polls: Vec<Poll> = order
+            .iter()
+            .map(|(index, message)| {
+                let subject = message.subject.clone();
+                // The newest event.
+                Poll { subject, offset: counts[*index].wrapping_sub(2), count: 1 }
+            })
+            .collect();
+        let questions: Vec<Bytes> = polls.chunks(200).map(|polls| Question::Poll(polls.to_vec()).encode()).collect();
+        let epoch = Epoch::new(1).expect("not 0");
+        figures.add(
+            format!("history, {count} subjects: answer a poll"),
+            nanos_each(order.len(), || {
+                for question in &questions {
+                    let parts = answer(&history, epoch, Dseq(1), question);
+                    assert!(PAYLOAD_BYTES * 200 < parts.iter().map(Bytes::len).sum(), "each has its event");
+                }
+            }),
+        );
+    }
+}
+
 /// A peer with what the benches of the whole core need; its window has room for a million subjects.
 fn peer(epoch: u64) -> Peer {
     let window = WindowSettings { bytes: 1 << 30, time: Duration::from_secs(10), bytes_max: 1 << 30 };
@@ -291,6 +361,9 @@ fn main() {
     }
     if wanted("windows") {
         windows(&mut figures);
+    }
+    if wanted("history") {
+        history(&mut figures);
     }
     if wanted("core") {
         core(&mut figures);

@@ -3,11 +3,13 @@
 //! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
 
 mod decode;
+mod history;
 mod local;
 mod peer;
 mod script;
 
 pub use decode::decode;
+pub use history::history;
 pub use local::local;
 pub use peer::peer;
 
@@ -23,10 +25,11 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target { name: "decode", body: decode },
     Target { name: "peer", body: peer },
     Target { name: "local", body: local },
+    Target { name: "history", body: history },
 ];
 
 /// Bytes of the check value at the end of a datagram.
