@@ -230,3 +230,25 @@ fn lists_go_on_where_they_stopped() {
     seen.dedup();
     assert_eq!(seen.len(), 6000, "each once");
 }
+
+/// The bytes of an example of docs/wire.md, section 14.
+fn example(name: &str) -> Bytes {
+    let page = include_str!("../../../docs/wire.md");
+    let (_, rest) = page.split_once(&format!("```payload {name}\n")).expect("an example");
+    let (block, _) = rest.split_once("```").expect("an end");
+    let digits: String = block.lines().flat_map(|line| line.split('#').next().unwrap().split_whitespace()).collect();
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(byte).collect()
+}
+
+#[test]
+fn the_examples_of_the_specification_hold_to_the_byte() {
+    let question = Question::Poll(vec![poll("a.b", u32::MAX, 16), poll("a.b", 9, 1)]);
+    assert_eq!(question.encode(), example("question"));
+    let mut history = history(1 << 20);
+    let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(0x1706_6b71_0b70_6c00) };
+    let seq = Seq::new(0x5c19_adc0_0000_0001).unwrap();
+    history.record(now, seq, 0, &Message::new(subject("a.b"), "hi"));
+    let parts = answer(&history, Epoch::new(0x0102_0304_0506_0708).unwrap(), Dseq(7), &question.encode());
+    assert_eq!(parts, [example("answer")]);
+}
