@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn to_wire(self) -> u8 {
+    pub(super) fn to_wire(self) -> u8 {
         match self {
             Kind::Data => 0,
             Kind::Directed => 1,

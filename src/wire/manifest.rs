@@ -1,11 +1,11 @@
 //! MANIFEST: what datagrams held, without the messages themselves; and the way from a datagram to it.
 
-use super::header::{Header, number};
+use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::run::{Start, decode_seq};
 use super::{
-    CHECK_BYTES, FLAG_CHAIN, FLAG_EVENT, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX, Malformed, NUMBER_LIMIT, PAD,
-    RECORD_HEADER_BYTES, RUN,
+    CHECK_BYTES, FLAG_CHAIN, FLAG_EVENT, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX, Malformed, NUMBER_LIMIT,
+    PAD, RECORD_HEADER_BYTES, RUN,
 };
 use crate::message::Dseq;
 use crate::seqno::Seq;
@@ -17,6 +17,8 @@ const FLAG_PART: u8 = 0x20;
 const FLAGS_KNOWN: u8 = FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN | FLAG_PART;
 /// Bytes of `first`, `before` and `datagrams`.
 const START_BYTES: usize = 18;
+/// Bytes of the time and the offset that a stamp is made of.
+const STAMP_BYTES: usize = 12;
 /// Bytes of the number of entries of a datagram.
 const ENTRIES_BYTES: usize = 2;
 
@@ -297,12 +299,55 @@ fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
     Ok(contents)
 }
 
-/// Writes the content of one datagram as a MANIFEST does, to keep it in little memory.
-pub fn encode_contents(contents: &[Content], out: &mut impl BufMut) {
-    put_datagram(out, contents, &mut None);
+/// Writes what a datagram of our own held as a MANIFEST does, to keep it in little memory. This is done for every
+/// datagram sent, so it goes from bytes to bytes.
+///
+/// # Panics
+/// If it is not a datagram that a [`Builder`](super::Builder) sealed.
+pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.put_u16(0);
+    let header =
+        if datagram.get(4) == Some(&Kind::Directed.to_wire()) { Header::BYTES_MAX } else { Header::SHORT_BYTES };
+    let mut rest = datagram.get(header..datagram.len().saturating_sub(CHECK_BYTES)).unwrap_or_default();
+    let (mut entries, mut previous) = (0u16, &[][..]);
+    while let [record_type, flags, high, low, bodies @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (body, next) = bodies.split_at_checked(length).expect("what was sealed is complete");
+        rest = next;
+        if *record_type != PAD {
+            previous = put_content(*record_type, *flags, body, previous, out).expect("what was sealed can be read");
+            entries += 1;
+        }
+    }
+    assert!(rest.is_empty() && datagram.len() > header, "what was sealed ends with a record");
+    let place = out.get_mut(start..start + ENTRIES_BYTES).expect("it was written before");
+    place.copy_from_slice(&entries.to_be_bytes());
 }
 
-/// Reads what [`encode_contents`] wrote. Subjects refer to the memory of `bytes`.
+/// Writes the entry for the body of a RUN or FRAGMENT and gives its subject.
+fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let has = |flag: u8| flags & flag != 0;
+    let (part, what_bytes) = match record_type {
+        RUN => (0, 2),
+        FRAGMENT => (FLAG_PART, 8),
+        _ => return None,
+    };
+    let (seq, rest) = body.split_at_checked(if has(FLAG_UNSEQ) { 0 } else { 8 })?;
+    let (_, rest) = rest.split_at_checked(if has(FLAG_STAMP) { STAMP_BYTES } else { 0 })?;
+    let (chain, rest) = rest.split_at_checked(if has(FLAG_CHAIN) { 8 } else { 0 })?;
+    let (subject_bytes, rest) = rest.split_first()?;
+    let (subject, rest) = rest.split_at_checked(usize::from(*subject_bytes))?;
+    out.push(flags & (FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN) | part);
+    let told = if subject == previous { &[][..] } else { subject };
+    out.push(if told.is_empty() { 0 } else { *subject_bytes });
+    for bytes in [told, seq, chain, rest.get(..what_bytes)?] {
+        out.extend_from_slice(bytes);
+    }
+    Some(subject)
+}
+
+/// Reads what [`put_contents`] wrote. Subjects refer to the memory of `bytes`.
 ///
 /// # Panics
 /// If the bytes are anything else.

@@ -29,7 +29,7 @@ pub use control::{Announce, Hello, Report, encode_control};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use malformed::{Discard, Malformed};
-pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, encode_contents};
+pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use repair::{Expired, Range, ResendRequest};
 pub use run::{Messages, Run};
 pub(crate) use {

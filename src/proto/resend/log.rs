@@ -171,8 +171,11 @@ impl Log {
     pub fn expire(&mut self, now: Instant, time: Duration) {
         while let Some(segment) = self.segments.front() {
             let is_over = |entry: &Entry| segment.time(entry) + time <= now;
-            if !is_over(segment.entries.last().expect("a segment is never left empty")) {
-                self.left += segment.entries[self.left..].partition_point(is_over);
+            let entries = &segment.entries[self.left..];
+            if !is_over(entries.last().expect("a segment is never left empty")) {
+                if is_over(&entries[0]) {
+                    self.left += entries.partition_point(is_over);
+                }
                 return;
             }
             self.pop();

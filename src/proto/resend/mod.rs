@@ -16,7 +16,7 @@ pub use ring::{Found, Ring, RingSettings};
 
 use crate::message::{Dseq, Epoch};
 use crate::time::Instant;
-use crate::wire::{Expired, Manifest, ManifestBuilder, Range, ResendRequest};
+use crate::wire::{DATAGRAM_BYTES_MAX, Expired, Manifest, ManifestBuilder, Range, ResendRequest};
 use budget::{BURST_BYTES, Bucket, Budget};
 use bytes::Bytes;
 use memory::Memory;
@@ -46,6 +46,9 @@ const REQUESTS_BURST: u64 = 256;
 
 /// A manifest may be so many bytes longer than the datagram it stands for.
 const MANIFEST_BYTES_MORE: usize = 24;
+
+// After a pause there are tokens enough for the largest answer.
+const _: () = assert!((DATAGRAM_BYTES_MAX + MANIFEST_BYTES_MORE) as u64 <= BURST_BYTES);
 
 /// Bytes of an EXPIRED datagram before its ranges, at most, and of each range.
 const EXPIRED_BYTES: usize = 58;

@@ -6,8 +6,8 @@
 use super::log::Log;
 use crate::message::Dseq;
 use crate::time::Instant;
-use crate::wire::{Content, contents_of, decode_contents, encode_contents};
-use bytes::{Bytes, BytesMut};
+use crate::wire::{Content, contents_of, decode_contents, put_contents};
+use bytes::Bytes;
 use std::time::Duration;
 
 /// Manifests are kept this many times as long as datagrams (R6).
@@ -43,7 +43,8 @@ pub struct Ring {
     settings: RingSettings,
     datagrams: Log,
     manifests: Log,
-    scratch: BytesMut,
+    /// The manifest of one datagram, on its way into its log.
+    scratch: Vec<u8>,
 }
 
 impl Ring {
@@ -54,7 +55,7 @@ impl Ring {
             settings,
             datagrams: Log::new(settings.bytes_max, next),
             manifests: Log::new(settings.manifest_bytes_max, next),
-            scratch: BytesMut::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -70,7 +71,7 @@ impl Ring {
             self.manifests.push(now, before, &[]);
             return;
         }
-        encode_contents(&contents_of(bytes), &mut self.scratch);
+        put_contents(bytes, &mut self.scratch);
         self.manifests.push(now, before, &self.scratch);
         self.scratch.clear();
     }

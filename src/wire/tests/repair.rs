@@ -49,7 +49,7 @@ fn the_contents_of_a_datagram_are_what_decoding_finds() {
         assert_eq!(contents, expected, "seed {seed}");
         assert_eq!(contents.iter().map(Content::messages_begun).sum::<u64>(), begun, "seed {seed}");
         let mut kept = Vec::new();
-        encode_contents(&contents, &mut kept);
+        put_contents(&sealed, &mut kept);
         assert_eq!(decode_contents(&kept.into()), contents, "seed {seed}");
     }
 }
