@@ -81,7 +81,7 @@ pub struct Announce {
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
-    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W77). Only in
+    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W82). Only in
     /// unicast.
     pub token: Option<u64>,
     /// The receiver's token for the sender, not 0, sent back. Only in unicast.

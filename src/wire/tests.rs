@@ -17,7 +17,7 @@ struct Example {
     /// What the encoder makes.
     sealed: Bytes,
     header: Header,
-    content: Meaning,
+    meaning: Meaning,
 }
 
 /// What a datagram means.
@@ -51,11 +51,11 @@ fn examples_decode_to_what_they_mean() {
     for example in examples() {
         let datagram = decode(example.sealed).unwrap_or_else(|e| panic!("{}: {e}", example.name));
         assert_eq!(datagram.header, example.header, "{}", example.name);
-        let content = match example.content {
+        let meaning = match example.meaning {
             Meaning::Messages(_) => Meaning::Messages(datagram.records.iter().flat_map(received).collect()),
             Meaning::Records(_) => Meaning::Records(datagram.records),
         };
-        assert_eq!(content, example.content, "{}", example.name);
+        assert_eq!(meaning, example.meaning, "{}", example.name);
     }
 }
 
@@ -532,6 +532,12 @@ fn examples() -> Vec<Example> {
         of_control("heartbeat", Record::Heartbeat(directed), 0),
         of_control("hello", Record::Hello(hello), 128),
         of_control("bye", Record::Bye(announce()), 0),
+        of_control("heartbeat-fields", repair::heartbeat_with_fields(), 0),
+        of_control("resend-request", repair::example_request(), 0),
+        of_control("resend-request-directed", repair::example_directed_request(), 0),
+        of_control("manifest", repair::example_manifest(), 0),
+        of_control("expired", repair::example_expired(None), 0),
+        of_control("expired-directed", repair::example_expired(header(Kind::Directed).receiver), 0),
     ]
 }
 
@@ -539,7 +545,7 @@ fn of_messages(name: &'static str, kind: Kind, messages: Vec<Sent>) -> Example {
     let mut builder = Builder::new(1400);
     assert!(messages.iter().all(|sent| builder.push(&sent.entry())));
     let header = header(kind);
-    Example { name, sealed: builder.seal(&header), header, content: Meaning::Messages(messages) }
+    Example { name, sealed: builder.seal(&header), header, meaning: Meaning::Messages(messages) }
 }
 
 /// The second part of a message whose first seven bytes were in the datagram before.
@@ -552,12 +558,12 @@ fn of_fragment(sent: Sent) -> Example {
     let (total, chunk) = (body.len() as u32, body.slice(7..));
     let fragment =
         Fragment { subject: message.subject, seq, stamp, chain, event: false, meta, index: 1, total, offset: 7, chunk };
-    let content = Meaning::Records(vec![Record::Fragment(fragment)]);
-    Example { name: "fragment", sealed: builder.seal(&header), header, content }
+    let meaning = Meaning::Records(vec![Record::Fragment(fragment)]);
+    Example { name: "fragment", sealed: builder.seal(&header), header, meaning }
 }
 
 fn of_control(name: &'static str, record: Record, padded_to: usize) -> Example {
     let header = header(Kind::Control);
     let sealed = encode_control(&header, &record, padded_to);
-    Example { name, sealed, header, content: Meaning::Records(vec![record]) }
+    Example { name, sealed, header, meaning: Meaning::Records(vec![record]) }
 }

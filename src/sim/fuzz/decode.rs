@@ -3,7 +3,7 @@
 use super::{CHECK_BYTES, repaired};
 use crate::message::{Message, Stamp};
 use crate::seqno::Seq;
-use crate::wire::{self, Builder, Datagram, Entry, Fragment, Header, Record};
+use crate::wire::{self, Builder, Content, ContentKind, Datagram, Entry, Fragment, Header, Manifest, Record};
 use bytes::Bytes;
 
 /// A datagram as it comes, and with its check value repaired. Whatever decodes encodes back.
@@ -47,7 +47,39 @@ fn check_datagram(datagram: &Datagram, bytes: usize) {
         let encoded = wire::encode_control(&datagram.header, record, 0);
         let again = Datagram { header: datagram.header, records: vec![record.clone()] };
         assert_eq!(wire::decode(encoded), Ok(again));
+        if let Record::Manifest(manifest) = record {
+            check_manifest(manifest);
+        }
     }
+}
+
+/// Fills the same manifest anew.
+fn check_manifest(manifest: &Manifest) {
+    let mut builder = wire::ManifestBuilder::new(wire::DATAGRAM_BYTES_MAX, manifest.first, manifest.before);
+    for contents in &manifest.datagrams {
+        assert!(builder.push(contents), "what came in a datagram fits one");
+    }
+    assert_eq!(builder.finish(), *manifest);
+}
+
+/// A manifest tells of a sealed datagram what decoding finds in it, also after it was kept.
+fn check_contents(sealed: &Bytes, records: &[Record]) {
+    let expected: Vec<Content> = records.iter().map(content).collect();
+    assert_eq!(wire::contents_of(sealed), expected);
+    let mut kept = Vec::new();
+    wire::put_contents(sealed, &mut kept);
+    assert_eq!(wire::decode_contents(&kept.into()), expected);
+}
+
+fn content(record: &Record) -> Content {
+    let (subject, seq, chain, event, what) = match record {
+        Record::Run(r) => (&r.subject, r.first, r.chain, r.event, ContentKind::Run { count: r.count }),
+        Record::Fragment(f) => {
+            (&f.subject, f.seq, f.chain, f.event, ContentKind::Part { index: f.index, total: f.total })
+        }
+        other => panic!("no builder makes {other:?}"),
+    };
+    Content { subject: subject.clone(), seq, chain, event, what }
 }
 
 fn carried(datagram: &Datagram) -> Vec<Carried> {
@@ -88,7 +120,9 @@ fn check_messages(header: &Header, sent: &[Carried]) {
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
     let mut received = Vec::new();
     let mut receive = |builder: &mut Builder| {
-        let datagram = wire::decode(builder.seal(header)).expect("what is encoded decodes");
+        let sealed = builder.seal(header);
+        let datagram = wire::decode(sealed.clone()).expect("what is encoded decodes");
+        check_contents(&sealed, &datagram.records);
         received.extend(self::carried(&datagram));
     };
     for message in sent {
@@ -121,7 +155,9 @@ fn check_fragment(header: &Header, fragment: &Fragment) {
     let carried = Carried { message, seq: fragment.seq, stamp: fragment.stamp, chain: fragment.chain };
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
     let taken = builder.push_fragment(&carried.entry(), &body, fragment.index, fragment.offset as usize);
-    let datagram = wire::decode(builder.seal(header)).expect("what is encoded decodes");
+    let sealed = builder.seal(header);
+    let datagram = wire::decode(sealed.clone()).expect("what is encoded decodes");
+    check_contents(&sealed, &datagram.records);
     // A directed datagram's header leaves the same room that the builder keeps; the other one has eight bytes to spare.
     if taken == fragment.chunk.len() {
         assert_eq!(datagram.records, [Record::Fragment(fragment.clone())]);

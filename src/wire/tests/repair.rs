@@ -1,6 +1,7 @@
 //! Tests of what repair adds: requests, manifests, EXPIRED, and the fields of announcements.
 
 use super::*;
+use crate::subject::SubjectError;
 
 #[test]
 fn what_is_said_of_repair_decodes_to_the_same() {
@@ -187,4 +188,237 @@ fn announcement(rng: &mut Rng) -> Record {
         1 => Record::Hello(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce }),
         _ => Record::Bye(announce),
     }
+}
+
+/// Everything that a unicast heartbeat can carry.
+pub(super) fn heartbeat_with_fields() -> Record {
+    let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3 };
+    Record::Heartbeat(Announce {
+        trail: Dseq(2),
+        manifest_trail: Dseq(1),
+        directed_receiver: header(Kind::Directed).receiver,
+        token: Some(0x2122_2324_2526_2728),
+        echo: Some(0x3132_3334_3536_3738),
+        report: Some(Box::new(report)),
+        ..announce()
+    })
+}
+
+pub(super) fn example_request() -> Record {
+    let epoch = header(Kind::Directed).receiver.unwrap();
+    let ranges = vec![Range { first: Dseq(3), last: Dseq(3) }, Range { first: Dseq(5), last: Dseq(300) }];
+    Record::ResendRequest(ResendRequest { epoch, directed: false, manifests_only: true, ranges })
+}
+
+pub(super) fn example_directed_request() -> Record {
+    let epoch = header(Kind::Directed).receiver.unwrap();
+    let ranges = vec![Range { first: Dseq(1), last: Dseq(2) }];
+    Record::ResendRequest(ResendRequest { epoch, directed: true, manifests_only: false, ranges })
+}
+
+/// Three datagrams: one of two runs and the first part of a message, its second part, and one that held nothing.
+pub(super) fn example_manifest() -> Record {
+    let run = |raw: Option<u64>, count: u16| Content {
+        subject: "a.b".parse().unwrap(),
+        seq: raw.map(|raw| Seq::new(raw).unwrap()),
+        chain: None,
+        event: false,
+        what: ContentKind::Run { count },
+    };
+    let chained = Content { chain: Seq::new(0x5c19_ad80_0000_0063), ..run(Some(0x5c19_adc0_0000_0001), 2) };
+    let part = |index| Content {
+        subject: "c".parse().unwrap(),
+        event: true,
+        what: ContentKind::Part { index, total: 12 },
+        ..run(Some(0x5c19_adc0_0000_0004), 1)
+    };
+    let datagrams = vec![vec![chained, run(None, 1), part(0)], vec![part(1)], vec![]];
+    Record::Manifest(Manifest { first: Dseq(7), before: 42, datagrams })
+}
+
+pub(super) fn example_expired(receiver: Option<Epoch>) -> Record {
+    Record::Expired(Expired { receiver, ranges: vec![Range { first: Dseq(1), last: Dseq(4) }] })
+}
+
+#[test]
+fn each_broken_rule_of_repair_has_its_name() {
+    let epoch = "1112131415161718";
+    let range = |first: u64, last: u64| format!("{first:016x}{last:016x}");
+    let seq = "5c19adc000000001";
+    let run = |flags: &str, rest: &str| format!("{flags} 03 612e62 {rest}");
+    let manifest =
+        |entries: &str| record("44", "00", &format!("0000000000000007 000000000000002a 0001 0001 {entries}"));
+    let request = |flags: &str, rest: &str| record("43", flags, &format!("{epoch} {rest}"));
+    let too_many = |count: u16| request("00", &format!("{count:04x} {}", range(1, 2)));
+    let beyond_the_last = format!("{:016x} {:016x} 0002 0000 0000", (1u64 << 63) - 1, 0);
+    for (records, expected) in [
+        (record("43", "00", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
+        (request("03", &format!("0001 {}", range(1, 2))), Malformed::Flags(3)),
+        (request("00", "0000"), Malformed::Ranges),
+        (request("00", &format!("0001 {}", range(0, 2))), Malformed::Ranges),
+        (request("00", &format!("0001 {}", range(2, 1))), Malformed::Ranges),
+        (request("00", &format!("0002 {} {}", range(1, 4), range(4, 5))), Malformed::Ranges),
+        (request("00", &format!("0002 {} {}", range(7, 8), range(1, 2))), Malformed::Ranges),
+        (request("00", &format!("0001 {}", range(1, 1 << 63))), Malformed::Number(1 << 63)),
+        (request("00", &format!("0001 {}", range(u64::MAX, u64::MAX))), Malformed::Number(u64::MAX)),
+        (too_many(2), Malformed::Truncated),
+        (too_many(u16::MAX), Malformed::Truncated),
+        (request("00", &format!("0001 {} 00", range(1, 2))), Malformed::Trailing { record: 0x43, bytes: 1 }),
+        (record("45", "00", "0000"), Malformed::Ranges),
+        (record("45", "00", "ffff"), Malformed::Truncated),
+        (record("45", "00", &format!("0001 {} 00", range(1, 2))), Malformed::Trailing { record: 0x45, bytes: 1 }),
+        (record("45", "02", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
+        (record("45", "02", &format!("0001 {}", range(1, 2))), Malformed::Truncated),
+        (record("44", "00", "0000000000000000 000000000000002a 0001 0000"), Malformed::Number(0)),
+        (record("44", "00", "0000000000000007 800000000000002a 0001 0000"), Malformed::Number((1 << 63) + 42)),
+        (record("44", "00", "0000000000000007 000000000000002a 0000"), Malformed::ManifestEmpty),
+        (record("44", "00", "0000000000000007 000000000000002a 0002 0000"), Malformed::Truncated),
+        (record("44", "00", "0000000000000007 000000000000002a ffff 0000"), Malformed::Truncated),
+        (record("44", "00", &beyond_the_last), Malformed::Number(1 << 63)),
+        (
+            record("44", "00", &format!("0000000000000007 7fffffffffffffff 0001 0001 {}", run("04", "0001"))),
+            Malformed::Number(1 << 63),
+        ),
+        (manifest(""), Malformed::Truncated),
+        (manifest(&run("01", &format!("{seq} 0001"))), Malformed::Flags(0x01)),
+        (manifest(&run("10", &format!("{seq} 0001"))), Malformed::Flags(0x10)),
+        (manifest(&run("06", &format!("{seq} 0001"))), Malformed::Flags(0x06)),
+        (manifest(&format!("00 00 {seq} 0001")), Malformed::Subject(SubjectError::Empty)),
+        (manifest(&format!("00 01 2a {seq} 0001")), Malformed::Subject(SubjectError::Wildcard)),
+        (manifest(&format!("00 ff 2a {seq} 0001")), Malformed::Truncated),
+        (manifest(&run("00", "5c19adc000000000 0001")), Malformed::Seq(0x5c19_adc0_0000_0000)),
+        (manifest(&run("02", &format!("{seq} {seq} 0001"))), Malformed::Chain),
+        (manifest(&run("02", "5c19adc000000002 5c19ad8000000063 0001")), Malformed::Chain),
+        (manifest(&run("00", &format!("{seq} 0000"))), Malformed::RunEmpty),
+        (manifest(&run("00", "5c19adc7ffffffff 0002")), Malformed::RunRange),
+        (manifest(&run("00", &format!("{seq} 0001 00"))), Malformed::Trailing { record: 0x44, bytes: 1 }),
+        (manifest(&run("20", &format!("{seq} 00000000 00810001"))), Malformed::FragmentTotal(0x0081_0001)),
+        (manifest(&run("20", &format!("{seq} 00000000 00000000"))), Malformed::FragmentIndex(0)),
+        (manifest(&run("20", &format!("{seq} 00000002 00000002"))), Malformed::FragmentIndex(2)),
+        (manifest(&run("20", &format!("{seq} 00000007 00000064"))), Malformed::FragmentIndex(7)),
+        (manifest(&run("00", &format!("{seq} 0001"))).replace("0001 0001", "0001 0002"), Malformed::Truncated),
+        (
+            record(
+                "44",
+                "00",
+                &format!("0000000000000007 0000000000000000 0001 0002 {} 24 00 00000001 00000064", run("04", "0001")),
+            ),
+            Malformed::FragmentOrder,
+        ),
+    ] {
+        assert_eq!(decode_records(Kind::Control, &records), Err(Discard::Malformed(expected)), "{records}");
+    }
+    for record_type in ["43", "44", "45"] {
+        let kind = Kind::Data;
+        let expected = Malformed::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
+        assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(Discard::Malformed(expected)));
+    }
+}
+
+#[test]
+fn known_fields_come_once_and_whole() {
+    let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(24) + "01 41";
+    let token = "01 0008 2122232425262728";
+    let echo = "02 0008 3132333435363738";
+    let report = |min: &str, max: &str| format!("03 0030 {} {min:0>16} {max:0>16}", "0000000000000001".repeat(4));
+    let unknown = "04 0003 ffffff";
+    let read = |fields: &str| decode_records(Kind::Control, &record("40", "00", &format!("{announce}{fields}")));
+    let whole = read(&format!("{echo}{unknown}{}{token}", report("2", "3"))).unwrap();
+    let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
+    assert_eq!((heartbeat.token, heartbeat.echo), (Some(0x2122_2324_2526_2728), Some(0x3132_3334_3536_3738)));
+    let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3 };
+    assert_eq!(heartbeat.report.as_deref(), Some(&report_is));
+    let field = |field| Err(Discard::Malformed(Malformed::Field(field)));
+    for known in [token, echo] {
+        let number = if known == token { 1 } else { 2 };
+        assert_eq!(read(&format!("{known}{unknown}{known}")), field(number), "twice");
+        assert_eq!(read(&format!("{}{}", &known[..8], "00".repeat(8))), field(number), "0");
+        assert_eq!(read(&format!("0{number} 0007 {}", "11".repeat(7))), field(number), "short");
+        assert_eq!(read(&format!("0{number} 0009 {}", "11".repeat(9))), field(number), "long");
+        assert_eq!(read(&format!("0{number} 0000")), field(number), "empty");
+        assert_eq!(read(&format!("0{number} ffff 00")), Err(Discard::Malformed(Malformed::Truncated)));
+    }
+    assert_eq!(read(&format!("{}{}", report("2", "3"), report("2", "3"))), field(3), "twice");
+    assert_eq!(read(&report("3", "2")), field(3), "more at least than at most");
+    assert_eq!(read(&format!("03 002f {}", "00".repeat(47))), field(3), "short");
+    assert_eq!(read(&format!("03 0031 {}", "00".repeat(49))), field(3), "long");
+    let negative = Err(Discard::Malformed(Malformed::Number(1 << 63)));
+    assert_eq!(read(&report("0", "8000000000000000")), negative, "not below 2^63");
+}
+
+#[test]
+fn flags_of_later_versions_are_ignored() {
+    for (record_type, example) in [("43", example_directed_request()), ("45", example_expired(Epoch::new(7)))] {
+        let sealed = encode_control(&header(Kind::Control), &example, 0);
+        let body = hex(&sealed[Header::SHORT_BYTES + RECORD_HEADER_BYTES..sealed.len() - CHECK_BYTES]);
+        assert_eq!(decode_records(Kind::Control, &record(record_type, "fe", &body)).unwrap().records, [example]);
+    }
+}
+
+#[test]
+fn a_record_cut_short_is_refused_though_its_length_fits() {
+    for Example { name, sealed, header, meaning } in examples() {
+        let Meaning::Records(records) = meaning else { continue };
+        let start = header.bytes() + RECORD_HEADER_BYTES;
+        if header.kind != Kind::Control || name == "hello" {
+            continue;
+        }
+        // A field less is a shorter announcement; a report that is cut is none.
+        let fields: &[usize] = if name == "heartbeat-fields" { &[63, 74, 85] } else { &[] };
+        for length in 0..sealed.len() - CHECK_BYTES - start {
+            let mut bytes = sealed[..start + length].to_vec();
+            bytes[start - 2..start].copy_from_slice(&(length as u16).to_be_bytes());
+            repair(&mut bytes);
+            let decoded = decode(bytes.into());
+            assert_eq!(decoded.is_ok(), fields.contains(&length), "{name} cut to {length}: {records:?}");
+        }
+    }
+}
+
+#[test]
+fn any_byte_anywhere_is_refused_or_encodes_back() {
+    for Example { name, sealed, header, .. } in examples() {
+        for at in header.bytes()..sealed.len() - CHECK_BYTES {
+            for byte in 0..=u8::MAX {
+                let mut bytes = sealed[..sealed.len() - CHECK_BYTES].to_vec();
+                bytes[at] = byte;
+                repair(&mut bytes);
+                let Ok(datagram) = decode(bytes.into()) else { continue };
+                if header.kind != Kind::Control {
+                    continue;
+                }
+                for record in datagram.records {
+                    let again = decode(encode_control(&header, &record, 0)).unwrap();
+                    assert_eq!(again.records, [record], "{name}: {byte:#04x} at {at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
+    // The most entries that a datagram has room for, and the most datagrams: 4 and 2 bytes each.
+    let entry = "04 00 0001";
+    let entries = (DATAGRAM_BYTES_MAX - 200) / 4;
+    let body = format!("0000000000000007 000000000000002a 0001 {entries:04x} 04 01 61 0001");
+    let many = record("44", "00", &(body + &entry.repeat(entries - 1)));
+    let decoded = decode_records(Kind::Control, &many).unwrap();
+    let [Record::Manifest(manifest)] = &decoded.records[..] else { panic!("a manifest") };
+    assert_eq!(manifest.datagrams[0].len(), entries);
+    assert!(size_of::<Content>() <= 80, "an entry of 4 bytes becomes {} bytes", size_of::<Content>());
+    let datagrams = (DATAGRAM_BYTES_MAX - 200) / 2;
+    let body = format!("0000000000000007 000000000000002a {datagrams:04x}");
+    let decoded = decode_records(Kind::Control, &record("44", "00", &(body + &"0000".repeat(datagrams)))).unwrap();
+    let [Record::Manifest(manifest)] = &decoded.records[..] else { panic!("a manifest") };
+    assert_eq!(manifest.datagrams.len(), datagrams);
+}
+
+/// Decodes a datagram with these records, given in hexadecimal.
+fn decode_records(kind: Kind, records: &str) -> Result<Datagram, Discard> {
+    let mut bytes = Vec::new();
+    header(kind).encode(&mut bytes);
+    bytes.extend(unhex(records));
+    repair(&mut bytes);
+    decode(bytes.into())
 }
