@@ -77,7 +77,8 @@ impl Fragment {
         if (total as usize).checked_sub(offset as usize).is_none_or(|room| room < chunk.len()) {
             return Err(Malformed::FragmentRange);
         }
-        if (index == 0) != (offset == 0) {
+        // The parts before have at least one byte each.
+        if (index == 0) != (offset == 0) || offset < index {
             return Err(Malformed::FragmentIndex(index));
         }
         Ok(Fragment { subject, seq, stamp, chain, event, meta, index, total, offset, chunk })

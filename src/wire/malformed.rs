@@ -73,7 +73,8 @@ pub enum Malformed {
     FragmentTotal(u32),
     /// A fragment that reaches past the end of its message.
     FragmentRange,
-    /// Index 0 with an offset, offset 0 with an index, or an index that the stream cannot have reached yet.
+    /// Index 0 with an offset, an offset that so many parts before cannot leave, or an index that the stream cannot have
+    /// reached yet.
     FragmentIndex(u32),
     /// A later fragment that is not the first record, or an unfinished one that is not the last.
     FragmentOrder,

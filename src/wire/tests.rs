@@ -193,6 +193,11 @@ fn each_broken_rule_has_its_name() {
         ),
         (
             data.into(),
+            record("02", "00", &(fragment.replace("00000001 ", "00000002 ").replace("0000000a", "00000001") + "ff")),
+            Malformed::FragmentIndex(2),
+        ),
+        (
+            data.into(),
             record("01", "00", run) + &record("02", "00", &(fragment.to_owned() + "ff")),
             Malformed::FragmentOrder,
         ),
