@@ -5,14 +5,14 @@
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
-use seqcast::message::{ClientId, Dseq, Epoch, Message, SubId};
+use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::effect::{Effect, Input, Path, Request};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
 use seqcast::proto::peer::Peer;
 use seqcast::proto::question::{Poll, Question, answer};
 use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
-use seqcast::proto::{Settings, WindowSettings};
+use seqcast::proto::{Recovery, Settings, WindowSettings};
 use seqcast::rng::Rng;
 use seqcast::seqno::Seq;
 use seqcast::subject::Subject;
@@ -261,6 +261,7 @@ fn peer(epoch: u64) -> Peer {
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_secs(1),
         reliability: Duration::from_millis(5),
+        recovery: Recovery::modest(),
         forget: Duration::from_secs(60),
         pub_window: window,
         sub_window: window,
@@ -294,7 +295,7 @@ fn core(figures: &mut Figures) {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
         let (mut publisher, mut subscriber) = (peer(1), peer(2));
-        let subscribe = Request::Subscribe { sub, pattern: ">".parse().expect("valid") };
+        let subscribe = Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair };
         subscriber.handle(now(1), Input::Request { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
         let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);

@@ -348,6 +348,26 @@ pub enum Verdict {
     Direct,
 }
 
+/// What a subscription gets when something is missing (design.md section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeliveryMode {
+    /// What is missing is asked for; meanwhile its subject waits, for `reliability` at most.
+    #[default]
+    Repair,
+    /// What comes is handed on after the reorder grace, with the number missing.
+    Live,
+}
+
+impl DeliveryMode {
+    /// The name in configuration, tables and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeliveryMode::Repair => "repair",
+            DeliveryMode::Live => "live",
+        }
+    }
+}
+
 /// A message on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -359,6 +379,8 @@ pub struct Delivery {
     pub seq: Option<Seq>,
     /// Its place in its stream.
     pub verdict: Verdict,
+    /// Whether it was missing at first, and came because it was asked for.
+    pub repaired: bool,
 }
 
 /// Why something counts as lost or unverified (reliability.md 3.2).
@@ -378,6 +400,8 @@ pub enum Reason {
     Silent,
     /// The publisher's epoch ended without BYE.
     Crashed,
+    /// The receiver of this peer's data said so, and not why.
+    Reported,
 }
 
 impl Reason {
@@ -391,6 +415,7 @@ impl Reason {
             Reason::PublisherGone => "PUBLISHER_GONE",
             Reason::Silent => "SILENT",
             Reason::Crashed => "CRASHED",
+            Reason::Reported => "REPORTED",
         }
     }
 }

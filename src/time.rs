@@ -16,6 +16,8 @@ pub struct Instant(u64);
 impl Instant {
     /// The start of the clock.
     pub const ZERO: Instant = Instant(0);
+    /// Later than anything that happens.
+    pub const MAX: Instant = Instant(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the start of the clock.
     pub const fn from_nanos(nanos: u64) -> Instant {

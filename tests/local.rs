@@ -123,6 +123,7 @@ fn question_without_reply() -> seqcast::message::Delivery {
         publisher: seqcast::message::Publisher { name: None, epoch: seqcast::message::Epoch::new(1).unwrap(), uid: 1 },
         seq: None,
         verdict: seqcast::message::Verdict::Direct,
+        repaired: false,
     }
 }
 

@@ -349,6 +349,7 @@ mod tests {
             publisher: publisher(),
             seq: Seq::new(0x5c19_adc0_0000_0005),
             verdict,
+            repaired: false,
         }
     }
 

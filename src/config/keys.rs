@@ -2,7 +2,7 @@
 
 use super::value::*;
 use crate::daemon::interface::Spec;
-use crate::message::{MESSAGE_BYTES_MAX, PeerName};
+use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,9 +91,27 @@ keys! {
     "socket" socket: PathBuf = "auto", Socket, "/run/seqcast/seqcast.sock";
     /// The longest interval between heartbeats. A peer is silent after 3.5 times the interval that it announces.
     "heartbeat" heartbeat: Duration = "1 sec", Span { min: ms(100), max: ms(60_000), why: "" }, "500 ms";
-    /// How long a missing datagram is waited for, in case it comes late, before its loss is told. Nothing is asked for
-    /// again in this version.
-    "reliability" reliability: Duration = "5 ms", Span { min: ms(1), max: ms(60_000), why: "" }, "20 ms";
+    /// How long a missing datagram is asked for, while its publisher is heard, before its loss is told. Up to 5 ms
+    /// nothing is asked for: it may only come late.
+    "reliability" reliability: Duration = "5 ms", Span { min: ms(1), max: ms(60_000), why: "" }, "2 sec";
+    /// What subscriptions get that do not say it themselves: `repair` waits for what is missing, `live` goes on.
+    "delivery" delivery: DeliveryMode = "repair", DELIVERY, "live";
+    /// Bytes of datagrams sent that are kept, so that others can ask for them again.
+    "resend-size" resend_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "256 mb";
+    /// How long a datagram sent is kept; what it held is remembered ten times as long.
+    "resend-time" resend_time: Duration = "30 sec", Span { min: ms(1_000), max: DAY, why: "" }, "60 sec";
+    /// Bytes a second that resends may take, or a quarter of what is sent anyway if that is more.
+    "resend-rate" resend_rate: usize = "8 mb", Size { min: 64 * KB, max: 2 * GB }, "32 mb";
+    /// How many messages of each subject are kept for polls and late joiners; 0 keeps none.
+    "history-count" history_count: usize = "1000", Number { min: 0, max: 100_000_000 }, "10";
+    /// Bytes of messages of each subject that are kept.
+    "history-subject-size" history_subject_size: usize = "1 mb", Size { min: KB, max: 2 * GB }, "64 kb";
+    /// How long a message is kept.
+    "history-time" history_time: Duration = "1 hour", Span { min: ms(1_000), max: 365 * DAY, why: "" }, "5 min";
+    /// Bytes of all messages that are kept together.
+    "history-size" history_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "256 mb";
+    /// How long a peer that is asked to stop stays at most, while others still ask for what they miss of it.
+    "linger" linger: Duration = "2 sec", Span { min: ms(0), max: ms(60_000), why: "" }, "500 ms";
     /// How long a peer that fell silent is remembered before it is given up.
     "forget" forget: Duration = "60 sec", Span { min: ms(1_000), max: DAY, why: "" }, "5 min";
     /// The size beyond which the window of published subjects rotates, once its time has passed too.

@@ -12,8 +12,10 @@ pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
 pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, Surroundings, ValueError};
 
+use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
-use crate::proto::{Settings, WindowSettings};
+use crate::proto::resend::RingSettings;
+use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
 use document::{Entry, Node, Place};
 use serde::Serialize;
@@ -38,6 +40,9 @@ const DATAGRAM_BYTES_MIN: usize = 576;
 
 /// Incomplete large messages of a publisher; their bytes are bounded by `reassembly-size`.
 const REASSEMBLY_SETS_MAX: usize = 1024;
+
+/// R5: how long a missing datagram may simply be late.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// Seed 002: "only one is published per second after the first one is published".
 const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);
@@ -153,6 +158,23 @@ impl Config {
             message_bytes_max: self.message_size,
             heartbeat: self.heartbeat,
             reliability: self.reliability,
+            recovery: Recovery {
+                grace: GRACE,
+                ring: RingSettings {
+                    bytes_max: self.resend_size,
+                    time: self.resend_time,
+                    manifest_bytes_max: self.resend_size,
+                },
+                resend_rate_min: self.resend_rate as u64,
+                history: HistorySettings {
+                    count_max: u32::try_from(self.history_count).unwrap_or(u32::MAX),
+                    bytes_max: self.history_subject_size,
+                    time: self.history_time,
+                    total_bytes_max: self.history_size,
+                    overrides: Vec::new(),
+                },
+                linger: self.linger,
+            },
             forget: self.forget,
             pub_window: WindowSettings {
                 bytes: self.pub_window_size,

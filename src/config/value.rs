@@ -1,7 +1,7 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
 use crate::daemon::interface::{Spec, SpecError};
-use crate::message::{NameError, PeerName};
+use crate::message::{DeliveryMode, NameError, PeerName};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -494,6 +494,9 @@ impl fmt::Display for Mode {
 }
 
 pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
+
+pub(super) const DELIVERY: Choice<DeliveryMode> =
+    Choice { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };
 
 /// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

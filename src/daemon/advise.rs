@@ -3,7 +3,7 @@
 //! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
 
 use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
-use crate::proto::advisory::{Advisory, INBOUND_BCAST, INBOUND_PTP, Stream};
+use crate::proto::advisory::{Advisory, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
 use crate::subject::Subject;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::net::IpAddr;
@@ -17,13 +17,14 @@ pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher)
     let subject: Subject = subject(advisory.stream).parse().expect("a constant that is a subject");
     let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
     let message = Message { headers, ..Message::new(subject, payload) };
-    Delivery { message, publisher: me, seq: None, verdict: Verdict::Direct }
+    Delivery { message, publisher: me, seq: None, verdict: Verdict::Direct, repaired: false }
 }
 
 fn subject(stream: Stream) -> &'static str {
     match stream {
         Stream::Bcast => INBOUND_BCAST,
         Stream::Ptp => INBOUND_PTP,
+        Stream::Outbound => OUTBOUND_BCAST,
     }
 }
 

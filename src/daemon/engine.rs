@@ -17,7 +17,7 @@ use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
-use crate::message::{ClientId, Epoch, Message, Publisher, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, Publisher, SubId};
 use crate::proto::effect::{Effect, Input, Refusal, Request};
 use crate::proto::peer::Peer;
 use crate::subject::Pattern;
@@ -82,6 +82,8 @@ pub(crate) struct Engine {
     pub(super) signals: Option<mio::net::UnixStream>,
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
+    /// What subscriptions get that do not say it themselves.
+    pub(super) delivery: DeliveryMode,
     pub(super) clients_refused: u64,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: VecDeque<Command>,
@@ -191,7 +193,7 @@ impl Engine {
             return Err(Refusal::Stopping);
         };
         queues.insert(sub, queue);
-        match self.request(now, client, Request::Subscribe { sub, pattern }) {
+        match self.request(now, client, Request::Subscribe { sub, pattern, mode: self.delivery }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
@@ -325,6 +327,7 @@ impl Engine {
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
+                Effect::Answered { .. } => unreachable!("no client of this shell can ask yet"),
                 Effect::Stopped => self.close(now),
             }
         }

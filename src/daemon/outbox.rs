@@ -295,7 +295,14 @@ mod tests {
         let mut payload = number.to_be_bytes().to_vec();
         payload.resize(4 + bytes, 0);
         let message = Message::new("a".parse().unwrap(), payload);
-        delivery_body(&Delivery { message, publisher: publisher(), seq: None, verdict: Verdict::Direct }).freeze()
+        delivery_body(&Delivery {
+            message,
+            publisher: publisher(),
+            seq: None,
+            verdict: Verdict::Direct,
+            repaired: false,
+        })
+        .freeze()
     }
 
     fn loss() -> Loss {

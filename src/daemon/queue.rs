@@ -185,7 +185,13 @@ mod tests {
 
     fn message(bytes: usize) -> Event {
         let message = Message::new("a".parse().unwrap(), vec![0u8; bytes]);
-        Event::Message(Delivery { message, publisher: publisher(), seq: None, verdict: Verdict::Direct })
+        Event::Message(Delivery {
+            message,
+            publisher: publisher(),
+            seq: None,
+            verdict: Verdict::Direct,
+            repaired: false,
+        })
     }
 
     fn loss() -> Event {

@@ -85,7 +85,7 @@ impl Engine {
                 self.request(now, id, Request::Publish(message));
             }
             ToPeer::Subscribe { sub, pattern } => {
-                if self.request(now, id, Request::Subscribe { sub, pattern }).is_none() {
+                if self.request(now, id, Request::Subscribe { sub, pattern, mode: self.delivery }).is_none() {
                     self.clients.answer(id, &ToClient::Subscribed { sub });
                 }
             }

@@ -126,6 +126,7 @@ impl Engine {
             signals,
             clients: Clients::new(limits),
             clients_max: config.client_max,
+            delivery: config.delivery,
             clients_refused: 0,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: VecDeque::new(),

@@ -13,9 +13,10 @@ use bytes::{BufMut, BytesMut};
 pub(crate) const FLAG_EVENT: u8 = 0x01;
 /// MESSAGE: a seq follows.
 const FLAG_SEQ: u8 = 0x02;
+const FLAG_REPAIRED: u8 = 0x04;
 
 /// (Value on the wire, reason); both directions use it.
-const REASONS: [(u8, Reason); 7] = [
+const REASONS: [(u8, Reason); 8] = [
     (0, Reason::Disabled),
     (1, Reason::Deadline),
     (2, Reason::Expired),
@@ -23,6 +24,7 @@ const REASONS: [(u8, Reason); 7] = [
     (4, Reason::PublisherGone),
     (5, Reason::Silent),
     (6, Reason::Crashed),
+    (7, Reason::Reported),
 ];
 
 /// The part of a MESSAGE frame that is the same for all clients.
@@ -31,6 +33,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
     let mut flags = if message.event { FLAG_EVENT } else { 0 };
     flags |= if delivery.seq.is_some() { FLAG_SEQ } else { 0 };
+    flags |= if delivery.repaired { FLAG_REPAIRED } else { 0 };
     out.put_u8(flags);
     put_publisher(&mut out, &delivery.publisher);
     if let Some(seq) = delivery.seq {
@@ -111,7 +114,7 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
 
 pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
     let flags = reader.u8()?;
-    if flags & !(FLAG_EVENT | FLAG_SEQ) != 0 {
+    if flags & !(FLAG_EVENT | FLAG_SEQ | FLAG_REPAIRED) != 0 {
         return Err(Malformed::Value("flags"));
     }
     let publisher = publisher(reader)?;
@@ -126,7 +129,7 @@ pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
         _ => return Err(Malformed::Value("verdict")),
     };
     let message = content(reader, flags & FLAG_EVENT != 0)?;
-    Ok(Delivery { message, publisher, seq, verdict })
+    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0 })
 }
 
 pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {

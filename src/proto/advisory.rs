@@ -12,6 +12,9 @@ pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
 /// The subject of an advisory about messages directed to this peer alone.
 pub const INBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.PTP";
 
+/// The subject of an advisory about messages of this peer that another one lost.
+pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
+
 /// Which stream an advisory is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stream {
@@ -19,6 +22,8 @@ pub enum Stream {
     Bcast,
     /// Its directed stream to this peer.
     Ptp,
+    /// This peer's multicast stream to it.
+    Outbound,
 }
 
 /// The content of one advisory: the sums since the one before.
@@ -26,7 +31,7 @@ pub enum Stream {
 pub struct Advisory {
     /// Which stream.
     pub stream: Stream,
-    /// Whose data.
+    /// Whose data; of [`Stream::Outbound`] who lost it.
     pub publisher: Publisher,
     /// Messages proven lost: the sum of the lower bounds.
     pub lost_min: u64,
@@ -127,6 +132,18 @@ impl Throttle {
         sums.lost_max = sums.lost_max.saturating_add(messages);
     }
 
+    /// Another peer says how much more it lost of this peer's data: messages (at least, at most) and datagrams whose
+    /// content it does not know.
+    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64) {
+        if max == 0 && unverified == 0 {
+            return;
+        }
+        let sums = self.sums(Reason::Reported, Cause::Network);
+        sums.lost_min = sums.lost_min.saturating_add(min);
+        sums.lost_max = sums.lost_max.saturating_add(max);
+        sums.unverified = sums.unverified.saturating_add(unverified);
+    }
+
     /// The publisher fell silent or crashed.
     pub fn on_tail(&mut self, reason: Reason) {
         self.sums(reason, Cause::Network);
@@ -213,7 +230,7 @@ mod tests {
     #[test]
     fn unknown_content_is_never_counted_as_lost() {
         let mut throttle = Throttle::new(Stream::Bcast);
-        let first = Settled::of_fragment(crate::message::Dseq(7), at(0), Reason::Disabled);
+        let first = Settled::of_content(crate::message::Dseq(7), at(0), Reason::Disabled);
         let range = Settled { last: crate::message::Dseq(9), ..first };
         throttle.on_unverified(&range, Count::Exact(5));
         let told = take(&mut throttle, 1, false).unwrap();

@@ -1,12 +1,14 @@
 //! `Input` and `Effect`: the whole contract of the core with the outside.
 
-use crate::message::{ClientId, Delivery, Epoch, Loss, Message, Publisher, SubId};
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Loss, Message, Publisher, SubId};
 use crate::proto::advisory::Advisory;
+use crate::proto::question::{Answer, Question};
 use crate::subject::{Pattern, SubjectError};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The way a datagram came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +75,19 @@ pub enum Request {
         sub: SubId,
         /// What to match.
         pattern: Pattern,
+        /// What it gets when something is missing.
+        mode: DeliveryMode,
+    },
+    /// Ask a peer's history; the answer comes as [`Effect::Answered`] with the same number, in one or more parts.
+    Ask {
+        /// The client's number for the question.
+        id: u64,
+        /// Whom: this peer itself or another.
+        peer: Epoch,
+        /// What.
+        question: Question,
+        /// How long to wait for the answer.
+        timeout: Duration,
     },
     /// End a subscription; unknown ones are ignored.
     Unsubscribe {
@@ -112,6 +127,19 @@ pub enum Refusal {
     Subject(SubjectError),
     /// The peer is stopping.
     Stopping,
+}
+
+/// Why a question stays without answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unanswered {
+    /// No such peer is known.
+    UnknownPeer,
+    /// The peer has left or was given up, or this peer is stopping.
+    Gone,
+    /// No answer came in time.
+    Timeout,
+    /// Too many questions have no answer yet.
+    TooMany,
 }
 
 /// What happened to another peer; for logs and `show peers`.
@@ -173,6 +201,15 @@ pub enum Effect {
         sub: Option<SubId>,
         /// Why.
         refusal: Refusal,
+    },
+    /// An answer to [`Request::Ask`], or a part of one, or word that none will come.
+    Answered {
+        /// Who asked.
+        client: ClientId,
+        /// The client's number for the question.
+        id: u64,
+        /// The part, or why there is none.
+        answer: Result<Answer, Unanswered>,
     },
     /// News of another peer.
     Member {

@@ -83,6 +83,11 @@ impl Formers {
         self.list.iter().any(|former| former.epoch == epoch && (former.left || !news(former)))
     }
 
+    /// Whether this epoch was known before.
+    pub fn has(&self, epoch: Epoch) -> bool {
+        self.list.iter().any(|former| former.epoch == epoch)
+    }
+
     /// Takes out what stays of a member that returns.
     pub fn take(&mut self, epoch: Epoch) -> Option<Former> {
         let at = self.list.iter().position(|former| former.epoch == epoch)?;

@@ -32,6 +32,8 @@ pub struct Doomed {
     pub reached: Instant,
     /// Whether a limit of this peer doomed it, and not a missing datagram.
     pub by_limit: bool,
+    /// Whether the publisher does not have one of its fragments any more.
+    pub is_gone: bool,
 }
 
 /// A message made whole.
@@ -45,6 +47,8 @@ pub struct Whole {
     pub dseq: Dseq,
     /// When the first of its datagrams that arrived was first known to exist.
     pub reached: Instant,
+    /// Whether any of its datagrams was asked for.
+    pub repaired: bool,
 }
 
 /// An incomplete message.
@@ -60,13 +64,22 @@ struct Partial {
     received: usize,
     dseq: Dseq,
     reached: Instant,
+    repaired: bool,
+    /// Its beginning did not arrive, but is accounted for by a manifest.
+    head_known: bool,
+    /// The publisher does not have one of its fragments any more.
+    is_gone: bool,
 }
 
 impl Doomed {
-    /// Why it was given up, if no missing datagram says so.
-    pub fn reason(&self) -> Reason {
+    /// Why it was given up; `missing` is why datagrams of the stream are.
+    pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
-        if self.by_limit { Reason::Overflow } else { Reason::Disabled }
+        match () {
+            () if self.by_limit => Reason::Overflow,
+            () if self.is_gone => Reason::Expired,
+            () => missing,
+        }
     }
 }
 
@@ -91,9 +104,10 @@ impl Partial {
             at_end: self.dseq == self.first,
             first: self.first,
             missing: self.missing(),
-            begun: 0 < self.missing,
+            begun: 0 < self.missing || self.head_known,
             reached: self.reached,
             by_limit: false,
+            is_gone: self.is_gone,
             subject: self.head.subject,
             place: self.place,
             dseq: self.dseq,
@@ -136,7 +150,7 @@ impl Reassembly {
     }
 
     /// A fragment arrived in datagram `dseq`, which was first known to exist at `reached`.
-    pub fn on_fragment(&mut self, (dseq, reached): (Dseq, Instant), fragment: Fragment) -> Joined {
+    pub fn on_fragment(&mut self, (dseq, reached, repaired): (Dseq, Instant, bool), fragment: Fragment) -> Joined {
         let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
             return Joined::Contradiction(None);
         };
@@ -149,8 +163,19 @@ impl Reassembly {
             None => {
                 let place = fragment.seq.map(|seq| Place { seq, stamp: fragment.stamp, chain: fragment.chain });
                 let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
-                let partial =
-                    Partial { first, head, place, chunks: BTreeMap::new(), missing: 0, received: 0, dseq, reached };
+                let partial = Partial {
+                    first,
+                    head,
+                    place,
+                    chunks: BTreeMap::new(),
+                    missing: 0,
+                    received: 0,
+                    dseq,
+                    reached,
+                    repaired,
+                    head_known: false,
+                    is_gone: false,
+                };
                 let at = self.partials.partition_point(|other| other.first < first);
                 self.partials.insert(at, partial);
                 at
@@ -161,6 +186,7 @@ impl Reassembly {
         partial.received += fragment.chunk.len();
         partial.dseq = partial.dseq.max(dseq);
         partial.reached = partial.reached.min(reached);
+        partial.repaired |= repaired;
         partial.chunks.insert(fragment.index, (fragment.offset, fragment.chunk));
         while partial.chunks.contains_key(&partial.missing) {
             partial.missing += 1;
@@ -184,7 +210,8 @@ impl Reassembly {
         let head = &partial.head;
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
             Ok(message) => {
-                Joined::Whole(Whole { message, place: partial.place, dseq: partial.dseq, reached: partial.reached })
+                let Partial { place, dseq, reached, repaired, .. } = partial;
+                Joined::Whole(Whole { message, place, dseq, reached, repaired })
             }
             Err(_) => self.refuse(partial),
         }
@@ -207,6 +234,27 @@ impl Reassembly {
             self.given_up.pop_front();
         }
         self.given_up.push_back(first);
+    }
+
+    /// A fragment of the message that begins in datagram `first` will not come: the publisher does not have it any more.
+    pub fn on_fragment_gone(&mut self, first: Dseq) {
+        if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
+            partial.is_gone = true;
+        }
+    }
+
+    /// The datagram `first`, where a message begins, will not come, but is accounted for. Whether other fragments of the
+    /// message came, by which it is told; if not, those that still come are ignored.
+    pub fn on_head_known(&mut self, first: Dseq) -> bool {
+        if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
+            partial.head_known = true;
+            return true;
+        }
+        let was_given_up = self.given_up.contains(&first);
+        if !was_given_up {
+            self.remember(first);
+        }
+        was_given_up
     }
 
     /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more.
@@ -247,13 +295,19 @@ mod tests {
     fn a_late_fragment_of_a_message_given_up_does_not_begin_it_anew() {
         let mut reassembly = Reassembly::new(1000, 1);
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
-            assert_eq!(reassembly.on_fragment((Dseq(first), Instant::ZERO), fragment(subject, 0)), Joined::Waiting);
+            assert_eq!(
+                reassembly.on_fragment((Dseq(first), Instant::ZERO, false), fragment(subject, 0)),
+                Joined::Waiting
+            );
         }
         let doomed: Vec<Doomed> = std::iter::from_fn(|| reassembly.doomed_by_limit()).collect();
         assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
         assert!(doomed.iter().all(|doomed| doomed.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
-            assert_eq!(reassembly.on_fragment((Dseq(dseq), Instant::ZERO), fragment(subject, 2)), Joined::GivenUp);
+            assert_eq!(
+                reassembly.on_fragment((Dseq(dseq), Instant::ZERO, false), fragment(subject, 2)),
+                Joined::GivenUp
+            );
         }
         assert_eq!(reassembly.doomed_below(Dseq(25)), None, "neither is given up twice");
     }

@@ -5,7 +5,7 @@
 //! than it has room for. Subjects with the same subscriptions share one answer. Every change of the
 //! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
-use crate::message::{ClientId, SubId};
+use crate::message::{ClientId, DeliveryMode, SubId};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::stats::SubRow;
@@ -32,6 +32,21 @@ pub struct Matched {
     pub since: Box<[Instant]>,
     /// When the first of them began.
     pub oldest: Instant,
+    /// When the last of them began.
+    pub newest: Instant,
+}
+
+impl Matched {
+    /// Those of the subscriptions that stood at `at`; `None` if there are none.
+    pub fn at(self: &Arc<Matched>, at: Instant) -> Option<Arc<Matched>> {
+        if self.newest <= at {
+            return Some(Arc::clone(self));
+        }
+        let pairs = self.targets.iter().zip(self.since.iter()).filter(|(_, since)| **since <= at);
+        let (targets, since): (Vec<Target>, Vec<Instant>) = pairs.map(|(target, since)| (*target, *since)).unzip();
+        let (oldest, newest) = (*since.iter().min()?, *since.iter().max()?);
+        Some(Arc::new(Matched { targets: targets.into(), since: since.into(), oldest, newest }))
+    }
 }
 
 /// All subscriptions of local clients.
@@ -39,37 +54,72 @@ pub struct Interest {
     clients: BTreeMap<ClientId, BTreeMap<SubId, Subscription>>,
     /// Subscriptions of all clients.
     len: usize,
-    tree: Tree<Target>,
-    /// What matches a subject, if there are more than `FEW` subscriptions.
-    cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
-    /// The answer that names these subscriptions.
-    answers: LruCache<Box<[Target]>, Arc<Matched>, FixedState>,
+    /// One for each mode.
+    matchers: [Matcher; 2],
     /// Empty between calls; keeps its room.
     found: Vec<Target>,
-    one_per_client: Option<Targets>,
     client_subscriptions_max: usize,
     subscriptions_max: usize,
 }
 
 struct Subscription {
     pattern: Pattern,
+    mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
+}
+
+/// What finds the subscriptions of one mode.
+struct Matcher {
+    tree: Tree<Target>,
+    len: usize,
+    /// What matches a subject, if there are more than `FEW` subscriptions.
+    cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
+    /// The answer that names these subscriptions.
+    answers: LruCache<Box<[Target]>, Arc<Matched>, FixedState>,
+    one_per_client: Option<Targets>,
+}
+
+impl Matcher {
+    fn new(settings: &Settings, seed: u64) -> Matcher {
+        let cache_max = NonZeroUsize::new(settings.match_cache_max).unwrap_or(NonZeroUsize::MIN);
+        Matcher {
+            tree: Tree::new(),
+            len: 0,
+            cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
+            answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
+            one_per_client: None,
+        }
+    }
+
+    fn insert(&mut self, pattern: &Pattern, target: Target) {
+        self.forget_matches();
+        self.tree.insert(pattern, target);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, pattern: &Pattern, target: Target) {
+        self.forget_matches();
+        assert!(self.tree.remove(pattern, target), "every subscription is in the tree");
+        self.len -= 1;
+    }
+
+    fn forget_matches(&mut self) {
+        self.cache.clear();
+        self.answers.clear();
+        self.one_per_client = None;
+    }
 }
 
 impl Interest {
     /// No subscriptions. Of `settings` count `client_subscriptions_max`, `subscriptions_max` and `match_cache_max`
     /// (at least 1); `seed` makes the cache's hash unpredictable.
     pub fn new(settings: &Settings, seed: u64) -> Interest {
-        let cache_max = NonZeroUsize::new(settings.match_cache_max).unwrap_or(NonZeroUsize::MIN);
         Interest {
             clients: BTreeMap::new(),
             len: 0,
-            tree: Tree::new(),
-            cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
-            answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
+            matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             found: Vec::new(),
-            one_per_client: None,
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
         }
@@ -79,7 +129,14 @@ impl Interest {
     ///
     /// # Errors
     /// [`Refusal::TooManySubscriptions`] with the limit that was reached, the client's or that of all.
-    pub fn subscribe(&mut self, now: Instant, client: ClientId, sub: SubId, pattern: Pattern) -> Result<(), Refusal> {
+    pub fn subscribe(
+        &mut self,
+        now: Instant,
+        target: Target,
+        pattern: Pattern,
+        mode: DeliveryMode,
+    ) -> Result<(), Refusal> {
+        let Target { client, sub } = target;
         let subscriptions = self.clients.get(&client);
         if subscriptions.is_some_and(|subscriptions| subscriptions.contains_key(&sub)) {
             return Ok(());
@@ -90,9 +147,8 @@ impl Interest {
         if self.subscriptions_max <= self.len {
             return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
         }
-        self.forget_matches();
-        self.tree.insert(&pattern, Target { client, sub });
-        let subscription = Subscription { pattern, since: now, deliveries: 0 };
+        self.matchers[mode as usize].insert(&pattern, target);
+        let subscription = Subscription { pattern, mode, since: now, deliveries: 0 };
         self.clients.entry(client).or_default().insert(sub, subscription);
         self.len += 1;
         Ok(())
@@ -105,8 +161,7 @@ impl Interest {
         if subscriptions.is_empty() {
             self.clients.remove(&client);
         }
-        self.forget_matches();
-        assert!(self.tree.remove(&subscription.pattern, Target { client, sub }), "every subscription is in the tree");
+        self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
         self.len -= 1;
         true
     }
@@ -114,46 +169,57 @@ impl Interest {
     /// Ends all subscriptions of a client.
     pub fn detach(&mut self, client: ClientId) {
         let Some(subscriptions) = self.clients.remove(&client) else { return };
-        self.forget_matches();
         self.len -= subscriptions.len();
         for (sub, subscription) in subscriptions {
-            assert!(
-                self.tree.remove(&subscription.pattern, Target { client, sub }),
-                "every subscription is in the tree"
-            );
+            self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
         }
     }
 
-    /// The subscriptions that match `subject`, or `None` if nobody wants it.
-    pub fn matches(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
-        if self.len <= FEW {
-            return self.find(subject);
+    /// The subscriptions of this mode that match `subject`, or `None` if nobody wants it.
+    pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
+        let matcher = &mut self.matchers[mode as usize];
+        if matcher.len <= FEW {
+            return self.find(subject, mode);
         }
-        if let Some(matched) = self.cache.get(subject) {
+        if let Some(matched) = matcher.cache.get(subject) {
             return matched.clone();
         }
-        let matched = self.find(subject);
+        let matched = self.find(subject, mode);
         // The subject is a part of a datagram, which must not stay for its sake.
-        self.cache.put(subject.detached(), matched.clone());
+        self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
         matched
     }
 
-    /// Whether there are no subscriptions.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// Whether there are no subscriptions of this mode.
+    pub fn is_empty(&self, mode: DeliveryMode) -> bool {
+        self.matchers[mode as usize].len == 0
     }
 
-    /// The first subscription of each client: where news goes that is not about one subject.
-    pub fn one_per_client(&mut self) -> Targets {
+    /// When a subscription began; `None` if it has ended.
+    pub fn since(&self, target: Target) -> Option<Instant> {
+        Some(self.clients.get(&target.client)?.get(&target.sub)?.since)
+    }
+
+    /// The first subscription of this mode of each client: where news goes that is not about one subject.
+    pub fn one_per_client(&mut self, mode: DeliveryMode) -> Targets {
         let clients = &self.clients;
-        let first = self.one_per_client.get_or_insert_with(|| {
+        let first = self.matchers[mode as usize].one_per_client.get_or_insert_with(|| {
             let first = |(client, subscriptions): (&ClientId, &BTreeMap<SubId, Subscription>)| {
-                let (sub, _) = subscriptions.first_key_value()?;
+                let (sub, _) = subscriptions.iter().find(|(_, subscription)| subscription.mode == mode)?;
                 Some(Target { client: *client, sub: *sub })
             };
             clients.iter().filter_map(first).collect()
         });
         Arc::clone(first)
+    }
+
+    /// The first subscription of each client, whatever its mode.
+    pub fn one_of_each_client(&self) -> Targets {
+        let first = |(client, subscriptions): (&ClientId, &BTreeMap<SubId, Subscription>)| {
+            let (sub, _) = subscriptions.first_key_value()?;
+            Some(Target { client: *client, sub: *sub })
+        };
+        self.clients.iter().filter_map(first).collect()
     }
 
     /// Notes that `messages` messages were delivered to each of `targets`; subscriptions that have ended are left out.
@@ -173,42 +239,38 @@ impl Interest {
                 client: *client,
                 sub: *sub,
                 pattern: subscription.pattern.clone(),
+                mode: subscription.mode,
                 deliveries: subscription.deliveries,
             })
         });
         rows.collect()
     }
 
-    fn find(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+    fn find(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
+        let matcher = &mut self.matchers[mode as usize];
         self.found.clear();
-        self.tree.matches(subject, &mut self.found);
+        matcher.tree.matches(subject, &mut self.found);
         if self.found.is_empty() {
             return None;
         }
-        if let Some(matched) = self.answers.get(&self.found[..]) {
+        if let Some(matched) = matcher.answers.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
         let targets: Targets = self.found[..].into();
         let since: Box<[Instant]> =
             targets.iter().map(|target| self.clients[&target.client][&target.sub].since).collect();
-        let oldest = *since.iter().min()?;
-        let matched = Arc::new(Matched { targets, since, oldest });
-        self.answers.put(self.found[..].into(), Arc::clone(&matched));
+        let (oldest, newest) = (*since.iter().min()?, *since.iter().max()?);
+        let matched = Arc::new(Matched { targets, since, oldest, newest });
+        matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
-    }
-
-    fn forget_matches(&mut self) {
-        self.cache.clear();
-        self.answers.clear();
-        self.one_per_client = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::WindowSettings;
     use crate::proto::mutant::Mutants;
+    use crate::proto::{Recovery, WindowSettings};
     use crate::rng::Rng;
     use std::time::Duration;
 
@@ -221,6 +283,7 @@ mod tests {
             message_bytes_max: 1 << 20,
             heartbeat: Duration::from_secs(1),
             reliability: Duration::from_millis(5),
+            recovery: Recovery::modest(),
             forget: Duration::from_secs(60),
             pub_window: window,
             sub_window: window,
@@ -252,7 +315,7 @@ mod tests {
         let mut interest = Interest::new(&settings(2, 3, 8), 1);
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
         let mut subscribe = |client: u32, sub: u32, text: &str| {
-            interest.subscribe(at(u64::from(sub)), ClientId(client), SubId(sub), pattern(text))
+            interest.subscribe(at(u64::from(sub)), target(client, sub), pattern(text), DeliveryMode::Repair)
         };
         assert_eq!(subscribe(1, 1, "a"), Ok(()));
         assert_eq!(subscribe(1, 2, "a.>"), Ok(()));
@@ -262,12 +325,12 @@ mod tests {
         assert_eq!(subscribe(2, 8, "*"), Err(Refusal::TooManySubscriptions { max: 3 }));
         assert_eq!(subscribe(3, 1, "*"), Err(Refusal::TooManySubscriptions { max: 3 }));
 
-        assert!(interest.matches(&"z.y".parse().unwrap()).is_none());
-        let matched = interest.matches(&"a".parse().unwrap()).unwrap();
+        assert!(interest.matches(&"z.y".parse().unwrap(), DeliveryMode::Repair).is_none());
+        let matched = interest.matches(&"a".parse().unwrap(), DeliveryMode::Repair).unwrap();
         assert_eq!(*matched.targets, [target(1, 1), target(2, 7)]);
         assert_eq!((*matched.since).to_vec(), [at(1), at(7)]);
         assert_eq!(matched.oldest, at(1));
-        assert_eq!(*interest.one_per_client(), [target(1, 1), target(2, 7)]);
+        assert_eq!(*interest.one_per_client(DeliveryMode::Repair), [target(1, 1), target(2, 7)]);
 
         interest.count(&matched.targets, 5);
         assert!(interest.unsubscribe(ClientId(1), SubId(1)));
@@ -276,13 +339,13 @@ mod tests {
         let rows: Vec<_> =
             interest.rows().into_iter().map(|row| (row.client.0, row.sub.0, row.pattern, row.deliveries)).collect();
         assert_eq!(rows, [(1, 2, pattern("a.>"), 0), (2, 7, pattern("*"), 6)]);
-        assert_eq!(*interest.one_per_client(), [target(1, 2), target(2, 7)]);
+        assert_eq!(*interest.one_per_client(DeliveryMode::Repair), [target(1, 2), target(2, 7)]);
         interest.detach(ClientId(1));
         interest.detach(ClientId(1));
-        assert!(!interest.is_empty());
+        assert!(!interest.is_empty(DeliveryMode::Repair));
         interest.detach(ClientId(2));
-        assert!(interest.is_empty() && interest.one_per_client().is_empty());
-        assert!(interest.matches(&"a".parse().unwrap()).is_none());
+        assert!(interest.is_empty(DeliveryMode::Repair) && interest.one_per_client(DeliveryMode::Repair).is_empty());
+        assert!(interest.matches(&"a".parse().unwrap(), DeliveryMode::Repair).is_none());
     }
 
     /// Random changes and look-ups, with a cache that is too small, against all patterns in turn.
@@ -311,7 +374,7 @@ mod tests {
                             () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
                             () => Ok(()),
                         };
-                        let answer = interest.subscribe(at(step), target.client, target.sub, pattern.clone());
+                        let answer = interest.subscribe(at(step), target, pattern.clone(), DeliveryMode::Repair);
                         assert_eq!(answer, expected, "{context}");
                         if answer.is_ok() {
                             twin.entry(target).or_insert((pattern, at(step)));
@@ -332,14 +395,14 @@ mod tests {
                     .filter(|(_, (pattern, _))| pattern.matches(&subject))
                     .map(|(target, (_, since))| (*target, *since))
                     .collect();
-                let found = interest.matches(&subject).map_or(Vec::new(), |matched| {
+                let found = interest.matches(&subject, DeliveryMode::Repair).map_or(Vec::new(), |matched| {
                     assert_eq!(Some(&matched.oldest), matched.since.iter().min(), "{context}");
                     matched.targets.iter().copied().zip(matched.since.iter().copied()).collect()
                 });
                 assert_eq!(found, expected, "{context} {subject}");
-                assert!(interest.cache.len() <= interest.cache.cap().get(), "{context}");
+                assert!(interest.matchers[0].cache.len() <= interest.matchers[0].cache.cap().get(), "{context}");
                 assert_eq!(interest.rows().len(), twin.len(), "{context}");
-                assert_eq!(interest.is_empty(), twin.is_empty(), "{context}");
+                assert_eq!(interest.is_empty(DeliveryMode::Repair), twin.is_empty(), "{context}");
             }
         }
     }

@@ -11,6 +11,8 @@ pub struct LossCounters {
     pub repeat: Tally,
     /// Messages received that nobody here subscribes to.
     pub not_sub: Tally,
+    /// Messages received after they were missing and asked for (A5).
+    pub repaired: Tally,
     /// Messages lost: the sum of the lower bounds.
     pub msg_loss: Tally,
     /// The sum of upper less lower bounds.
@@ -45,6 +47,7 @@ impl LossCounters {
             publisher,
             repeat: self.repeat,
             not_sub: self.not_sub,
+            repaired: self.repaired,
             msg_loss: self.msg_loss,
             msg_loss_uncertain: self.msg_loss_uncertain,
             ibx_loss: self.ibx_loss,

@@ -1,17 +1,20 @@
 //! The other peers: one member for each epoch heard, its liveness, and the streams from and to it.
 
-use crate::message::{Dseq, Epoch, Publisher};
+use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
 use crate::proto::advisory::{Stream, Throttle};
+use crate::proto::ask::Asking;
 use crate::proto::former::Former;
 use crate::proto::fragment::Reassembly;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
 use crate::proto::recv::{Kind, Recv};
+use crate::proto::resend::{Ring, RingSettings};
 use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
 use crate::proto::stats::{MemberRow, MemberState};
 use crate::proto::{Settings, mutant::Mutant};
-use crate::time::Instant;
-use crate::wire::{Announce, Header, Record};
+use crate::rng::Rng;
+use crate::time::{Instant, Wall};
+use crate::wire::{Announce, Header, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -27,6 +30,9 @@ const QUICKEST_AGE_MAX: Duration = Duration::from_secs(60);
 /// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
+/// Bytes of the directed stream to one peer that can be sent again.
+const DIRECTED_RING_BYTES: usize = 256 << 10;
+
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
 
@@ -38,6 +44,30 @@ pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
 pub fn margin(age: Duration) -> Duration {
     MARGIN + age / 1000
 }
+
+/// Which side of a member a datagram is taken by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Its multicast stream, for subscriptions in mode repair, and for the ledger.
+    Bcast,
+    /// The same stream for subscriptions in mode live.
+    Live,
+    /// Its directed stream to this peer.
+    Ptp,
+}
+
+impl Side {
+    /// All of them.
+    pub const ALL: [Side; 3] = [Side::Bcast, Side::Live, Side::Ptp];
+
+    /// Whose subscriptions it serves.
+    pub fn mode(self) -> DeliveryMode {
+        if self == Side::Live { DeliveryMode::Live } else { DeliveryMode::Repair }
+    }
+}
+
+/// The number of the live side in the subscription window is that of the member and this bit.
+const LIVE_BIT: u32 = 1 << 31;
 
 /// The first thing heard of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +130,28 @@ pub struct Member {
     pub heartbeat: Duration,
     /// Its publication window time, once told.
     pub pub_window_time: Option<Duration>,
+    /// What it must send back from its address before it gets answers (reliability.md 5.6).
+    pub token: u64,
+    /// What it wants sent back.
+    pub echo: Option<u64>,
+    /// Whether it has sent back the token.
+    pub is_proven: bool,
+    /// When a word was last said to it out of turn.
+    pub said: Option<Instant>,
+    /// Questions to the history that came before its address was proven.
+    pub parked: Vec<Message>,
+    /// When the answers of the history to it will have taken no more than their share.
+    pub answers_due: Instant,
+    /// Datagrams of the directed stream to it that can be sent again.
+    pub directed_ring: Ring,
+    /// What it missed of this peer's multicast stream, by its own word.
+    pub report: Option<Report>,
+    /// When something in that changed last.
+    pub reported: Option<Wall>,
     /// Its multicast stream.
     pub bcast: Recv,
+    /// The same stream as subscriptions in mode live see it; only while there are any.
+    pub live: Option<Recv>,
     /// Its directed stream to this peer.
     pub ptp: Recv,
     /// This peer's directed stream to it.
@@ -114,8 +164,10 @@ pub struct Member {
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
-    /// What is to be told of its multicast stream, and of its directed one.
-    pub throttles: [Throttle; 2],
+    /// The same for the live side.
+    pub live_losses: LossCounters,
+    /// What is to be told of its multicast stream, of its directed one, and of what it lost of this peer's.
+    pub throttles: [Throttle; 3],
     /// Whether a younger epoch has its name.
     pub has_successor: bool,
     /// Whether another live epoch has its name.
@@ -134,11 +186,21 @@ impl Member {
         contact: Contact,
         now: Instant,
         (listening, arrived): (Instant, Instant),
+        rng: &mut Rng,
     ) -> Member {
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
         Member {
-            bcast: broadcast(settings, contact, arrived, listening),
-            ptp: inbox(settings, arrived, (Dseq(0), 0)),
+            bcast: broadcast(settings, contact, arrived, listening, rng),
+            ptp: inbox(settings, arrived, (Dseq(0), 0), rng),
+            token: rng.next_u64() | 1,
+            echo: None,
+            is_proven: false,
+            said: None,
+            parked: Vec::new(),
+            answers_due: now,
+            directed_ring: directed_ring(settings, Dseq(0)),
+            report: None,
+            reported: None,
             directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
@@ -154,8 +216,10 @@ impl Member {
             answered: None,
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: [None, None],
+            live: None,
             losses: LossCounters::default(),
-            throttles: [Throttle::new(Stream::Bcast), Throttle::new(Stream::Ptp)],
+            live_losses: LossCounters::default(),
+            throttles: [Stream::Bcast, Stream::Ptp, Stream::Outbound].map(Throttle::new),
             has_successor: false,
             duplicate_name: false,
             forgotten: false,
@@ -180,16 +244,81 @@ impl Member {
     }
 
     /// Takes up the directed streams where they were when the member was forgotten.
-    pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant) {
+    pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.control = former.control;
-        self.ptp = inbox(settings, now, former.ptp);
+        self.ptp = inbox(settings, now, former.ptp, rng);
         self.directed.resume(former.directed.0, former.directed.1);
+        self.directed_ring = directed_ring(settings, former.directed.0);
     }
 
     /// This peer began a new epoch: the directed streams in both directions begin anew.
-    pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant) {
-        self.ptp = inbox(settings, now, (Dseq(0), 0));
+    pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
+        self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
         self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
+        self.directed_ring = directed_ring(settings, Dseq(0));
+    }
+
+    /// One of its sides, with the number of the member in the subscription window and the counters.
+    pub fn side(&mut self, side: Side) -> Option<(&mut Recv, u32, &mut LossCounters)> {
+        let uid = self.publisher.uid;
+        match side {
+            Side::Bcast => Some((&mut self.bcast, uid, &mut self.losses)),
+            Side::Live => Some((self.live.as_mut()?, uid | LIVE_BIT, &mut self.live_losses)),
+            Side::Ptp => Some((&mut self.ptp, uid, &mut self.losses)),
+        }
+    }
+
+    /// Bytes of messages that wait for an earlier datagram, on all sides.
+    pub fn held_bytes(&self) -> usize {
+        self.bcast.held_bytes() + self.live.as_ref().map_or(0, Recv::held_bytes) + self.ptp.held_bytes()
+    }
+
+    /// An entry of this number left the subscription window.
+    pub fn on_evicted(&mut self, uid: u32) {
+        match uid & LIVE_BIT {
+            0 => self.bcast.on_evicted(),
+            _ => self.live.iter_mut().for_each(Recv::on_evicted),
+        }
+    }
+
+    /// Whether the number in the subscription window is this member's.
+    pub fn has_uid(&self, uid: u32) -> bool {
+        self.publisher.uid == uid & !LIVE_BIT
+    }
+
+    /// Begins the live side here: what is pending or comes later is seen by it.
+    pub fn begin_live(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
+        if self.live.is_none() {
+            let (high, count) = (self.bcast.ledger().high(), self.bcast.ledger().count());
+            let ledger = Ledger::new(high, count, now, settings.gaps_max);
+            let asking = Asking::new(settings.recovery.grace, false, rng.fork());
+            self.live = Some(Recv::new(Kind::Bcast { birth: None }, ledger, asking, reassembly(settings)));
+        }
+    }
+
+    /// What this peer missed of its multicast stream.
+    pub fn own_report(&self) -> Report {
+        let states = self.bcast.ledger().states();
+        let lost_min = self.losses.msg_loss.count;
+        Report {
+            missing: states.repaired + states.pending + states.lost + states.unverified,
+            repaired: states.repaired,
+            pending: states.pending,
+            unverified: states.unverified,
+            lost_min,
+            lost_max: lost_min.saturating_add(self.losses.msg_loss_uncertain),
+        }
+    }
+
+    /// What it says it missed of this peer's.
+    pub fn on_report(&mut self, report: Report, at: Wall) {
+        if self.report != Some(report) {
+            self.reported = Some(at);
+        }
+        let before = self.report.replace(report).unwrap_or_default();
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        let lost = (more(report.lost_min, before.lost_min), more(report.lost_max, before.lost_max));
+        self.throttles[2].on_report(lost, more(report.unverified, before.unverified));
     }
 
     /// The run of the peer.
@@ -213,6 +342,40 @@ impl Member {
     /// When it counts as silent: 3.5 of its heartbeat intervals after the last new packet (R8).
     pub fn silent_at(&self) -> Instant {
         self.last_heard + self.heartbeat * 7 / 2
+    }
+
+    /// Until when it counts as heard, so that its silence does not cost what is missing its time (A1): a beat and a half.
+    pub fn heard_until(&self) -> Instant {
+        self.last_heard + self.heartbeat * 3 / 2
+    }
+
+    /// Until when time counts for what is missing: for ever, once nothing more is to be heard.
+    pub fn awaited_until(&self) -> Instant {
+        if self.is_alive() { self.heard_until() } else { Instant::MAX }
+    }
+
+    /// Something new arrives now: what is missing is awaited longer by the time that the member was not heard.
+    pub fn on_contact(&mut self, now: Instant) {
+        if self.heard_until() < now {
+            let by = now.since(self.heard_until());
+            self.bcast.postpone(now, by);
+            self.live.iter_mut().for_each(|live| live.postpone(now, by));
+            self.ptp.postpone(now, by);
+        }
+    }
+
+    /// When a gap of its streams is settled next; never while nothing is heard of it.
+    pub fn settle_deadline(&self) -> Option<Instant> {
+        let until = self.awaited_until();
+        let live = self.live.as_ref();
+        let sides = [Some(&self.bcast), live, Some(&self.ptp)].into_iter().flatten();
+        sides.filter_map(|side| side.settle_deadline(until)).min()
+    }
+
+    /// When it is to be asked for something next.
+    pub fn ask_deadline(&self) -> Option<Instant> {
+        let asked = self.bcast.ask_deadline().into_iter().chain(self.ptp.ask_deadline()).min();
+        asked.filter(|_| self.state != MemberState::Crashed)
     }
 
     /// What was sent after this is younger than its window time; everything counts as older until that is known.
@@ -257,12 +420,17 @@ impl Member {
     }
 }
 
+/// Whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms` (R4).
+pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
+    uptime_ms < u32::MAX && Duration::from_millis(u64::from(uptime_ms)) + margin(age) < age
+}
+
 /// The multicast stream of a member, with the baseline of R4: everything is owed if this peer listened before the
 /// publisher started, otherwise what follows the first contact, which arrived at `arrived` at the earliest.
-pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant) -> Recv {
+pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant, rng: &mut Rng) -> Recv {
     let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
     let age = arrived.since(listening);
-    let older = contact.uptime_ms < u32::MAX && uptime + margin(age) < age;
+    let older = is_older(contact.uptime_ms, age);
     // Rule: baseline
     let owed_all = match () {
         () if settings.mutants.is(Mutant::BaselineFirstHeard) => false,
@@ -275,12 +443,23 @@ pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listen
         (None, contact.below, contact.count)
     };
     let ledger = Ledger::new(below, count, arrived, settings.gaps_max);
-    Recv::new(Kind::Bcast { birth }, ledger, reassembly(settings))
+    Recv::new(Kind::Bcast { birth }, ledger, asking(settings, rng), reassembly(settings))
 }
 
 /// A directed stream to this peer, heard up to a datagram and its count; a new one is owed from the start.
-fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64)) -> Recv {
-    Recv::new(Kind::Ptp, Ledger::new(high, count, now, settings.gaps_max), reassembly(settings))
+fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> Recv {
+    let ledger = Ledger::new(high, count, now, settings.gaps_max);
+    Recv::new(Kind::Ptp, ledger, asking(settings, rng), reassembly(settings))
+}
+
+/// The memory of a directed stream whose last datagram so far was `high`. It is small, for there may be many.
+fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
+    let bytes_max = settings.recovery.ring.bytes_max.min(DIRECTED_RING_BYTES);
+    Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)
+}
+
+fn asking(settings: &Settings, rng: &mut Rng) -> Asking {
+    Asking::new(settings.recovery.grace, settings.repairs(), rng.fork())
 }
 
 fn reassembly(settings: &Settings) -> Reassembly {

@@ -21,11 +21,14 @@
 //! | `release` | a message is released when it follows its subject's last, or nothing before it is open | A3 |
 //! | `quarantine` | an implausible jump waits for a second word | A10 |
 //! | `resend` | a request is answered with the very datagram, with what it held, or with word that it is gone | R6 |
+//! | `proof` | no answer goes to an address that did not send back what was sent to it | 5.6 |
+//! | `linger` | who stops stays while others ask, but not for ever | R6 |
 //! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
 //! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
+mod ask;
 pub mod effect;
 mod former;
 mod fragment;
@@ -37,6 +40,7 @@ mod members;
 pub mod mutant;
 pub mod peer;
 pub mod question;
+mod rebuild;
 mod recv;
 pub mod resend;
 mod send;
@@ -45,7 +49,9 @@ mod stream;
 pub mod window;
 
 use crate::message::PeerName;
+use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
+use crate::proto::resend::{ResendSettings, RingSettings};
 use std::time::Duration;
 
 /// Everything that can be set on the core. `config` holds the defaults of the product and fills this in;
@@ -63,8 +69,10 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// The interval of heartbeats when idle (R3); silence is 3.5 times the interval that a publisher announces.
     pub heartbeat: Duration,
-    /// T_rec: how long a missing datagram is waited for before it is settled. Without repair this is the reorder grace.
+    /// T_rec: how long a missing datagram is waited for before it is settled (A1). Up to the grace, nothing is asked for.
     pub reliability: Duration,
+    /// How what is missing is got back.
+    pub recovery: Recovery,
     /// How long an epoch that fell silent is remembered before it is given up as crashed.
     pub forget: Duration,
     /// The publication window.
@@ -95,6 +103,57 @@ pub struct Settings {
     pub advisory_subjects_max: usize,
     /// Deliberate mistakes, for the tests of the simulator's oracle; `Mutants::default()` makes none.
     pub mutants: Mutants,
+}
+
+/// How what is missing is got back: from others, and by others from this peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// How long a missing datagram may simply be late, before the publisher is asked for it.
+    pub grace: Duration,
+    /// What is kept of datagrams sent, for resends (A7).
+    pub ring: RingSettings,
+    /// Bytes a second that answers to requests may take at least; more if more than four times as much is sent anyway.
+    pub resend_rate_min: u64,
+    /// What is kept of the messages of each subject, for polls and late joiners (seed 000).
+    pub history: HistorySettings,
+    /// How long a peer that stops stays at most while others ask for what they miss of it.
+    pub linger: Duration,
+}
+
+impl Recovery {
+    /// The grace of R5 and small bounds, for many peers in one process.
+    pub fn modest() -> Recovery {
+        let time = Duration::from_secs(30);
+        Recovery {
+            grace: Duration::from_millis(5),
+            ring: RingSettings { bytes_max: 4 << 20, time, manifest_bytes_max: 4 << 20 },
+            resend_rate_min: 8 << 20,
+            history: HistorySettings {
+                count_max: 100,
+                bytes_max: 64 << 10,
+                time: Duration::from_secs(3600),
+                total_bytes_max: 4 << 20,
+                overrides: Vec::new(),
+            },
+            linger: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Settings {
+    /// The limits of answering requests.
+    fn resends(&self) -> ResendSettings {
+        ResendSettings {
+            rate_min: self.recovery.resend_rate_min,
+            datagram_bytes_max: self.datagram_bytes_max,
+            requesters_max: self.peers_max,
+        }
+    }
+
+    /// Whether missing datagrams are asked for.
+    pub fn repairs(&self) -> bool {
+        self.recovery.grace < self.reliability
+    }
 }
 
 /// One sequence window (seed 002, "Publish/Subscription sequence window"; reliability.md A8).

@@ -3,21 +3,29 @@
 //! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
 //! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
 
-use crate::message::{Cause, Count, Dseq, Message, Reason, Verdict};
+use crate::message::{Cause, Count, DeliveryMode, Dseq, Message, Reason, Verdict};
+use crate::proto::ask::Asking;
 use crate::proto::fragment::{Doomed, Joined, Reassembly, Whole};
 use crate::proto::interest::{Interest, Matched};
-use crate::proto::ledger::{Accept, Ledger, Settled, Unexplained};
+use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::{Mutant, Mutants};
+use crate::proto::rebuild::{Rebuild, Rebuilds};
 use crate::proto::stats::Counters;
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
 use crate::proto::window::{SubEntry, SubWindow};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::{Instant, Now};
-use crate::wire::{Fragment, Record, Run};
-use std::collections::BTreeMap;
+use crate::wire::{Content, Fragment, Manifest, Record, Run};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The end of the inbox subject that questions to the history go to.
+pub const HISTORY: &str = "HISTORY";
+/// The middle of the inbox subjects that answers come to; the number of the question follows.
+pub const ANSWERS: &str = "H.";
 
 /// What a stream needs of its surroundings for one input.
 pub struct Context<'a> {
@@ -29,6 +37,10 @@ pub struct Context<'a> {
     pub window: &'a mut SubWindow,
     /// Who wants what.
     pub interest: &'a mut Interest,
+    /// Whose subscriptions count.
+    pub mode: DeliveryMode,
+    /// The prefix of subjects that belong to this peer alone.
+    pub inbox: &'a str,
     /// Counters of the whole peer.
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
@@ -37,6 +49,10 @@ pub struct Context<'a> {
     pub arrived: Instant,
     /// When a gap found now is settled.
     pub deadline: Instant,
+    /// Why a gap is settled then.
+    pub reason: Reason,
+    /// Receivers of the multicast stream, as far as known.
+    pub receivers: usize,
     /// Kernel drops that no gap explains yet.
     pub overrun: &'a mut u64,
     /// What was sent after this instant is younger than the publisher's window time, so a subject that it re-created
@@ -57,6 +73,8 @@ pub enum Outcome {
         item: Item,
         /// Messages at its front that were received before.
         repeated: usize,
+        /// Whether they were missing at first, and asked for.
+        repaired: bool,
         /// The verdict on the first one handed on; the others follow it.
         verdict: Verdict,
         /// Who wants them.
@@ -88,6 +106,19 @@ pub enum Outcome {
         /// Messages in it that nothing has explained.
         messages: Count,
     },
+    /// Ask the publisher's history for messages whose datagram it does not have any more.
+    Fetch {
+        /// The datagram.
+        dseq: Dseq,
+        /// The subject.
+        subject: Subject,
+        /// The lowest number.
+        first: Seq,
+        /// The highest number, of the same frame.
+        last: Seq,
+    },
+    /// A question to this peer's history, or an answer to one of its own.
+    Service(Message),
     /// Messages directed to this peer are lost.
     Inbox {
         /// How many.
@@ -108,6 +139,51 @@ pub enum Item {
     Whole(Whole),
     /// A large message that will never be whole.
     Doomed(Doomed),
+    /// Messages of a datagram that the publisher does not have any more, from its history.
+    Fetched(Fetched),
+    /// Messages of such a datagram that it does not have either.
+    Gone(Gone),
+}
+
+/// Messages from the history, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The number of the first, and the link to what was before.
+    pub place: Place,
+    /// One or more of one subject.
+    pub messages: Vec<Message>,
+}
+
+/// Messages known to have been sent that will not come any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The subject.
+    pub subject: Subject,
+    /// The number of the first; `None` if the publisher gave none.
+    pub place: Option<Place>,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
+    /// They were sent later than this, less the latency.
+    pub since: Instant,
+}
+
+impl Gone {
+    /// Without the first `repeated`, which were received after all.
+    fn skip(self, repeated: u64) -> Gone {
+        let seq = |place: Place| Some(Place { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
+        Gone { place: self.place.and_then(seq), count: self.count - repeated, ..self }
+    }
+}
+
+/// How an item came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arrival {
+    /// When its datagram was first known to exist.
+    reached: Instant,
+    /// Whether it was asked for.
+    repaired: bool,
 }
 
 impl Item {
@@ -116,6 +192,8 @@ impl Item {
             Item::Run(run) => &run.subject,
             Item::Whole(whole) => &whole.message.subject,
             Item::Doomed(doomed) => &doomed.subject,
+            Item::Fetched(fetched) => &fetched.messages[0].subject,
+            Item::Gone(gone) => &gone.subject,
         }
     }
 
@@ -125,7 +203,14 @@ impl Item {
             Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
             Item::Whole(whole) => whole.place,
             Item::Doomed(doomed) => doomed.place,
+            Item::Fetched(fetched) => Some(fetched.place),
+            Item::Gone(gone) => gone.place,
         }
+    }
+
+    /// Whether it stands for messages that are lost.
+    fn is_absent(&self) -> bool {
+        matches!(self, Item::Doomed(_) | Item::Gone(_))
     }
 
     /// Whether it is a doomed message whose beginning did not arrive.
@@ -135,7 +220,12 @@ impl Item {
 
     /// How many messages it has.
     pub fn count(&self) -> u64 {
-        if let Item::Run(run) = self { u64::from(run.count) } else { 1 }
+        match self {
+            Item::Run(run) => u64::from(run.count),
+            Item::Fetched(fetched) => fetched.messages.len() as u64,
+            Item::Gone(gone) => gone.count,
+            Item::Whole(_) | Item::Doomed(_) => 1,
+        }
     }
 
     /// Calls `each` with every message in order.
@@ -143,7 +233,8 @@ impl Item {
         match self {
             Item::Run(run) => run.messages().for_each(each),
             Item::Whole(whole) => each(whole.message),
-            Item::Doomed(_) => {}
+            Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
+            Item::Doomed(_) | Item::Gone(_) => {}
         }
     }
 
@@ -151,7 +242,8 @@ impl Item {
         match self {
             Item::Run(run) => run.entry_bytes(),
             Item::Whole(whole) => whole.message.body_bytes(),
-            Item::Doomed(_) => 0,
+            Item::Fetched(fetched) => fetched.messages.iter().map(Message::body_bytes).sum(),
+            Item::Doomed(_) | Item::Gone(_) => 0,
         }
     }
 }
@@ -177,18 +269,31 @@ type Position = (Dseq, u32);
 pub struct Recv {
     kind: Kind,
     ledger: Ledger,
-    /// With the time when the item's datagram was first known to exist.
-    held: BTreeMap<Position, (Instant, Item)>,
+    asking: Asking,
+    held: BTreeMap<Position, (Arrival, Item)>,
     held_bytes: usize,
     reassembly: Reassembly,
+    rebuilds: Rebuilds,
+    /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held.
+    partly: BTreeSet<Dseq>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
 }
 
 impl Recv {
     /// A stream that is owed everything after the ledger's baseline.
-    pub fn new(kind: Kind, ledger: Ledger, reassembly: Reassembly) -> Recv {
-        Recv { kind, ledger, held: BTreeMap::new(), held_bytes: 0, reassembly, evicted: false }
+    pub fn new(kind: Kind, ledger: Ledger, asking: Asking, reassembly: Reassembly) -> Recv {
+        Recv {
+            kind,
+            ledger,
+            asking,
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            reassembly,
+            rebuilds: Rebuilds::default(),
+            partly: BTreeSet::new(),
+            evicted: false,
+        }
     }
 
     /// The numbers of the datagrams.
@@ -206,11 +311,6 @@ impl Recv {
         self.evicted = true;
     }
 
-    /// When the next gap is settled.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.ledger.deadline()
-    }
-
     /// A datagram arrived, with `before` messages begun in all earlier ones.
     pub fn on_datagram(
         &mut self,
@@ -220,38 +320,33 @@ impl Recv {
         out: &mut Vec<Outcome>,
     ) -> Accept {
         let messages = records.iter().map(Record::messages_begun).sum();
-        let mut accept = self.ledger.on_datagram(
-            (ctx.now.instant, ctx.arrived),
-            dseq,
-            (before, messages),
-            ctx.deadline,
-            ctx.overrun,
-        );
+        let mut accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, (before, messages));
         match accept {
             Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
             Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
-            Accept::Fresh | Accept::Filled => {}
+            Accept::Fresh | Accept::Filled | Accept::Repaired => {}
             _ => return accept,
         }
+        self.rebuilds.remove(dseq);
+        let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Accept::Repaired };
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
         let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty();
-        let reached = self.ledger.reached();
         for (index, record) in records.into_iter().enumerate() {
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), (reached, Item::Run(run)), direct, out),
-                Record::Fragment(fragment) => self.join(ctx, (dseq, index), fragment, direct, out),
+                Record::Run(run) => self.take(ctx, (dseq, index), (arrival, Item::Run(run)), direct, out),
+                Record::Fragment(fragment) => self.join(ctx, (dseq, index), (arrival, fragment), direct, out),
                 _ => {}
             }
         }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
-            while let Some(range) = self.ledger.settle_oldest(Reason::Disabled) {
+            while let Some(range) = self.ledger.settle_oldest(ctx.reason) {
                 out.push(Outcome::Unverified { range, messages: Count::Exact(range.unexplained) });
             }
         }
         self.doom(ctx, out);
-        if accept == Accept::Filled || !self.ledger.is_waiting() {
+        if accept != Accept::Fresh || !self.ledger.is_waiting() {
             self.rescan(ctx, out);
         }
         while self.ledger.is_over_limit() {
@@ -264,7 +359,7 @@ impl Recv {
         &mut self,
         ctx: &mut Context<'_>,
         (dseq, index): Position,
-        fragment: Fragment,
+        (arrival, fragment): (Arrival, Fragment),
         direct: bool,
         out: &mut Vec<Outcome>,
     ) {
@@ -274,13 +369,14 @@ impl Recv {
         }
         let is_head = fragment.index == 0;
         // The last fragment stands first in its datagram, the first one last.
-        match self.reassembly.on_fragment((dseq, self.ledger.reached()), fragment) {
+        match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
             Joined::Waiting => {}
             Joined::GivenUp if is_head => self.on_late_head(dseq),
             Joined::GivenUp => {}
             Joined::Whole(whole) => {
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
-                self.take(ctx, at, (whole.reached, Item::Whole(whole)), direct && at.0 == dseq, out);
+                let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
+                self.take(ctx, at, (arrival, Item::Whole(whole)), direct && at.0 == dseq, out);
             }
             Joined::Contradiction(doomed) => {
                 ctx.counters.discard_contradiction += 1;
@@ -307,23 +403,23 @@ impl Recv {
         &mut self,
         ctx: &mut Context<'_>,
         at: Position,
-        (reached, item): (Instant, Item),
+        (arrival, item): (Arrival, Item),
         direct: bool,
         out: &mut Vec<Outcome>,
     ) {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
-        if let Some(item) = self.judge(ctx, (at.0, reached), item, settled, out) {
-            self.hold(at, reached, item);
+        if let Some(item) = self.judge(ctx, (at.0, arrival), item, settled, out) {
+            self.hold(at, arrival, item);
         }
     }
 
-    fn hold(&mut self, at: Position, reached: Instant, item: Item) {
+    fn hold(&mut self, at: Position, arrival: Arrival, item: Item) {
         if !self.is_holding(at.0) {
             self.ledger.hold();
         }
         self.held_bytes += item.bytes();
-        self.held.insert(at, (reached, item));
+        self.held.insert(at, (arrival, item));
     }
 
     fn is_holding(&self, dseq: Dseq) -> bool {
@@ -332,7 +428,8 @@ impl Recv {
 
     fn hold_doomed(&mut self, doomed: Doomed) {
         let index = if doomed.at_end { u32::MAX } else { 0 };
-        self.hold((doomed.dseq, index), doomed.reached, Item::Doomed(doomed));
+        let arrival = Arrival { reached: doomed.reached, repaired: false };
+        self.hold((doomed.dseq, index), arrival, Item::Doomed(doomed));
     }
 
     /// Gives up on large messages that lack a settled datagram, or for which there is no room.
@@ -357,21 +454,22 @@ impl Recv {
         let frontier = self.ledger.frontier();
         let mut held = std::mem::take(&mut self.held).into_iter().peekable();
         self.held_bytes = 0;
-        while let Some((at, (reached, item))) = held.next() {
-            if let Some(item) = self.judge(ctx, (at.0, reached), item, at.0 < frontier, out) {
+        while let Some((at, (arrival, item))) = held.next() {
+            if let Some(item) = self.judge(ctx, (at.0, arrival), item, at.0 < frontier, out) {
                 self.held_bytes += item.bytes();
-                self.held.insert(at, (reached, item));
+                self.held.insert(at, (arrival, item));
             }
             let last_of_datagram = held.peek().is_none_or(|(next, _)| next.0 != at.0);
             if last_of_datagram && !self.is_holding(at.0) {
                 self.ledger.release();
+                self.lose_if_partly(at.0);
             }
         }
     }
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
     pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
-        let fits = self.ledger.on_word((ctx.now.instant, ctx.arrived), high, count, ctx.deadline, ctx.overrun);
+        let fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }
@@ -380,19 +478,16 @@ impl Recv {
 
     /// Settles the gaps whose deadline has passed.
     pub fn on_deadline(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
-        let mut ranges = Vec::new();
-        while let Some(range) = self.ledger.settle_due(ctx.now.instant, Reason::Disabled) {
-            ranges.push(range);
-        }
-        self.on_settled(ctx, ranges, out);
+        let (now, reason) = (ctx.now.instant, ctx.reason);
+        self.settle(ctx, reason, out, |ledger| ledger.deadline().is_some_and(|deadline| deadline <= now));
     }
 
     /// Settles the oldest gap because a limit was reached (R9).
     pub fn overflow(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
         // Rule: overflow
-        let ranges: Vec<Settled> = self.ledger.settle_oldest(Reason::Overflow).into_iter().collect();
-        ctx.counters.overflow_gaps += ranges.len() as u64;
-        self.on_settled(ctx, ranges, out);
+        let mut gaps = 1;
+        self.settle(ctx, Reason::Overflow, out, |_| std::mem::take(&mut gaps) == 1);
+        ctx.counters.overflow_gaps += 1;
         if ctx.mutants.is(Mutant::OverflowSilent) {
             out.retain(|outcome| !matches!(outcome, Outcome::Unverified { .. }));
         }
@@ -400,11 +495,152 @@ impl Recv {
 
     /// Settles every gap because the stream ends.
     pub fn end(&mut self, ctx: &mut Context<'_>, reason: Reason, out: &mut Vec<Outcome>) {
+        self.settle(ctx, reason, out, Ledger::is_waiting);
+    }
+
+    /// Settles gaps, oldest first, while `is_due`. A datagram whose content is known is lost and no more unknown.
+    fn settle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        reason: Reason,
+        out: &mut Vec<Outcome>,
+        mut is_due: impl FnMut(&Ledger) -> bool,
+    ) {
         let mut ranges = Vec::new();
-        while let Some(range) = self.ledger.settle_oldest(reason) {
-            ranges.push(range);
+        while self.ledger.is_waiting() && is_due(&self.ledger) {
+            if let Some(dseq) = self.ledger.known_first() {
+                self.on_settled(ctx, std::mem::take(&mut ranges), out);
+                if let Some(mut rebuild) = self.rebuilds.remove(dseq) {
+                    rebuild.give_up(reason);
+                    self.complete(ctx, dseq, rebuild, out);
+                }
+            } else {
+                ranges.extend(self.ledger.settle_first(reason));
+            }
         }
         self.on_settled(ctx, ranges, out);
+    }
+
+    /// What the publisher has to say of datagrams that it cannot send again: what was in each of them.
+    pub fn on_manifest(&mut self, ctx: &mut Context<'_>, manifest: Manifest, out: &mut Vec<Outcome>) -> bool {
+        let (mut dseq, mut before, mut fits) = (manifest.first, manifest.before, true);
+        for contents in manifest.datagrams {
+            let messages: u64 = contents.iter().map(Content::messages_begun).sum();
+            match self.ledger.fits(dseq, before, messages) {
+                Some(true) if !self.rebuilds.has(dseq) => self.rebuild(ctx, (dseq, before), contents, out),
+                Some(false) => fits = false,
+                _ => {}
+            }
+            (dseq, before) = (dseq.next(), before.saturating_add(messages));
+        }
+        self.on_deadline(ctx, out);
+        fits
+    }
+
+    /// Begins to rebuild a datagram whose content is known.
+    fn rebuild(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (dseq, before): (Dseq, u64),
+        contents: Vec<Content>,
+        out: &mut Vec<Outcome>,
+    ) {
+        let rebuild = Rebuild::new(ctx.now.instant, before, contents, |subject| {
+            ctx.interest.matches(subject, ctx.mode).is_some()
+        });
+        if !rebuild.is_waiting() {
+            return self.complete(ctx, dseq, rebuild, out);
+        }
+        self.ledger.on_known(dseq, before, rebuild.messages());
+        rebuild.for_each_wanted(|subject, first, last| {
+            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+        });
+        self.rebuilds.insert(dseq, rebuild);
+        while self.ledger.is_over_limit() {
+            self.overflow(ctx, out);
+        }
+    }
+
+    /// The publisher's history answered for a datagram: these are the messages from `first` to `last` that it still has.
+    pub fn on_fetched(
+        &mut self,
+        ctx: &mut Context<'_>,
+        dseq: Dseq,
+        (subject, first, last): (&Subject, Seq, Seq),
+        messages: Vec<(Seq, Message)>,
+        out: &mut Vec<Outcome>,
+    ) {
+        if self.rebuilds.on_fetched(dseq, (subject, first, last), messages)
+            && let Some(rebuild) = self.rebuilds.remove(dseq)
+        {
+            self.complete(ctx, dseq, rebuild, out);
+        }
+    }
+
+    /// Everything wanted of a datagram is there, or known to be lost.
+    fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
+        let counts = (rebuild.before(), rebuild.messages());
+        let accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, counts);
+        debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
+        let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
+        let since = self.ledger.since();
+        self.on_late_head(dseq);
+        rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
+        let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
+        for (index, item) in items.into_iter().enumerate() {
+            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
+                self.partly.insert(dseq);
+            }
+            self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
+        }
+        if !self.is_holding(dseq) {
+            self.lose_if_partly(dseq);
+        }
+        self.doom(ctx, out);
+        self.rescan(ctx, out);
+    }
+
+    fn lose_if_partly(&mut self, dseq: Dseq) {
+        if self.partly.remove(&dseq) {
+            self.ledger.lose();
+        }
+    }
+
+    /// The publisher has nothing of the datagrams up to `last` any more.
+    pub fn on_expired(&mut self, ctx: &mut Context<'_>, last: Dseq, out: &mut Vec<Outcome>) {
+        self.ledger.on_gone(last);
+        self.on_deadline(ctx, out);
+    }
+
+    /// When the publisher is to be asked for something next, at the earliest.
+    pub fn ask_deadline(&self) -> Option<Instant> {
+        self.ledger.ask_deadline().into_iter().chain(self.rebuilds.ask_deadline()).min()
+    }
+
+    /// Calls `ask` with each range of datagrams to ask for now, until it has no room.
+    pub fn ask_due(&mut self, now: Instant, ask: impl FnMut(Dseq, Dseq) -> bool, out: &mut Vec<Outcome>) {
+        self.ledger.ask_due(now, &mut self.asking, ask);
+        self.rebuilds.ask_due(now, |dseq, subject, first, last| {
+            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+        });
+    }
+
+    /// The publisher was not heard for a while that does not count (A1).
+    pub fn postpone(&mut self, now: Instant, by: Duration) {
+        if self.asking.is_on() {
+            self.ledger.postpone(now, by);
+        }
+    }
+
+    /// The publisher is gone without a word: what is missing may only be late.
+    pub fn hasten(&mut self, deadline: Instant) {
+        self.ledger.hasten(deadline);
+    }
+
+    /// When the next gap is settled, if the publisher was heard until `heard_until`: what is asked for is awaited for
+    /// longer while it is not.
+    pub fn settle_deadline(&self, heard_until: Instant) -> Option<Instant> {
+        self.ledger.deadline().filter(|at| !self.asking.is_on() || *at <= heard_until)
     }
 
     fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {
@@ -436,17 +672,26 @@ impl Recv {
     fn judge(
         &mut self,
         ctx: &mut Context<'_>,
-        (dseq, reached): (Dseq, Instant),
+        (dseq, arrival): (Dseq, Arrival),
         item: Item,
         settled: bool,
         out: &mut Vec<Outcome>,
     ) -> Option<Item> {
-        let Some(matched) = ctx.interest.matches(item.subject()) else {
-            ctx.losses.not_sub.add(item.count(), ctx.now.wall);
+        if self.kind == Kind::Ptp && is_service(item.subject(), ctx.inbox) {
+            if settled {
+                item.for_each(|message| out.push(Outcome::Service(message)));
+                return None;
+            }
+            return Some(item);
+        }
+        let Some(matched) = ctx.interest.matches(item.subject(), ctx.mode) else {
+            if !item.is_absent() {
+                ctx.losses.not_sub.add(item.count(), ctx.now.wall);
+            }
             return None;
         };
         let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
-            return self.judge_unnumbered(ctx, item, matched, settled, out);
+            return self.judge_unnumbered(ctx, (dseq, arrival), item, matched, settled, out);
         };
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let place = Place { chain, ..place };
@@ -464,11 +709,16 @@ impl Recv {
             Judgement::Repeat => {
                 let last = entry.expect("repeats something").last;
                 repeated = repeated_of(place.seq, item.count(), last);
-                ctx.losses.repeat.add(repeated, ctx.now.wall);
-                if repeated == item.count() {
-                    return None;
+                if !item.is_absent() {
+                    ctx.losses.repeat.add(repeated, ctx.now.wall);
                 }
-                (Verdict::Next, None)
+                match item {
+                    _ if repeated == item.count() => return None,
+                    Item::Gone(gone) => {
+                        return self.judge(ctx, (dseq, arrival), Item::Gone(gone.skip(repeated)), settled, out);
+                    }
+                    _ => (Verdict::Next, None),
+                }
             }
             // Rule: release
             // While the datagram of a doomed message's beginning is awaited, nobody knows which of them accounts for it.
@@ -482,15 +732,19 @@ impl Recv {
         let lost = self.lose(ctx, (dseq, &item, place), entry, skip, &matched, out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
             // Not now: what came between then and now may have been dropped because nobody wanted it yet.
-            self.remember(ctx, &item, SubEntry { last, dseq, at: reached });
+            self.remember(ctx, &item, SubEntry { last, dseq, at: arrival.reached });
         }
         let verdict = match (lost, place.stamp) {
             (Some(count), _) => Verdict::Skip(count),
             (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
             (None, _) => verdict,
         };
-        if !matches!(item, Item::Doomed(_)) {
-            out.push(Outcome::Deliver { item, repeated: repeated as usize, verdict, matched });
+        // What was under way when a subscription began is not for it (A6), however long it was awaited.
+        if !item.is_absent()
+            && let Some(matched) = matched.at(arrival.reached)
+        {
+            let repaired = arrival.repaired;
+            out.push(Outcome::Deliver { item, repeated: repeated as usize, repaired, verdict, matched });
         }
         None
     }
@@ -498,6 +752,7 @@ impl Recv {
     fn judge_unnumbered(
         &mut self,
         ctx: &mut Context<'_>,
+        (dseq, arrival): (Dseq, Arrival),
         item: Item,
         matched: Arc<Matched>,
         settled: bool,
@@ -511,14 +766,23 @@ impl Recv {
             Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
             Item::Doomed(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(Outcome::Inbox { messages: 1, reason: doomed.reason(), cause: Cause::Network });
+                out.push(Outcome::Inbox { messages: 1, reason: doomed.reason(ctx.reason), cause: Cause::Network });
             }
             Item::Doomed(doomed) => {
                 // A datagram that is missing may still come; what began in this one is certain.
-                let range = Settled::of_fragment(doomed.first, ctx.now.instant, doomed.reason());
+                let range = Settled::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
                 out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
             }
-            _ => out.push(Outcome::Deliver { item, repeated: 0, verdict, matched }),
+            Item::Gone(gone) => {
+                let range = Settled::of_content(dseq, ctx.now.instant, gone.reason);
+                out.push(Outcome::Unverified { range, messages: Count::Exact(gone.count) });
+            }
+            _ => {
+                if let Some(matched) = matched.at(arrival.reached) {
+                    let repaired = arrival.repaired;
+                    out.push(Outcome::Deliver { item, repeated: 0, repaired, verdict, matched });
+                }
+            }
         }
         None
     }
@@ -552,6 +816,12 @@ impl Recv {
                 let unseen = before + u64::from(!doomed.begun);
                 (Skip { first, last: place.seq, messages: before + 1, rest }, unseen)
             }
+            (skip, Item::Gone(gone)) => {
+                let last = place.seq.forward(gone.count - 1).unwrap_or(place.seq);
+                let first = skip.map_or(place.seq, |skip| skip.first);
+                let (messages, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
+                (Skip { first, last, messages, rest }, messages)
+            }
             (Some(skip), _) => (skip, skip.messages),
             (None, _) => return None,
         };
@@ -564,7 +834,11 @@ impl Recv {
         }
         let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
         let mut count = count_of(&skip, &between, to_wrap);
+        if let Item::Gone(gone) = item {
+            count = Count::from_bounds(count.min() + gone.count, count.max() + gone.count);
+        }
         let since = match (entry, item, self.kind) {
+            (entry, Item::Gone(gone), _) if skip.messages == 0 => entry.map_or(gone.since, |e| e.at.max(gone.since)),
             (Some(entry), ..) => entry.at,
             (None, Item::Doomed(doomed), _) if skip.messages == 1 => doomed.reached,
             (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
@@ -580,8 +854,9 @@ impl Recv {
             _ => {}
         }
         let reason = match item {
-            Item::Doomed(doomed) if doomed.by_limit => doomed.reason(),
-            _ => between.reason.unwrap_or(Reason::Disabled),
+            Item::Doomed(doomed) if doomed.by_limit || doomed.is_gone => doomed.reason(ctx.reason),
+            Item::Gone(gone) => gone.reason,
+            _ => between.reason.unwrap_or(ctx.reason),
         };
         ctx.losses.on_lost(count, ctx.now.wall);
         out.push(Outcome::Lost {
@@ -615,6 +890,18 @@ impl Recv {
         assert_eq!(self.ledger.states().held, datagrams.len() as u64);
         assert_eq!(self.held_bytes, self.held.values().map(|(_, item)| item.bytes()).sum::<usize>());
     }
+}
+
+/// Whether a message is for this peer itself and for none of its clients.
+fn is_service(subject: &Subject, inbox: &str) -> bool {
+    let rest = subject.as_str().strip_prefix(inbox);
+    rest.is_some_and(|rest| rest == HISTORY || rest.starts_with(ANSWERS))
+}
+
+/// What a gap that `ctx` shows is given on its way.
+fn found<'a>(asking: &'a mut Asking, ctx: &'a mut Context<'_>) -> Found<'a> {
+    asking.on_receivers(ctx.receivers);
+    Found { now: ctx.now.instant, arrived: ctx.arrived, deadline: ctx.deadline, asking, overrun: ctx.overrun }
 }
 
 /// How many of `count` messages from `first` on are at or below `last`.

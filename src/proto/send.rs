@@ -80,6 +80,17 @@ impl Origin {
     }
 }
 
+/// A datagram that is ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Its number.
+    pub dseq: Dseq,
+    /// Messages begun in all earlier ones of its stream.
+    pub before: u64,
+    /// The UDP payload.
+    pub bytes: Bytes,
+}
+
 /// One stream of numbered datagrams: the multicast stream, or the directed stream to one peer.
 #[derive(Debug)]
 pub struct Send {
@@ -120,7 +131,7 @@ impl Send {
     }
 
     /// Packs a message; datagrams that became full go to `out`.
-    pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Bytes>) {
+    pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Sealed>) {
         if self.builder.push(entry) {
             return;
         }
@@ -133,7 +144,7 @@ impl Send {
         self.push_fragments(now, origin, entry, out);
     }
 
-    fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Bytes>) {
+    fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Sealed>) {
         let (_, body) = wire::body_of(entry.message);
         let (mut index, mut offset) = (0, 0);
         while offset < body.len() {
@@ -152,7 +163,7 @@ impl Send {
     }
 
     /// Seals the open datagram, if there is one.
-    pub fn seal(&mut self, now: Instant, origin: &Origin, out: &mut Vec<Bytes>) {
+    pub fn seal(&mut self, now: Instant, origin: &Origin, out: &mut Vec<Sealed>) {
         if !self.is_open() {
             return;
         }
@@ -165,7 +176,7 @@ impl Send {
             before = before.saturating_sub(1);
         }
         let header = origin.header(now, kind, self.high.0, before, self.receiver);
-        out.push(self.builder.seal(&header));
+        out.push(Sealed { dseq: self.high, before: self.count, bytes: self.builder.seal(&header) });
         self.count += messages;
     }
 }

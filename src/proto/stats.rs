@@ -1,9 +1,10 @@
 //! Every counter there is, and the rows that `show` prints. Counters only rise.
 
-use crate::message::{ClientId, Dseq, Publisher, Reason, SubId};
+use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
 use crate::time::Wall;
+use crate::wire::Report;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -93,6 +94,18 @@ counters! {
     published_unnumbered,
     /// Datagrams that the kernel dropped because a receive buffer was full.
     kernel_drops,
+    /// Requests for datagrams sent to publishers.
+    requests_sent,
+    /// Requests for datagrams received and taken.
+    requests_received,
+    /// Datagrams sent again.
+    resends,
+    /// Requests and questions of peers whose address was not proven yet; they were told how to prove it.
+    unproven,
+    /// Questions to this peer's history that were answered.
+    history_questions,
+    /// Questions to the history that were refused: too many, or not decodable.
+    history_refused,
     /// Requests of local clients that were refused.
     refusals,
     /// Advisories made.
@@ -127,6 +140,8 @@ pub struct LossRow {
     pub repeat: Tally,
     /// Multicast messages received that nobody here subscribes to.
     pub not_sub: Tally,
+    /// Messages received after they were missing and asked for.
+    pub repaired: Tally,
     /// Multicast messages lost (lower bound).
     pub msg_loss: Tally,
     /// Upper bound less lower bound of `msg_loss`; 0 when all counts are exact.
@@ -145,6 +160,17 @@ pub struct LossRow {
     pub inconsistent: u64,
 }
 
+/// One receiver in `show loss --outbound`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboundRow {
+    /// Who missed something, or could have.
+    pub receiver: Publisher,
+    /// What it says it missed of this peer's multicast stream since it first heard it.
+    pub report: Report,
+    /// When something in that changed last.
+    pub at: Wall,
+}
+
 /// The ledger of one datagram stream: each datagram from baseline to highest is in exactly one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStates {
@@ -156,6 +182,8 @@ pub struct DatagramStates {
     pub delivered: u64,
     /// Arrived, with messages that wait for an earlier datagram.
     pub held: u64,
+    /// Of those delivered or held: missing at first, and asked for.
+    pub repaired: u64,
     /// Known missing, still awaited.
     pub pending: u64,
     /// Missing, content known, reported.
@@ -223,6 +251,8 @@ pub struct SubRow {
     pub sub: SubId,
     /// What it matches.
     pub pattern: Pattern,
+    /// What it gets when something is missing.
+    pub mode: DeliveryMode,
     /// Deliveries made to it.
     pub deliveries: u64,
 }

@@ -129,18 +129,24 @@ impl Oracle {
         let track = self.runs[run].track(stream);
         // The last one is flushed when either end goes.
         let is_last = is_stopping || track.bye_read || !track.ends.is_empty();
-        let which = usize::from(advisory.stream == AdvisedStream::Ptp);
+        let which = match advisory.stream {
+            AdvisedStream::Bcast => 0,
+            AdvisedStream::Ptp => 1,
+            AdvisedStream::Outbound => 2,
+        };
         let before = std::mem::replace(&mut track.advised_at[which], at);
         if before != NEVER && at - before < interval * 999 / 1000 && !is_last {
             let text = format!("run {run}: an advisory {} ms after another", (at - before) / MILLIS);
             self.findings.add("throttle", text);
         }
-        if advisory.stream == AdvisedStream::Ptp {
-            track.advised[3] += advisory.lost_min;
-        } else {
-            track.advised[0] += advisory.lost_min;
-            track.advised[1] += advisory.lost_max;
-            track.advised[2] += advisory.unverified;
+        match advisory.stream {
+            AdvisedStream::Bcast => {
+                track.advised[0] += advisory.lost_min;
+                track.advised[1] += advisory.lost_max;
+                track.advised[2] += advisory.unverified;
+            }
+            AdvisedStream::Ptp => track.advised[3] += advisory.lost_min,
+            AdvisedStream::Outbound => {}
         }
     }
 
@@ -525,8 +531,8 @@ impl View<'_> {
         if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
             return;
         }
-        let found = self.track().found(dseq);
         let run = &self.oracle.runs[self.run];
+        let found = self.track().found_for_certain(dseq, nanos(run.settings.heartbeat));
         let took = self.at.saturating_sub(found);
         let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS);
         let flow = &self.truth().streams[self.stream].bcast;

@@ -101,6 +101,8 @@ pub(crate) struct Track {
     /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
     pub highs: Vec<(u64, u64)>,
     pub control: u64,
+    /// When the first word was read.
+    pub worded: u64,
     /// When something was last read that must, or may, count as a sign of life.
     pub sign_sure: u64,
     pub sign_maybe: u64,
@@ -125,7 +127,7 @@ pub(crate) struct Track {
     pub told_last: Option<(u64, usize, usize)>,
     pub told_bounds: (u64, u64),
     pub advised: [u64; 4],
-    pub advised_at: [u64; 2],
+    pub advised_at: [u64; 3],
     /// Directed messages delivered.
     pub direct: u64,
     /// Directed messages told as lost.
@@ -148,6 +150,7 @@ impl Default for Track {
             broken: Vec::new(),
             highs: Vec::new(),
             control: 0,
+            worded: NEVER,
             sign_sure: 0,
             sign_maybe: 0,
             silences: Vec::new(),
@@ -162,7 +165,7 @@ impl Default for Track {
             told_last: None,
             told_bounds: (0, 0),
             advised: [0; 4],
-            advised_at: [NEVER; 2],
+            advised_at: [NEVER; 3],
             direct: 0,
             inbox: 0,
             direct_last: 0,
@@ -235,6 +238,13 @@ impl Track {
     pub fn found(&self, dseq: u64) -> u64 {
         let at = self.highs.partition_point(|(_, high)| *high < dseq);
         self.highs.get(at).map_or(NEVER, |(at, _)| *at)
+    }
+
+    /// The same, of a receiver that could not know at first whether the stream was younger than itself, and so waited for
+    /// a word, two heartbeats at most.
+    pub fn found_for_certain(&self, dseq: u64, heartbeat: u64) -> u64 {
+        let certain = self.contact.map_or(NEVER, |(at, _)| self.worded.min(at.saturating_add(2 * heartbeat)));
+        self.found(dseq).max(certain)
     }
 
     fn learn(&mut self, at: u64, high: u64) {
@@ -509,6 +519,7 @@ impl Oracle {
         let arrived = self.runs[run].arrived;
         let (forget, grace) = (nanos(self.runs[run].settings.forget), self.runs[run].grace());
         let is_late = self.is_late(at, run, note);
+        let is_limited = self.runs[run].is_limited();
         match note {
             Note::Data { stream, dseq } if self.truth.streams[stream].run != run => {
                 let track = self.runs[run].track(stream);
@@ -520,9 +531,11 @@ impl Oracle {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
                     track.sign_maybe = at;
                 }
-                // Late ones and those from before the baseline need not count.
+                // Late ones and those from before the baseline need not count, nor what a limit had settled without a word
+                // because it was explained already.
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
-                let in_time = track.found(dseq) == NEVER || at < track.found(dseq) + grace * 999 / 1000;
+                let found = track.found(dseq);
+                let in_time = found == NEVER || !is_limited && at < found + grace * 999 / 1000;
                 if is_new && above && in_time && track.declared(dseq).is_none() {
                     track.sign(at, is_late);
                 }
@@ -530,6 +543,7 @@ impl Oracle {
             }
             Note::Control { stream, number, high, bye } if self.truth.streams[stream].run != run => {
                 let track = self.runs[run].track(stream);
+                track.worded = track.worded.min(at);
                 if track.control < number {
                     track.meet(at, high, forget, (arrived, is_late));
                     track.control = number;

@@ -4,7 +4,7 @@
 //! many at once. A scenario is plain data; hand-made ones serve the tests of the simulator itself.
 
 use crate::proto::mutant::Mutants;
-use crate::proto::{Settings, WindowSettings};
+use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use std::time::Duration;
 
@@ -355,6 +355,7 @@ impl Scenario {
         let settings = Settings {
             heartbeat: Duration::from_secs(1),
             reliability: Duration::from_millis(5),
+            recovery: Recovery::modest(),
             ..scenario.hosts[0].settings.clone()
         };
         scenario.hosts = (0..8).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
@@ -532,6 +533,7 @@ fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> Settings {
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_millis([250, 500, 1000, 1000][rng.below(4) as usize]),
         reliability: Duration::from_millis(grace),
+        recovery: Recovery { grace: Duration::from_millis(grace), ..Recovery::modest() },
         forget: Duration::from_secs(if faults.has(Fault::ShortForget) { rng.between(4, 8) } else { 60 }),
         pub_window: window(rng, faults.has(Fault::TinyPubWindow)),
         sub_window: window(rng, faults.has(Fault::TinySubWindow)),

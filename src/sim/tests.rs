@@ -93,7 +93,7 @@ impl Story {
 
     fn deliver(&mut self, at: u64, nth: usize, verdict: Verdict) {
         let (_, message, seq) = self.sent[nth].clone();
-        let delivery = Delivery { message, publisher: self.publisher(), seq: Some(seq), verdict };
+        let delivery = Delivery { message, publisher: self.publisher(), seq: Some(seq), verdict, repaired: false };
         self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
     }
 

@@ -566,7 +566,8 @@ impl Stream {
     fn check_announce(&self, announce: &Announce, count: u64, out: &mut Findings) {
         let fits = announce.high.0 == self.bcast.high()
             && count == self.bcast.messages.len() as u64
-            && announce.trail == Dseq(self.bcast.high() + 1)
+            && announce.manifest_trail <= announce.trail
+            && announce.trail <= Dseq(self.bcast.high() + 1)
             && announce.heartbeat == self.settings.heartbeat
             && announce.pub_window_time == self.settings.pub_window.time
             && announce.name == self.settings.name;

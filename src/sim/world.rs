@@ -3,7 +3,7 @@
 //! It does what the daemon's loop does: reads all that has arrived, hands it to the peer, drains the effects, and ticks
 //! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
-use crate::message::{ClientId, Epoch, Headers, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Headers, Message, SubId};
 use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::Peer;
@@ -347,6 +347,7 @@ impl<'a> World<'a> {
                 self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
             }
+            Effect::Answered { .. } => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
@@ -549,7 +550,7 @@ impl<'a> World<'a> {
         }
         let pattern = self.patterns[pattern].clone();
         self.oracle.on_subscribe(self.now, self.machines[host].run, client, sub, &pattern);
-        let request = Request::Subscribe { sub: SubId(sub), pattern };
+        let request = Request::Subscribe { sub: SubId(sub), pattern, mode: DeliveryMode::Repair };
         self.input(host, Input::Request { client: ClientId(client), request });
     }
 

@@ -199,7 +199,13 @@ mod tests {
 
     fn message(count: u64) -> Event {
         let message = Message::new("a".parse().unwrap(), "");
-        Event::Message(Delivery { message, publisher: publisher(), seq: Some(seq(count)), verdict: Verdict::Next })
+        Event::Message(Delivery {
+            message,
+            publisher: publisher(),
+            seq: Some(seq(count)),
+            verdict: Verdict::Next,
+            repaired: false,
+        })
     }
 
     fn loss(first: u64, last: u64) -> Event {

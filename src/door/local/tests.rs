@@ -74,7 +74,7 @@ fn delivery(rng: &mut Rng) -> Delivery {
         _ => Verdict::Direct,
     };
     let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
-    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict }
+    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict, repaired: false }
 }
 
 fn loss(rng: &mut Rng) -> Loss {
@@ -315,6 +315,7 @@ fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
         publisher: publisher(&mut rng),
         seq: Seq::new(1),
         verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
+        repaired: true,
     };
     let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
     let sent = vec![welcome(), ToClient::Message { subs, delivery }];

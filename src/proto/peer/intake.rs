@@ -1,21 +1,25 @@
 //! Datagrams of other peers: from bytes to members and streams.
 
 use super::{HELLO_BYTES, Peer};
-use crate::message::{Dseq, Epoch, Publisher, Reason};
+use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Accept;
-use crate::proto::members::{self, Contact, JUMP_MAX, Member, Quarantine};
+use crate::proto::members::{self, Contact, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::wire::{self, Announce, Discard, Header, Kind, Record};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// Bytes of the data of all epochs that wait for their words.
+const EARLY_BYTES_MAX: usize = 4 << 20;
+/// Epochs whose data waits.
+const EARLY_MAX: usize = 64;
 /// The HELLOs of one peer are answered at most this often.
-const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
@@ -42,7 +46,7 @@ impl Peer {
             let source = Source { from, path, bytes: length };
             datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
         } else {
-            self.on_data(now, from, header, datagram.records);
+            self.on_data(now, (from, length), header, datagram.records);
         }
         self.advise(now, Some(header.epoch), false);
     }
@@ -58,7 +62,13 @@ impl Peer {
         *counter += 1;
     }
 
-    pub(super) fn on_data(&mut self, now: Now, from: SocketAddr, header: Header, records: Vec<Record>) {
+    pub(super) fn on_data(
+        &mut self,
+        now: Now,
+        (from, length): (SocketAddr, usize),
+        header: Header,
+        records: Vec<Record>,
+    ) {
         if records.iter().any(|record| matches!(record, Record::UnknownData(_))) {
             self.counters.unknown_records += 1;
             return;
@@ -67,7 +77,9 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, from, header.epoch, Contact::of_data(&header), None) {
+        if self.wait_for_word(now, from, &header, &records, length)
+            || !self.meet(now, from, header.epoch, Contact::of_data(&header), None)
+        {
             return;
         }
         let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
@@ -94,7 +106,7 @@ impl Peer {
             }
             if member.forgotten {
                 member.forgotten = false;
-                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived);
+                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
             }
             self.arrived = member.sent_at_most((now.instant, arrived), contact.uptime_ms);
             return true;
@@ -103,6 +115,18 @@ impl Peer {
             self.counters.discard_old_epoch += 1;
             return false;
         }
+        let early = self.early.remove(&epoch).filter(|early| early.from == from);
+        let mut followers = early.map_or(Vec::new(), |early| early.datagrams);
+        followers.sort_by_key(|(_, header, _)| header.number);
+        // What was heard first counts, whenever the word came.
+        let lowest =
+            followers.iter().map(|(_, header, _)| Contact::of_data(header)).min_by_key(|contact| contact.below);
+        let contact = match lowest {
+            Some(lowest) if lowest.below < contact.below => {
+                Contact { below: lowest.below, count: lowest.count, ..contact }
+            }
+            _ => contact,
+        };
         if self.settings.peers_max <= self.members.len() && !self.make_room(now) {
             self.counters.discard_peers_full += 1;
             return false;
@@ -111,12 +135,16 @@ impl Peer {
         let publisher = Publisher { name: None, epoch, uid: self.uids };
         let former = self.formers.take(epoch);
         let listening = if former.is_some() { arrived } else { self.listening };
-        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, (listening, arrived));
+        let since = (listening, arrived);
+        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, since, &mut self.rng);
         if let Some(former) = former {
-            member.resume(&former, &self.settings, arrived);
+            member.resume(&former, &self.settings, arrived, &mut self.rng);
         }
         if let Some(announce) = announce {
             member.on_announce(announce);
+        }
+        if !self.interest.is_empty(DeliveryMode::Live) {
+            member.begin_live(&self.settings, now.instant, &mut self.rng);
         }
         let started = member.started;
         self.members.insert(epoch, member);
@@ -131,7 +159,66 @@ impl Peer {
             .map(Member::epoch)
             .collect();
         former.into_iter().for_each(|former| self.end(now, former, Reason::Crashed));
+        for (arrived, header, records) in followers {
+            self.arrived = arrived;
+            self.accept(now, header, records);
+        }
+        self.arrived = arrived;
         true
+    }
+
+    /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
+    /// datagram may be an old one sent again, whose uptime is that of its sealing. False if it need not wait.
+    fn wait_for_word(&mut self, now: Now, from: SocketAddr, header: &Header, records: &[Record], bytes: usize) -> bool {
+        // Rule: baseline
+        let epoch = header.epoch;
+        let is_known = self.members.contains_key(&epoch) || self.formers.is_old(epoch, &Contact::of_data(header));
+        let age = self.arrived.since(self.listening);
+        if is_known || !members::is_older(header.uptime_ms, age) || self.formers.has(epoch) {
+            return false;
+        }
+        if !self.early.contains_key(&epoch) {
+            if EARLY_MAX <= self.early.len() {
+                self.counters.discard_peers_full += 1;
+                return true;
+            }
+            // Asks for its word, with no more bytes than came.
+            if HELLO_BYTES <= bytes {
+                self.greet(now, from);
+            }
+            let since = now.instant;
+            self.early.insert(epoch, Early { from, since, arrived: self.arrived, bytes: 0, datagrams: Vec::new() });
+        }
+        let waiting: usize = self.early.values().map(|early| early.bytes).sum();
+        if let Some(early) = self.early.get_mut(&epoch)
+            && early.from == from
+            && waiting + bytes <= EARLY_BYTES_MAX
+        {
+            early.bytes += bytes;
+            early.datagrams.push((self.arrived, *header, records.to_vec()));
+        }
+        true
+    }
+
+    /// When data that waits for a word is taken as it is: a publisher that sends has said more than one by then.
+    pub(super) fn early_deadline(&self) -> Option<Instant> {
+        self.early.values().map(|early| early.since + self.settings.heartbeat * 2).min()
+    }
+
+    /// Takes the data for which no word came.
+    pub(super) fn on_early_tick(&mut self, now: Now) {
+        while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
+            let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
+            let (from, arrived) = (early.from, early.arrived);
+            match early.datagrams.first() {
+                Some((_, header, _)) => {
+                    let contact = Contact::of_data(header);
+                    self.arrived = arrived;
+                    self.meet(now, from, epoch, contact, None);
+                }
+                None => drop(self.early.remove(&epoch)),
+            }
+        }
     }
 
     /// Drops the member that ended longest ago.
@@ -185,17 +272,26 @@ impl Peer {
             self.counters.discard_old_epoch += 1;
             return;
         }
-        let accept = self.with_stream(now, header.epoch, directed, |recv, ctx, out| {
+        let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
+        if has_live && !directed {
+            let records = records.clone();
+            self.with_stream(now, header.epoch, Side::Live, |recv, ctx, out| {
+                recv.on_datagram(ctx, (dseq, header.count), records, out)
+            });
+            self.limit_held(now, header.epoch, Side::Live);
+        }
+        let side = if directed { Side::Ptp } else { Side::Bcast };
+        let accept = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
             recv.on_datagram(ctx, (dseq, header.count), records, out)
         });
         let counter = match accept {
-            Some(Accept::Fresh | Accept::Filled) => {
+            Some(Accept::Fresh | Accept::Filled | Accept::Repaired) => {
                 // Rule: silence
                 // A directed datagram says nothing of how far the multicast stream has come.
                 if !directed {
                     self.on_heard(now, header.epoch);
                 }
-                return self.limit_held(now, header.epoch, directed);
+                return self.limit_held(now, header.epoch, side);
             }
             Some(Accept::BeforeBaseline) => &mut self.counters.discard_before_baseline,
             Some(Accept::Duplicate) => &mut self.counters.discard_duplicate,
@@ -206,20 +302,20 @@ impl Peer {
     }
 
     /// Ends gaps early while too much is held for them (A7).
-    pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, directed: bool) {
-        let stream = |member: &Member| if directed { member.ptp.held_bytes() } else { member.bcast.held_bytes() };
-        while self.members.get(&epoch).map_or(0, stream) != 0 {
-            let all: usize = self.members.values().map(|m| m.ptp.held_bytes() + m.bcast.held_bytes()).sum();
-            if all <= self.settings.hold_bytes_max {
+    pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, side: Side) {
+        let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.held_bytes());
+        while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
+            if self.members.values().map(Member::held_bytes).sum::<usize>() <= self.settings.hold_bytes_max {
                 return;
             }
-            self.with_stream(now, epoch, directed, |recv, ctx, out| recv.overflow(ctx, out));
+            self.with_stream(now, epoch, side, |recv, ctx, out| recv.overflow(ctx, out));
         }
     }
 
     /// Something new came from a member.
     pub(super) fn on_heard(&mut self, now: Now, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.on_contact(now.instant);
         member.last_heard = now.instant;
         if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
             member.state = MemberState::Up;
@@ -230,6 +326,9 @@ impl Peer {
 
     pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
         let (announce, hello, bye) = match record {
+            Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
+            Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
+            Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
             Record::Heartbeat(announce) => (announce, None, false),
             Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
             Record::Bye(announce) => (announce, None, true),
@@ -257,6 +356,14 @@ impl Peer {
         }
         member.control = header.number;
         member.on_announce(&announce);
+        if source.path == Path::Unicast {
+            if let Some(report) =
+                announce.report.as_ref().filter(|_| announce.directed_receiver == Some(self.origin.epoch))
+            {
+                member.on_report(**report, now.wall);
+            }
+            self.on_proof(now, epoch, &announce);
+        }
         self.on_heard(now, epoch);
         self.note_namesakes(now, epoch);
         self.on_high(now, header, &announce);
@@ -274,7 +381,8 @@ impl Peer {
             self.accept(now, earlier, records);
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
-        let fits = self.with_stream(now, epoch, false, |recv, ctx, out| recv.on_word(ctx, high, count, out));
+        self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_word(ctx, high, count, out));
+        let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_word(ctx, high, count, out));
         // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         let (high, count) = if is_ours { (announce.directed_high, announce.directed_count) } else { (Dseq(0), 0) };
@@ -282,7 +390,7 @@ impl Peer {
         let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
         let directed_fits = high <= known
             || plausible
-                && self.with_stream(now, epoch, true, |recv, ctx, out| recv.on_word(ctx, high, count, out))
+                && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_word(ctx, high, count, out))
                     == Some(true);
         if fits != Some(true) || !directed_fits {
             self.counters.discard_contradiction += 1;
@@ -343,10 +451,21 @@ impl Peer {
     }
 }
 
+/// Data of an epoch whose word has yet to come.
+#[derive(Debug)]
+pub(super) struct Early {
+    from: SocketAddr,
+    since: Instant,
+    arrived: Instant,
+    bytes: usize,
+    /// With the time when each arrived.
+    datagrams: Vec<(Instant, Header, Vec<Record>)>,
+}
+
 /// Where a control datagram came from.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
-    from: SocketAddr,
-    path: Path,
-    bytes: usize,
+    pub(super) from: SocketAddr,
+    pub(super) path: Path,
+    pub(super) bytes: usize,
 }

@@ -2,23 +2,28 @@
 
 mod intake;
 mod publish;
+mod repair;
 mod report;
+mod service;
 mod tick;
 mod words;
 
-use crate::message::{Epoch, Publisher};
+use crate::message::{Dseq, Epoch, Publisher};
 use crate::proto::Settings;
 use crate::proto::effect::{Effect, Input, Path};
 use crate::proto::former::Formers;
+use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
+use crate::proto::peer::intake::Early;
+use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::recv::Outcome;
-use crate::proto::send::{Beat, Control, Origin, Send};
-use crate::proto::stats::{Counters, LossRow, MemberRow, SeqnoRow, SubRow, WindowRow};
+use crate::proto::resend::{ResendCounters, Resends, Ring};
+use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
+use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -28,6 +33,8 @@ const HELLO_BYTES: usize = 256;
 const HELLOS: u8 = 4;
 /// BYEs are sent at 0, +20 and +60 ms.
 const BYES: u8 = 3;
+/// A peer that stops stays for this long after the last BYE and the last request.
+const LINGER_QUIET: Duration = Duration::from_millis(100);
 /// Kernel drops that no gap explained within this time belonged to somebody else's datagrams.
 const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
 
@@ -41,6 +48,8 @@ pub struct Peer {
     rng: Rng,
     /// Whoever started after this instant was never heard before its first contact.
     listening: Instant,
+    /// The prefix of subjects that belong to this peer alone.
+    inbox: String,
     interest: Interest,
     pub_window: PubWindow,
     sub_window: SubWindow,
@@ -51,6 +60,22 @@ pub struct Peer {
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
     formers: Formers,
+    /// Data of epochs that have yet to say a word.
+    early: BTreeMap<Epoch, Early>,
+    /// Datagrams that can be sent again.
+    ring: Ring,
+    /// Who asked for them.
+    resends: Resends,
+    /// The last messages of each subject.
+    history: History,
+    /// What is to be asked of the histories of publishers, as part of repair.
+    fetches: Vec<Fetch>,
+    /// Questions to histories that have no answer yet.
+    questions: BTreeMap<u64, Asked>,
+    /// The number of the last question.
+    question: u64,
+    /// When the next question is given up, at the earliest.
+    question_due: Option<Instant>,
     /// Since when the next datagrams for multicast and for unicast have lain in their sockets at most, if that is told.
     lain_since: [Option<Instant>; 2],
     /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late. Once its
@@ -67,7 +92,7 @@ pub struct Peer {
     counters: Counters,
     effects: VecDeque<Effect>,
     outcomes: Vec<Outcome>,
-    sealed: Vec<Bytes>,
+    sealed: Vec<Sealed>,
 }
 
 /// A graceful stop on its way.
@@ -75,6 +100,11 @@ pub struct Peer {
 struct Stop {
     byes: u8,
     beat: Beat,
+    /// When the last BYE was said or the last request came.
+    quiet_since: Instant,
+    /// When it is over, whoever asks.
+    until: Instant,
+    is_over: bool,
 }
 
 impl Peer {
@@ -84,6 +114,7 @@ impl Peer {
         Peer {
             origin: Origin { group: settings.group, epoch, started: now.instant },
             listening: now.instant,
+            inbox: inbox_of(epoch),
             interest: Interest::new(&settings, rng.next_u64()),
             pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
                 .mutated(settings.mutants),
@@ -95,6 +126,14 @@ impl Peer {
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
             formers: Formers::new(settings.peers_max),
+            early: BTreeMap::new(),
+            ring: Ring::new(settings.recovery.ring, Dseq(0)),
+            resends: Resends::new(settings.resends(), now.instant),
+            history: History::new(&settings.recovery.history, rng.next_u64()),
+            fetches: Vec::new(),
+            questions: BTreeMap::new(),
+            question: rng.next_u64() >> 1,
+            question_due: None,
             lain_since: [None, None],
             arrived: now.instant,
             uids: 0,
@@ -120,7 +159,11 @@ impl Peer {
                 self.overrun = (self.overrun.0 + datagrams, now.instant);
             }
             Input::Request { client, request } => self.on_request(now, client, request),
-            Input::Detach { client } => self.interest.detach(client),
+            Input::Detach { client } => {
+                self.interest.detach(client);
+                self.forget_questions(client);
+                self.on_interest(now);
+            }
             Input::Arrived { path, at } => {
                 self.lain_since[usize::from(path == Path::Unicast)] = Some(at.min(now.instant))
             }
@@ -138,17 +181,21 @@ impl Peer {
     pub fn poll_deadline(&self) -> Option<Instant> {
         let own = match (self.opened, &self.stop) {
             (Some(opened), _) => Some(opened),
-            (None, Some(stop)) => (0 < stop.byes).then(|| stop.beat.deadline()),
+            (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
+            (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
             (None, None) => Some(self.beat.deadline()),
         };
         let interval = self.settings.forget;
         self.members
             .values()
             .flat_map(|member| {
-                let streams = [member.bcast.deadline(), member.ptp.deadline(), Some(member.deadline(interval))];
+                let streams = [member.settle_deadline(), member.ask_deadline(), Some(member.deadline(interval))];
                 streams.into_iter().chain(member.throttles.iter().map(|throttle| throttle.deadline())).flatten()
             })
             .chain(own)
+            .chain(self.early_deadline())
+            .chain(self.resends.deadline())
+            .chain(self.question_deadline())
             .min()
     }
 
@@ -173,6 +220,29 @@ impl Peer {
             let ledger = member.bcast.ledger();
             member.losses.row(member.publisher.clone(), ledger.unexplained(), ledger.states())
         })
+    }
+
+    /// `show loss --outbound`: what others say they missed of this peer's multicast stream.
+    pub fn outbound_rows(&self) -> Vec<OutboundRow> {
+        let row = |member: &Member| {
+            Some(OutboundRow { receiver: member.publisher.clone(), report: member.report?, at: member.reported? })
+        };
+        self.by_uid(row).into_iter().flatten().collect()
+    }
+
+    /// `show history`: the first `limit` subjects that are kept, in no particular order.
+    pub fn history_rows(&self, limit: usize) -> Vec<HistoryRow> {
+        self.history.rows(limit)
+    }
+
+    /// The sums of the history.
+    pub fn history_totals(&self) -> HistoryTotals {
+        self.history.totals()
+    }
+
+    /// What others asked this peer to send again, and what they got.
+    pub fn resend_counters(&self) -> &ResendCounters {
+        self.resends.counters()
     }
 
     /// `show peers`: in the order of first contact.
@@ -223,6 +293,11 @@ impl Peer {
 
 /// The prefix of subjects that belong to one peer alone: `_INBOX.<epoch in 16 hexadecimal digits>.…`.
 pub const INBOX_PREFIX: &str = "_INBOX.";
+
+/// The prefix of the subjects that belong to the peer of this epoch alone.
+pub fn inbox_of(epoch: Epoch) -> String {
+    format!("{INBOX_PREFIX}{epoch}.")
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,10 @@
 //! What local clients ask for, and what leaves because of it.
 
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, Epoch, Message, Verdict};
-use crate::proto::effect::{Effect, Refusal, Request};
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
+use crate::proto::effect::{Effect, Refusal, Request, Target};
 use crate::proto::members::Member;
+use crate::proto::send::Sealed;
 use crate::proto::window::Numbering;
 use crate::subject::Subject;
 use crate::time::Now;
@@ -15,14 +16,29 @@ impl Peer {
     pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
         match request {
             Request::Publish(message) => self.on_publish(now, client, message),
-            Request::Subscribe { sub, pattern } => {
-                if let Err(refusal) = self.interest.subscribe(now.instant, client, sub, pattern) {
+            Request::Subscribe { sub, pattern, mode } => {
+                let target = Target { client, sub };
+                if let Err(refusal) = self.interest.subscribe(now.instant, target, pattern, mode) {
                     self.counters.refusals += 1;
                     self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
                 }
+                self.on_interest(now);
             }
+            Request::Ask { id, peer, question, timeout } => self.on_ask(now, (client, id), peer, &question, timeout),
             Request::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
+                self.on_interest(now);
+            }
+        }
+    }
+
+    /// The subscriptions changed: the live sides of all members begin or end with those that need them.
+    pub(super) fn on_interest(&mut self, now: Now) {
+        let is_wanted = !self.interest.is_empty(DeliveryMode::Live);
+        for member in self.members.values_mut() {
+            match is_wanted {
+                true => member.begin_live(&self.settings, now.instant, &mut self.rng),
+                false => member.live = None,
             }
         }
     }
@@ -40,12 +56,18 @@ impl Peer {
             return;
         }
         self.counters.messages_published += 1;
-        if let Some(matched) = self.interest.matches(&message.subject) {
+        let to = self.all_targets(&message.subject);
+        if !to.is_empty() {
             self.counters.messages_local += 1;
-            let delivery =
-                Delivery { message: message.clone(), publisher: self.me(), seq: None, verdict: Verdict::Direct };
-            self.count_deliveries(&matched.targets, 1);
-            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
+            let delivery = Delivery {
+                message: message.clone(),
+                publisher: self.me(),
+                seq: None,
+                verdict: Verdict::Direct,
+                repaired: false,
+            };
+            self.count_deliveries(&to, 1);
+            self.effects.push_back(Effect::Deliver { to, delivery });
         }
         self.opened.get_or_insert(now.instant);
         match inbox_owner(&message.subject) {
@@ -64,7 +86,10 @@ impl Peer {
             numbering => numbering,
         };
         let entry = match numbering {
-            Numbering::Numbered { seq, stamp, chain, .. } => Entry { message, seq: Some(seq), stamp, chain },
+            Numbering::Numbered { seq, stamp, chain, offset } => {
+                self.history.record(now, seq, offset, message);
+                Entry { message, seq: Some(seq), stamp, chain }
+            }
             Numbering::Unnumbered | Numbering::FramesExhausted => {
                 self.counters.published_unnumbered += 1;
                 Entry { message, seq: None, stamp: None, chain: None }
@@ -89,12 +114,22 @@ impl Peer {
         if self.sealed.is_empty() {
             return;
         }
+        let mut sealed = std::mem::take(&mut self.sealed);
         let member = to.and_then(|epoch| self.members.get_mut(&epoch));
         let address = member.as_ref().map(|member| member.address);
-        member.map_or(&mut self.beat, |member| &mut member.beat).on_datagram(now.instant);
-        for bytes in std::mem::take(&mut self.sealed) {
+        let (beat, ring) = match member {
+            Some(member) => (&mut member.beat, &mut member.directed_ring),
+            None => (&mut self.beat, &mut self.ring),
+        };
+        beat.on_datagram(now.instant);
+        for datagram in &sealed {
+            ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
+            self.resends.on_sent(now.instant, datagram.bytes.len());
+        }
+        for Sealed { bytes, .. } in sealed.drain(..) {
             self.send(address, bytes);
         }
+        self.sealed = sealed;
     }
 
     pub(super) fn send(&mut self, to: Option<SocketAddr>, bytes: Bytes) {

@@ -1,12 +1,14 @@
 //! From what the streams decided to effects: deliveries, losses, advisories.
 
 use super::Peer;
-use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Publisher, Reason, Verdict};
-use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, Stream};
+use super::service::Fetch;
+use crate::message::{Cause, Count, Delivery, DeliveryMode, Epoch, Loss, Missing, Publisher, Reason, Verdict};
+use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
 use crate::proto::effect::{Effect, MemberEvent, Target, Targets};
 use crate::proto::interest::Matched;
-use crate::proto::members::Member;
+use crate::proto::members::{Member, Side};
 use crate::proto::recv::{Context, Outcome, Recv};
+use crate::proto::stats::MemberState;
 use crate::subject::Subject;
 use crate::time::{Instant, Now};
 
@@ -16,46 +18,57 @@ impl Peer {
         &mut self,
         now: Now,
         epoch: Epoch,
-        directed: bool,
+        side: Side,
         work: impl FnOnce(&mut Recv, &mut Context<'_>, &mut Vec<Outcome>) -> T,
     ) -> Option<T> {
+        let receivers = self.members.len();
         let member = self.members.get_mut(&epoch)?;
-        let mut outcomes = std::mem::take(&mut self.outcomes);
         let recent = member.recent(now.instant);
-        let recv = if directed { &mut member.ptp } else { &mut member.bcast };
+        let (state, publisher) = (member.state, member.publisher.clone());
+        let (recv, uid, losses) = member.side(side)?;
+        let is_repaired = self.settings.repairs() && side != Side::Live;
+        let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {
             now,
-            uid: member.publisher.uid,
+            uid,
             window: &mut self.sub_window,
             interest: &mut self.interest,
+            mode: side.mode(),
+            inbox: &self.inbox,
             counters: &mut self.counters,
-            losses: &mut member.losses,
+            losses,
             arrived: self.arrived,
-            deadline: now.instant + self.settings.reliability,
+            deadline: now.instant + if is_repaired { self.settings.reliability } else { self.settings.recovery.grace },
+            reason: match state {
+                _ if !is_repaired => Reason::Disabled,
+                MemberState::Left => Reason::PublisherGone,
+                MemberState::Crashed => Reason::Crashed,
+                _ => Reason::Deadline,
+            },
+            receivers,
             overrun: &mut self.overrun.0,
             recent,
             frame_messages_max: self.settings.frame_messages_max,
             mutants: self.settings.mutants,
         };
         let result = work(recv, &mut ctx, &mut outcomes);
-        let publisher = member.publisher.clone();
         for outcome in outcomes.drain(..) {
-            self.on_outcome(now, &publisher, outcome);
+            self.on_outcome(now, side.mode(), &publisher, outcome);
         }
         self.outcomes = outcomes;
         Some(result)
     }
 
-    pub(super) fn on_outcome(&mut self, now: Now, publisher: &Publisher, outcome: Outcome) {
+    pub(super) fn on_outcome(&mut self, now: Now, mode: DeliveryMode, publisher: &Publisher, outcome: Outcome) {
         match outcome {
-            Outcome::Deliver { item, repeated, verdict, matched } => {
+            Outcome::Deliver { item, repeated, repaired, verdict, matched } => {
                 let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
                 let mut index = 0;
                 let mut next = verdict;
                 item.for_each(|message| {
                     if repeated <= index {
                         let seq = first.and_then(|seq| seq.forward(index as u64));
-                        let delivery = Delivery { message, publisher: publisher.clone(), seq, verdict: next };
+                        let delivery = Delivery { message, publisher: publisher.clone(), seq, verdict: next, repaired };
                         self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
                         if !matches!(verdict, Verdict::Direct | Verdict::Unnumbered) {
                             next = Verdict::Next;
@@ -64,6 +77,9 @@ impl Peer {
                     index += 1;
                 });
                 let messages = index.saturating_sub(repeated) as u64;
+                if repaired && let Some(member) = self.members.get_mut(&publisher.epoch) {
+                    member.losses.repaired.add(messages, now.wall);
+                }
                 self.counters.messages_delivered += messages;
                 self.count_deliveries(&matched.targets, messages);
             }
@@ -80,21 +96,25 @@ impl Peer {
             }
             Outcome::Unverified { range, messages } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch)
-                    && !self.interest.is_empty()
+                    && !self.interest.is_empty(mode)
                 {
                     member.throttles[0].on_unverified(&range, messages);
                 }
                 let what = Missing::Datagrams { first: range.first, last: range.last, messages };
                 let (reason, cause) = (range.reason, range.cause());
-                let to = self.interest.one_per_client();
+                let to = self.interest.one_per_client(mode);
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
+            }
+            Outcome::Service(message) => self.on_service(now, publisher.epoch, message),
+            Outcome::Fetch { dseq, subject, first, last } => {
+                self.fetches.push(Fetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
             Outcome::Inbox { messages, reason, cause } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     member.throttles[1].on_inbox(messages, reason, cause);
                 }
                 let what = Missing::Inbox { messages };
-                let to = self.interest.one_per_client();
+                let to = self.interest.one_of_each_client();
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }
         }
@@ -116,7 +136,8 @@ impl Peer {
 
     pub(super) fn report_tail(&mut self, now: Now, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if !self.interest.is_empty() {
+        let to = self.interest.one_of_each_client();
+        if !to.is_empty() {
             member.throttles[0].on_tail(reason);
         }
         let loss = Loss {
@@ -126,7 +147,6 @@ impl Peer {
             cause: Cause::Network,
             at: now.wall,
         };
-        let to = self.interest.one_per_client();
         self.report(to, loss);
     }
 
@@ -154,10 +174,30 @@ impl Peer {
             let subject = match advisory.stream {
                 Stream::Bcast => INBOUND_BCAST,
                 Stream::Ptp => INBOUND_PTP,
+                Stream::Outbound => OUTBOUND_BCAST,
             };
             let subject: Subject = subject.parse().expect("a constant that is a subject");
-            let to = self.interest.matches(&subject).map_or_else(|| Targets::from([]), |m| m.targets.clone());
+            let to = self.all_targets(&subject);
             self.effects.push_back(Effect::Advise { to, advisory });
+        }
+    }
+}
+
+impl Peer {
+    /// The subscriptions that match a subject, whatever their mode.
+    pub(super) fn all_targets(&mut self, subject: &Subject) -> Targets {
+        let mut all = [DeliveryMode::Repair, DeliveryMode::Live]
+            .map(|mode| self.interest.matches(subject, mode))
+            .into_iter()
+            .flatten();
+        match (all.next(), all.next()) {
+            (None, _) => Targets::from([]),
+            (Some(one), None) => one.targets.clone(),
+            (Some(one), Some(two)) => {
+                let mut targets: Vec<Target> = one.targets.iter().chain(two.targets.iter()).copied().collect();
+                targets.sort();
+                targets.into()
+            }
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What time brings: gaps settled, silence, forgetting, the graceful stop.
 
-use super::{BYES, OVERRUN_AGE_MAX, Peer, Stop};
+use super::{BYES, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, Stop};
 use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
-use crate::proto::members::Member;
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::send::{Beat, Word};
 use crate::proto::stats::MemberState;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 
 impl Peer {
     /// An epoch ended: by BYE, or it was given up.
@@ -19,17 +19,33 @@ impl Peer {
             self.tell(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
+            let deadline = now.instant + self.settings.recovery.grace;
+            [Some(&mut member.bcast), member.live.as_mut(), Some(&mut member.ptp)]
+                .into_iter()
+                .flatten()
+                .for_each(|recv| recv.hasten(deadline));
             self.tell(epoch, MemberEvent::Crashed);
+            self.give_up_questions(epoch);
             self.report_tail(now, epoch, Reason::Crashed);
+        }
+    }
+
+    /// Nothing more will come of a member: what is awaited of it is settled.
+    fn end_streams(&mut self, now: Now, epoch: Epoch, reason: Reason) {
+        for side in Side::ALL {
+            self.with_stream(now, epoch, side, |recv, ctx, out| recv.end(ctx, reason, out));
         }
     }
 
     pub(super) fn on_tick(&mut self, now: Now) {
         self.flush(now);
+        self.ring.on_tick(now.instant);
+        self.history.on_tick(now.instant);
+        self.on_early_tick(now);
         self.pub_window.rotate_if_due(now.instant);
         for uid in self.sub_window.rotate_if_due(now.instant) {
-            if let Some(member) = self.members.values_mut().find(|member| member.publisher.uid == uid) {
-                member.bcast.on_evicted();
+            if let Some(member) = self.members.values_mut().find(|member| member.has_uid(uid)) {
+                member.on_evicted(uid);
             }
         }
         if OVERRUN_AGE_MAX < now.instant.since(self.overrun.1) {
@@ -38,19 +54,27 @@ impl Peer {
         let epochs: Vec<Epoch> = self.members.keys().copied().collect();
         for epoch in epochs {
             self.on_member_tick(now, epoch);
+            self.ask(now, epoch);
         }
+        self.on_question_tick(now);
+        self.fetch(now);
+        self.answer_requests(now);
         self.beat(now);
         self.on_stop_tick(now);
         self.advise(now, None, false);
     }
 
     pub(super) fn on_member_tick(&mut self, now: Now, epoch: Epoch) {
-        for directed in [false, true] {
-            self.with_stream(now, epoch, directed, |recv, ctx, out| {
-                if recv.deadline().is_some_and(|deadline| deadline <= ctx.now.instant) {
-                    recv.on_deadline(ctx, out);
-                }
-            });
+        let due = self.members.get(&epoch).and_then(Member::settle_deadline);
+        if due.is_some_and(|deadline| deadline <= now.instant) {
+            let until = self.members.get(&epoch).map_or(now.instant, Member::awaited_until);
+            for side in Side::ALL {
+                self.with_stream(now, epoch, side, |recv, ctx, out| {
+                    if recv.settle_deadline(until).is_some_and(|deadline| deadline <= ctx.now.instant) {
+                        recv.on_deadline(ctx, out);
+                    }
+                });
+            }
         }
         let forget = self.settings.forget;
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -79,7 +103,9 @@ impl Peer {
 
     /// Lets go of a member that has ended; what was to be told of it is told first.
     pub(super) fn forget(&mut self, now: Now, epoch: Epoch) {
+        self.end_streams(now, epoch, Reason::PublisherGone);
         self.advise(now, Some(epoch), true);
+        self.resends.forget(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && self.formers.remember(&member)
         {
@@ -92,26 +118,38 @@ impl Peer {
             return;
         }
         self.flush(now);
-        self.stop = Some(Stop { byes: BYES, beat: Beat::starting(now.instant, self.settings.heartbeat) });
+        let beat = Beat::starting(now.instant, self.settings.heartbeat);
+        let until = now.instant + self.settings.recovery.linger;
+        self.stop = Some(Stop { byes: BYES, beat, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
 
     pub(super) fn on_stop_tick(&mut self, now: Now) {
-        let Some(stop) = &mut self.stop else { return };
-        if stop.byes == 0 || !stop.beat.take_due(now.instant) {
-            return;
+        let Some(mut stop) = self.stop.filter(|stop| !stop.is_over) else { return };
+        if 0 < stop.byes && stop.beat.take_due(now.instant) {
+            stop.byes -= 1;
+            stop.quiet_since = now.instant;
+            // Each peer is told alone how much was directed to it, before all are told what was multicast.
+            let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
+            for epoch in alive {
+                self.say(now, Word::Bye, Some(epoch), 0);
+            }
+            self.say(now, Word::Bye, None, 0);
         }
-        stop.byes -= 1;
-        let last = stop.byes == 0;
-        // Each peer is told alone how much was directed to it, before all are told what was multicast.
-        let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
-        for epoch in alive {
-            self.say(now, Word::Bye, Some(epoch), 0);
-        }
-        self.say(now, Word::Bye, None, 0);
-        if last {
+        // Rule: linger
+        stop.is_over = stop.byes == 0 && self.linger_deadline(&stop) <= now.instant;
+        self.stop = Some(stop);
+        if stop.is_over {
             self.advise(now, None, true);
             self.effects.push_back(Effect::Stopped);
         }
+    }
+
+    /// Until when a peer that has said its last BYE stays to answer receivers: as long as they ask, but not for ever.
+    pub(super) fn linger_deadline(&self, stop: &Stop) -> Instant {
+        if !self.has_receivers() {
+            return stop.quiet_since;
+        }
+        (stop.quiet_since + LINGER_QUIET).min(stop.until)
     }
 }

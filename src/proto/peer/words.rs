@@ -1,18 +1,28 @@
 //! What this peer says of itself: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
 
-use super::{BYES, HELLO_BYTES, HELLOS, Peer};
+use super::{BYES, HELLO_BYTES, HELLOS, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::Effect;
-use crate::proto::members::Member;
+use crate::proto::history::History;
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
+use crate::proto::resend::{Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Send, Word};
 use crate::proto::window::PubWindow;
 use crate::time::Now;
 use crate::wire::Announce;
+use bytes::Bytes;
+use std::net::SocketAddr;
 
 impl Peer {
     /// Says a word to the group, or to one member, padded to `bytes`.
     pub(super) fn say(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) {
+        let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
+        let datagram = self.word(now, word, to, bytes);
+        self.send(address, datagram);
+    }
+
+    fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let high = self.multicast.high();
         let mut announced = high;
@@ -23,23 +33,28 @@ impl Peer {
         }
         let announce = Announce {
             high: announced,
-            trail: high.next(),
-            manifest_trail: high.next(),
+            trail: self.ring.trail(),
+            manifest_trail: self.ring.manifest_trail(),
             heartbeat: self.settings.heartbeat,
             pub_window_time: self.settings.pub_window.time,
             directed_high: member.map_or(Dseq(0), |member| member.directed.high()),
             directed_count: member.map_or(0, |member| member.directed.count()),
             directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
-            token: None,
-            echo: None,
-            report: None,
+            token: member.map(|member| member.token),
+            echo: member.and_then(|member| member.echo),
+            report: member.filter(|_| word == Word::Heartbeat).map(|member| Box::new(member.own_report())),
         };
-        let address = member.map(|member| member.address);
         let record = word.record(announce);
         let count = self.multicast.count();
-        let datagram = self.control.datagram(now.instant, &self.origin, count, &record, bytes);
-        self.send(address, datagram);
+        self.control.datagram(now.instant, &self.origin, count, &record, bytes)
+    }
+
+    /// Asks whoever is at an address, and may not be known yet, for a word.
+    pub(super) fn greet(&mut self, now: Now, address: SocketAddr) {
+        let hello = Word::Hello { cookie: self.cookie, wants_reply: true };
+        let datagram = self.word(now, hello, None, HELLO_BYTES);
+        self.send(Some(address), datagram);
     }
 
     pub(super) fn beat(&mut self, now: Now) {
@@ -73,7 +88,7 @@ impl Peer {
         self.flush(now);
         // Directed streams are between two epochs: what is still awaited of those to this one will not be told later.
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
-            self.with_stream(now, epoch, true, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
+            self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
         }
         for _ in 0..BYES {
             self.say(now, Word::Bye, None, 0);
@@ -85,10 +100,16 @@ impl Peer {
             PubWindow::new(self.settings.pub_window, self.settings.frame_messages_max, self.rng.next_u64())
                 .mutated(self.settings.mutants);
         self.multicast = Send::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
+        self.ring = Ring::new(self.settings.recovery.ring, Dseq(0));
+        self.resends = Resends::new(self.settings.resends(), now.instant);
+        self.history = History::new(&self.settings.recovery.history, self.rng.next_u64());
+        self.inbox = inbox_of(epoch);
         self.control = Control::new();
         self.beat = Beat::starting(now.instant, self.settings.heartbeat);
         self.hellos = HELLOS;
-        self.members.values_mut().for_each(|member| member.on_own_epoch(&self.settings, now.instant));
+        for member in self.members.values_mut() {
+            member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
+        }
         self.formers.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }

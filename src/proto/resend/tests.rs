@@ -47,11 +47,9 @@ impl Stream {
         if seal {
             self.send.seal(now, &origin, &mut out);
         }
-        for bytes in out {
-            let dseq = Dseq(self.sent.len() as u64 + 1);
-            let before = u64::from_be_bytes(bytes[24..32].try_into().unwrap());
-            self.ring.push(now, dseq, before, &bytes);
-            self.sent.push((before, bytes));
+        for datagram in out {
+            self.ring.push(now, datagram.dseq, datagram.before, &datagram.bytes);
+            self.sent.push((datagram.before, datagram.bytes));
         }
     }
 

@@ -5,13 +5,14 @@
 
 use super::script::Script;
 use super::{CHECK_BYTES, repaired};
+use crate::message::DeliveryMode;
 use crate::message::{
     ClientId, Count, Dseq, Epoch, Headers, Loss, MESSAGE_BYTES_MAX, Message, Missing, PeerName, Stamp, SubId,
 };
 use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::mutant::Mutants;
 use crate::proto::peer::Peer;
-use crate::proto::{Settings, WindowSettings};
+use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::Subject;
@@ -319,7 +320,7 @@ impl World {
                 self.sent = Sent { epoch, control: 0, streams: BTreeMap::new(), has_stopped };
             }
             Effect::Stopped => self.sent.has_stopped = true,
-            Effect::Refuse { .. } | Effect::Member { .. } => {}
+            Effect::Refuse { .. } | Effect::Member { .. } | Effect::Answered { .. } => {}
         }
     }
 
@@ -377,6 +378,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         message_bytes_max: limit(4_000, MESSAGE_BYTES_MAX),
         heartbeat: Duration::from_secs(1),
         reliability: Duration::from_millis(5),
+        recovery: Recovery::modest(),
         forget: Duration::from_secs(60),
         pub_window: window,
         sub_window: window,
@@ -458,5 +460,9 @@ fn subscription(script: &mut Script<'_>) -> Request {
     if script.u8() < 64 {
         return Request::Unsubscribe { sub };
     }
-    Request::Subscribe { sub, pattern: script.choose(&PATTERNS).parse().expect("a pattern") }
+    Request::Subscribe {
+        sub,
+        pattern: script.choose(&PATTERNS).parse().expect("a pattern"),
+        mode: DeliveryMode::Repair,
+    }
 }

@@ -1,0 +1,185 @@
+//! Repair: what this peer asks others for, what it answers them, and the proof of an address that comes before any
+//! answer (reliability.md R5, R6, A9, 5.6).
+
+use super::{HELLO_BYTES, Peer};
+use crate::message::{DeliveryMode, Dseq, Epoch};
+use crate::proto::members::{Member, Side};
+use crate::proto::peer::intake::{ANSWER_INTERVAL, Source};
+use crate::proto::resend::{Answer, To};
+use crate::proto::send::Word;
+use crate::proto::stats::MemberState;
+use crate::time::Now;
+use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
+use std::net::SocketAddr;
+
+impl Peer {
+    /// What the addressee's own words say of addresses: it has sent back a token, or has one to be sent back.
+    pub(super) fn on_proof(&mut self, now: Now, epoch: Epoch, announce: &Announce) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        // Rule: proof
+        if announce.echo == Some(member.token) && !member.is_proven {
+            member.is_proven = true;
+            let parked = std::mem::take(&mut member.parked);
+            parked.into_iter().for_each(|message| self.on_service(now, epoch, message));
+        }
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if announce.token.is_some() && announce.token != member.echo {
+            member.echo = announce.token;
+            self.say_soon(now, epoch);
+        }
+    }
+
+    /// Says a word to a member out of turn, but not often.
+    pub(super) fn say_soon(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if member.said.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at)) {
+            member.said = Some(now.instant);
+            self.say(now, Word::Heartbeat, Some(epoch), 0);
+        }
+    }
+
+    /// Asks a publisher for what is missing of its streams and due to be asked for.
+    pub(super) fn ask(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if member.ask_deadline().is_none_or(|at| now.instant < at) {
+            return;
+        }
+        let only_manifests = self.interest.is_empty(DeliveryMode::Repair);
+        let ranges_max = ResendRequest::ranges_max(self.settings.datagram_bytes_max);
+        let mut requests = Vec::new();
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        for directed in [false, true] {
+            let mut ranges = Vec::new();
+            let recv = if directed { &mut member.ptp } else { &mut member.bcast };
+            let ask = |first: Dseq, last: Dseq| {
+                let has_room = ranges.len() < ranges_max;
+                if has_room {
+                    ranges.push(Range { first, last });
+                }
+                has_room
+            };
+            recv.ask_due(now.instant, ask, &mut outcomes);
+            if !ranges.is_empty() {
+                // Where nothing is wanted in mode repair, it is enough to know what was in the datagrams (A4).
+                requests.push(ResendRequest { epoch, directed, manifests_only: only_manifests && !directed, ranges });
+            }
+        }
+        // Until the publisher's token came, the request leaves room for an answer that carries it.
+        let padded = if member.echo.is_some() { 0 } else { HELLO_BYTES };
+        let (address, publisher) = (member.address, member.publisher.clone());
+        for outcome in outcomes.drain(..) {
+            self.on_outcome(now, DeliveryMode::Repair, &publisher, outcome);
+        }
+        self.outcomes = outcomes;
+        for request in requests {
+            self.counters.requests_sent += 1;
+            self.control_to(now, address, &Record::ResendRequest(request), padded);
+        }
+    }
+
+    fn control_to(&mut self, now: Now, address: SocketAddr, record: &Record, padded: usize) {
+        let count = self.multicast.count();
+        let bytes = self.control.datagram(now.instant, &self.origin, count, record, padded);
+        self.send(Some(address), bytes);
+    }
+
+    /// The member that a control datagram is from, if the epoch is known and bound to that address.
+    fn member_at(&mut self, source: Source, header: &Header) -> Option<&mut Member> {
+        let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
+        if member.is_none() {
+            self.counters.discard_stranger += 1;
+        }
+        member
+    }
+
+    /// A receiver asks for datagrams.
+    pub(super) fn on_resend_request(&mut self, now: Now, source: Source, header: &Header, request: &ResendRequest) {
+        let own = self.origin.epoch;
+        let Some(member) = self.member_at(source, header) else { return };
+        if request.epoch != own {
+            self.counters.discard_old_epoch += 1;
+            return;
+        }
+        // Rule: proof
+        if !member.is_proven {
+            self.counters.unproven += 1;
+            if HELLO_BYTES <= source.bytes {
+                self.say_soon(now, header.epoch);
+            }
+            return;
+        }
+        let high = if request.directed { member.directed.high() } else { self.multicast.high() };
+        self.resends.on_request(now.instant, header.epoch, request, high);
+        self.counters.requests_received += 1;
+        if let Some(stop) = self.stop.as_mut().filter(|stop| stop.byes == 0) {
+            stop.quiet_since = now.instant;
+        }
+        self.answer_requests(now);
+    }
+
+    /// Sends what was asked for, as far as the budgets allow.
+    pub(super) fn answer_requests(&mut self, now: Now) {
+        loop {
+            let directed = |epoch: Epoch| self.members.get(&epoch).map(|member| &member.directed_ring);
+            let Some(answer) = self.resends.poll_answer(now.instant, &self.ring, directed) else { return };
+            // Rule: resend
+            match answer {
+                Answer::Resend { to: To::Group, bytes, .. } => {
+                    self.counters.resends += 1;
+                    self.send(None, bytes);
+                }
+                Answer::Resend { to: To::Member(epoch), bytes, .. } => {
+                    let Some(member) = self.members.get(&epoch) else { continue };
+                    let address = member.address;
+                    self.counters.resends += 1;
+                    self.send(Some(address), bytes);
+                }
+                Answer::Manifest { to, manifest } => self.tell_apart(now, to, &Record::Manifest(manifest)),
+                Answer::Expired { to, expired } => self.tell_apart(now, to, &Record::Expired(expired)),
+            }
+        }
+    }
+
+    fn tell_apart(&mut self, now: Now, to: Epoch, record: &Record) {
+        if let Some(member) = self.members.get(&to) {
+            let address = member.address;
+            self.control_to(now, address, record, 0);
+        }
+    }
+
+    /// A publisher says what was in datagrams that it cannot send again.
+    pub(super) fn on_manifest(&mut self, now: Now, source: Source, header: &Header, manifest: Manifest) {
+        if self.member_at(source, header).is_none() {
+            return;
+        }
+        let fits =
+            self.with_stream(now, header.epoch, Side::Bcast, |recv, ctx, out| recv.on_manifest(ctx, manifest, out));
+        if fits == Some(false) {
+            self.counters.discard_contradiction += 1;
+        }
+        self.fetch(now);
+    }
+
+    /// A publisher has nothing of some datagrams any more.
+    pub(super) fn on_expired(&mut self, now: Now, source: Source, header: &Header, expired: &Expired) {
+        if self.member_at(source, header).is_none() {
+            return;
+        }
+        let Some(last) = expired.ranges.last().map(|range| range.last) else { return };
+        let side = match expired.receiver {
+            None => Side::Bcast,
+            Some(receiver) if receiver == self.origin.epoch => Side::Ptp,
+            Some(_) => {
+                self.counters.discard_not_for_us += 1;
+                return;
+            }
+        };
+        self.with_stream(now, header.epoch, side, |recv, ctx, out| recv.on_expired(ctx, last, out));
+    }
+
+    /// Whether receivers may still ask a peer that is stopping.
+    pub(super) fn has_receivers(&self) -> bool {
+        0 < self.multicast.high().0
+            && self.members.values().any(|member| matches!(member.state, MemberState::Up | MemberState::Silent))
+    }
+}

@@ -1,0 +1,251 @@
+//! The history service: questions of other peers to this peer's history, and this peer's own questions to theirs, for
+//! its clients and for repair (seed 000; docs/wire.md, "History service").
+//!
+//! Both travel as directed messages on subjects of the inbox, so they are numbered, repaired and split like any other.
+
+use super::{INBOX_PREFIX, Peer, inbox_of};
+use crate::message::{ClientId, Dseq, Epoch, Message};
+use crate::proto::effect::{Effect, Unanswered};
+use crate::proto::members::Side;
+use crate::proto::question::{self, Answer, AnswerContent, Question};
+use crate::proto::recv::{ANSWERS, HISTORY};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Questions without an answer, of all clients together and for repair.
+const QUESTIONS_MAX: usize = 65_536;
+/// Questions of a peer that wait until its address is proven.
+const PARKED_MAX: usize = 16;
+/// How long the history may take to answer a question of repair; it is asked again long before.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes a second that answers to one peer may take, and at once. Who polls in good faith waits for each answer.
+const ANSWER_RATE: u64 = 64 << 20;
+
+/// Messages to be asked of a publisher's history, as part of repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fetch {
+    pub epoch: Epoch,
+    pub dseq: Dseq,
+    pub subject: Subject,
+    pub first: Seq,
+    pub last: Seq,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+enum Asker {
+    /// A client, under its own number for the question.
+    Client(ClientId, u64),
+    /// A datagram that is being rebuilt, and what was asked for it.
+    Repair(Dseq, Vec<question::Fetch>),
+}
+
+/// A question that has no answer yet.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    peer: Epoch,
+    asker: Asker,
+    deadline: Instant,
+}
+
+impl Peer {
+    /// A client asks a peer's history.
+    pub(super) fn on_ask(
+        &mut self,
+        now: Now,
+        asker: (ClientId, u64),
+        peer: Epoch,
+        question: &Question,
+        timeout: Duration,
+    ) {
+        let (client, id) = asker;
+        let payload = question.encode();
+        if peer == self.origin.epoch {
+            for part in self.answer_question(now, &payload) {
+                let answer = Answer::decode(&part).expect("this peer's own answers can be read");
+                self.effects.push_back(Effect::Answered { client, id, answer: Ok(answer) });
+            }
+            return;
+        }
+        let refusal = match self.members.get(&peer) {
+            _ if self.stop.is_some() => Some(Unanswered::Gone),
+            None => Some(Unanswered::UnknownPeer),
+            Some(member) if !member.is_alive() => Some(Unanswered::Gone),
+            Some(_) if QUESTIONS_MAX <= self.questions.len() => Some(Unanswered::TooMany),
+            Some(_) => None,
+        };
+        match refusal {
+            Some(reason) => self.effects.push_back(Effect::Answered { client, id, answer: Err(reason) }),
+            None => self.put_question(now, peer, Asker::Client(client, id), payload, now.instant + timeout),
+        }
+    }
+
+    fn put_question(&mut self, now: Now, peer: Epoch, asker: Asker, payload: Bytes, deadline: Instant) {
+        self.question += 1;
+        let id = self.question;
+        self.questions.insert(id, Asked { peer, asker, deadline });
+        self.question_due = Some(self.question_due.map_or(deadline, |due| due.min(deadline)));
+        let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
+        let reply = Some(subject_of_answer(self.origin.epoch, id));
+        self.opened.get_or_insert(now.instant);
+        self.send_to(now, peer, &Message { reply, ..Message::new(subject, payload) });
+    }
+
+    /// Asks the histories of publishers for what repair needs of them.
+    pub(super) fn fetch(&mut self, now: Now) {
+        let mut fetches = std::mem::take(&mut self.fetches).into_iter().peekable();
+        while let Some(Fetch { epoch, dseq, subject, first, last }) = fetches.next() {
+            let mut items = vec![question::Fetch { subject, first, last }];
+            while items.len() < question::ITEMS_MAX
+                && let Some(next) = fetches.next_if(|next| next.epoch == epoch && next.dseq == dseq)
+            {
+                items.push(question::Fetch { subject: next.subject, first: next.first, last: next.last });
+            }
+            if self.questions.len() < QUESTIONS_MAX && self.members.contains_key(&epoch) {
+                let payload = Question::Fetch(items.clone()).encode();
+                self.put_question(now, epoch, Asker::Repair(dseq, items), payload, now.instant + FETCH_TIMEOUT);
+            }
+        }
+    }
+
+    /// A message came on a subject of this peer's inbox that is for itself.
+    pub(super) fn on_service(&mut self, now: Now, from: Epoch, message: Message) {
+        let rest = message.subject.as_str().strip_prefix(self.inbox.as_str()).unwrap_or_default();
+        if rest == HISTORY {
+            return self.on_question(now, from, message);
+        }
+        let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
+        let asked = id.and_then(|id| Some((id, self.questions.get(&id).filter(|asked| asked.peer == from)?.clone())));
+        let (Some((id, asked)), Ok(answer)) = (asked, Answer::decode(&message.payload)) else {
+            self.counters.discard_stranger += 1;
+            return;
+        };
+        if answer.epoch != from {
+            self.counters.discard_contradiction += 1;
+            return;
+        }
+        if answer.last {
+            self.questions.remove(&id);
+        }
+        match asked.asker {
+            Asker::Client(client, id) => {
+                self.effects.push_back(Effect::Answered { client, id, answer: Ok(answer) });
+            }
+            Asker::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
+        }
+    }
+
+    fn on_fetched(&mut self, now: Now, from: Epoch, dseq: Dseq, items: &[question::Fetch], answer: Answer) {
+        let answers = match answer.content {
+            AnswerContent::Fetch { first, answers } => items
+                .iter()
+                .skip(usize::from(first))
+                .zip(answers)
+                .map(|(item, answer)| (item.clone(), Some(answer)))
+                .collect(),
+            // A publisher without a history has none of them.
+            AnswerContent::Refused(_) => items.iter().map(|item| (item.clone(), None)).collect(),
+            _ => Vec::new(),
+        };
+        for (item, answer) in answers {
+            // A part of a range is asked for again when the rest of the datagram is.
+            if answer.as_ref().is_some_and(|answer| answer.more) {
+                continue;
+            }
+            let events = answer.map_or(Vec::new(), |answer| answer.events);
+            let messages = events.into_iter().map(|event| (event.seq, event.message)).collect();
+            let range = (&item.subject, item.first, item.last);
+            self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
+        }
+    }
+
+    /// Another peer asks this peer's history.
+    fn on_question(&mut self, now: Now, from: Epoch, message: Message) {
+        // An answer goes to nobody but who asked.
+        let reply = message.reply.clone().filter(|reply| {
+            reply.as_str().strip_prefix(inbox_of(from).as_str()).is_some_and(|rest| rest.starts_with(ANSWERS))
+        });
+        let Some(member) = self.members.get_mut(&from) else { return };
+        let Some(reply) = reply else {
+            self.counters.history_refused += 1;
+            return;
+        };
+        // Rule: proof
+        if !member.is_proven {
+            self.counters.unproven += 1;
+            if member.parked.len() < PARKED_MAX {
+                member.parked.push(message);
+            }
+            self.say_soon(now, from);
+            return;
+        }
+        let allowance = Duration::from_nanos(1_000_000_000 / ANSWER_RATE * (message.payload.len() as u64).max(1));
+        if member.answers_due > now.instant + Duration::from_millis(250) {
+            self.counters.history_refused += 1;
+            return;
+        }
+        let parts = self.answer_question(now, &message.payload);
+        self.counters.history_questions += 1;
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000 / ANSWER_RATE)).max(allowance);
+        if let Some(member) = self.members.get_mut(&from) {
+            member.answers_due = member.answers_due.max(now.instant) + cost;
+        }
+        self.opened.get_or_insert(now.instant);
+        for part in parts {
+            self.send_to(now, from, &Message::new(reply.clone(), part));
+        }
+    }
+
+    fn answer_question(&mut self, now: Now, payload: &Bytes) -> Vec<Bytes> {
+        // What is in the history by now must not travel in a later datagram than the answer says.
+        self.flush(now);
+        question::answer(&self.history, self.origin.epoch, self.multicast.high(), payload)
+    }
+
+    /// When the next question is given up.
+    pub(super) fn question_deadline(&self) -> Option<Instant> {
+        self.question_due
+    }
+
+    /// Gives up questions that were not answered in time.
+    pub(super) fn on_question_tick(&mut self, now: Now) {
+        if self.question_due.is_none_or(|due| now.instant < due) {
+            return;
+        }
+        let due: Vec<u64> =
+            self.questions.iter().filter(|(_, asked)| asked.deadline <= now.instant).map(|(id, _)| *id).collect();
+        for id in due {
+            self.give_up_question(id, Unanswered::Timeout);
+        }
+        self.question_due = self.questions.values().map(|asked| asked.deadline).min();
+    }
+
+    fn give_up_question(&mut self, id: u64, reason: Unanswered) {
+        if let Some(Asked { asker: Asker::Client(client, id), .. }) = self.questions.remove(&id) {
+            self.effects.push_back(Effect::Answered { client, id, answer: Err(reason) });
+        }
+    }
+
+    /// A peer ended: what it was asked stays without answer.
+    pub(super) fn give_up_questions(&mut self, peer: Epoch) {
+        let due: Vec<u64> = self.questions.iter().filter(|(_, asked)| asked.peer == peer).map(|(id, _)| *id).collect();
+        due.into_iter().for_each(|id| self.give_up_question(id, Unanswered::Gone));
+    }
+
+    /// A client is gone, and its questions with it.
+    pub(super) fn forget_questions(&mut self, client: ClientId) {
+        self.questions.retain(|_, asked| !matches!(asked.asker, Asker::Client(asker, _) if asker == client));
+    }
+}
+
+fn subject_of_answer(epoch: Epoch, id: u64) -> Subject {
+    subject(format!("{INBOX_PREFIX}{epoch}.{ANSWERS}{id:016x}"))
+}
+
+fn subject(text: String) -> Subject {
+    text.parse().expect("made of valid tokens")
+}

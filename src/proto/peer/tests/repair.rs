@@ -1,0 +1,413 @@
+//! Repair between a few peers on a wire that drops what a test says.
+
+use super::*;
+use crate::offset::Case;
+use crate::proto::effect::Unanswered;
+use crate::proto::question::{AnswerContent, Poll, Question};
+use crate::wire::{self, Kind, Record};
+
+/// A copy of a datagram on its way.
+struct Copy<'a> {
+    path: Path,
+    bytes: &'a Bytes,
+}
+
+impl Copy<'_> {
+    /// The number of a datagram of multicast data.
+    fn dseq(&self) -> Option<u64> {
+        let header = wire::decode(self.bytes.clone()).unwrap().header;
+        (header.kind == Kind::Data).then_some(header.number)
+    }
+
+    fn records(&self) -> Vec<Record> {
+        wire::decode(self.bytes.clone()).unwrap().records
+    }
+}
+
+/// Hosts on one wire without latency.
+struct Lan {
+    hosts: Vec<Host>,
+    millis: u64,
+    told: Vec<Vec<String>>,
+    repaired: u64,
+}
+
+impl Lan {
+    /// `count` peers with these settings; host 0 began at 1000 and publishes, the others began at 0 and want `a`.
+    fn new(count: usize, change: impl Fn(&mut Settings)) -> Lan {
+        let hosts = (0..count).map(|n| {
+            let number = n as u64 + 1;
+            let mut settings = Settings { reliability: Duration::from_secs(2), ..settings(&format!("h{n}.test")) };
+            change(&mut settings);
+            let peer =
+                Peer::new(settings, Epoch::new(number).unwrap(), Rng::new(number), at(if n == 0 { 1000 } else { 0 }));
+            Host { peer, address: SocketAddr::from(([127, 0, 0, 1], 9000 + number as u16)) }
+        });
+        let mut lan = Lan { hosts: hosts.collect(), millis: 1000, told: vec![Vec::new(); count], repaired: 0 };
+        for host in 1..count {
+            lan.hosts[host].subscribe(0, "a");
+        }
+        lan.run(1000, |_| false);
+        lan
+    }
+
+    fn publish(&mut self, subject: &str) {
+        let message = Message::new(subject.parse().unwrap(), &b"x"[..]);
+        let input = Input::Request { client: CLIENT, request: Request::Publish(message) };
+        self.hosts[0].peer.handle(at(self.millis), input);
+        self.hosts[0].peer.handle(at(self.millis), Input::Tick);
+    }
+
+    /// Lets time pass, millisecond by millisecond; copies that `drops` are lost.
+    fn run(&mut self, millis: u64, mut drops: impl FnMut(&Copy) -> bool) {
+        for _ in 0..millis {
+            self.settle(&mut drops);
+            self.millis += 1;
+            for host in &mut self.hosts {
+                host.peer.handle(at(self.millis), Input::Tick);
+            }
+        }
+        self.settle(&mut drops);
+    }
+
+    fn settle(&mut self, drops: &mut impl FnMut(&Copy) -> bool) {
+        let mut quiet = false;
+        while !quiet {
+            quiet = true;
+            for from in 0..self.hosts.len() {
+                while let Some(effect) = self.hosts[from].peer.poll_effect() {
+                    quiet = false;
+                    self.effect(from, effect, drops);
+                }
+                self.hosts[from].peer.assert_invariants();
+            }
+        }
+    }
+
+    fn effect(&mut self, from: usize, effect: Effect, drops: &mut impl FnMut(&Copy) -> bool) {
+        let (path, to, bytes) = match effect {
+            Effect::Multicast(bytes) => (Path::Multicast, None, bytes),
+            Effect::Unicast { to, bytes } => (Path::Unicast, Some(to), bytes),
+            effect => return self.tell(from, effect),
+        };
+        for host in 0..self.hosts.len() {
+            if host == from || to.is_some_and(|to| self.hosts[host].address != to) {
+                continue;
+            }
+            if !drops(&Copy { path, bytes: &bytes }) {
+                let input = Input::Datagram { from: self.hosts[from].address, path, bytes: bytes.clone() };
+                self.hosts[host].peer.handle(at(self.millis), input);
+                self.hosts[host].peer.handle(at(self.millis), Input::Tick);
+            }
+        }
+    }
+
+    fn tell(&mut self, host: usize, effect: Effect) {
+        let told = match effect {
+            Effect::Deliver { delivery, .. } => {
+                self.repaired += u64::from(delivery.repaired);
+                format!("{}{}", delivery.seq.map_or(0, |seq| seq.count()), if delivery.repaired { "r" } else { "" })
+            }
+            Effect::Report { loss, .. } => match loss.what {
+                Missing::Messages { first, last, count, .. } => {
+                    format!("lost {}-{} {count} {}", first.count(), last.count(), loss.reason)
+                }
+                Missing::Datagrams { first, last, messages } => {
+                    format!("unverified {first}-{last} {messages} {}", loss.reason)
+                }
+                Missing::Tail { .. } => format!("{}", loss.reason),
+                Missing::Inbox { messages } => format!("inbox {messages}"),
+            },
+            _ => return,
+        };
+        self.told[host].push(told);
+    }
+
+    fn told(&mut self, host: usize) -> String {
+        std::mem::take(&mut self.told[host]).join(", ")
+    }
+}
+
+// Rule: resend
+#[test]
+fn what_is_missing_is_asked_for_and_handed_on_in_its_place() {
+    let mut lan = Lan::new(2, |_| {});
+    for _ in 0..3 {
+        lan.publish("a");
+    }
+    lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 2)));
+    assert_eq!(lan.told(1), "1r, 2r, 3");
+    let row = &lan.hosts[1].peer.loss_rows()[0];
+    assert_eq!((row.repaired.count, row.msg_loss.count, row.datagrams.repaired), (2, 0, 2));
+    assert_eq!(lan.hosts[1].peer.counters().requests_sent, 1, "one request for a gap");
+    assert_eq!(lan.hosts[0].peer.counters().resends, 2);
+}
+
+#[test]
+fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    let mut requests = 0;
+    lan.run(500, |copy| {
+        let asks = copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)));
+        requests += u32::from(asks);
+        copy.path == Path::Multicast && copy.dseq().is_some() || asks && requests < 4
+    });
+    assert_eq!((lan.told(1).as_str(), requests), ("1r", 4));
+}
+
+// Rule: suppress
+#[test]
+fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
+    let mut lan = Lan::new(30, |_| {});
+    let mut requests = 0;
+    lan.publish("a");
+    lan.publish("a");
+    let mut first = true;
+    lan.run(300, |copy| {
+        requests += u32::from(copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_))));
+        // The multicast of the first datagram reaches nobody; later copies are resends.
+        let lost = copy.path == Path::Multicast && copy.dseq() == Some(1) && first;
+        first &= copy.dseq() != Some(2);
+        lost
+    });
+    for host in 1..30 {
+        assert_eq!(lan.told(host), "1r, 2");
+    }
+    assert!(requests <= 10, "{requests} requests");
+    assert!(lan.hosts[0].peer.counters().resends <= 2);
+}
+
+#[test]
+fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
+    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+    for _ in 0..4 {
+        lan.publish("a");
+        lan.publish("other");
+    }
+    let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 6);
+    lan.run(500, lost);
+    assert_eq!(lan.told(1), "1r, 2r, 3r, 4");
+    let row = &lan.hosts[1].peer.loss_rows()[0];
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (0, 0, 0));
+    assert_eq!((row.datagrams.pending, row.datagrams.lost, row.datagrams.unverified), (0, 0, 0));
+}
+
+#[test]
+fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told() {
+    let mut lan = Lan::new(2, |settings| {
+        settings.recovery.ring.bytes_max = 0;
+        settings.recovery.history.count_max = 2;
+    });
+    for _ in 0..5 {
+        lan.publish("a");
+        lan.publish("other");
+    }
+    lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 8));
+    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4r, 5");
+    let row = &lan.hosts[1].peer.loss_rows()[0];
+    assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (3, 0, 0));
+    assert_eq!((row.datagrams.lost, row.datagrams.unverified, row.datagrams.pending), (3, 0, 0));
+}
+
+#[test]
+fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number() {
+    let mut lan = Lan::new(2, |settings| {
+        settings.recovery.ring.bytes_max = 0;
+        settings.recovery.ring.manifest_bytes_max = 0;
+    });
+    for _ in 0..3 {
+        lan.publish("a");
+    }
+    lan.run(100, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq <= 2));
+    assert_eq!(lan.told(1), "lost 1-2 2 EXPIRED, 3");
+}
+
+#[test]
+fn without_answers_the_loss_is_told_when_the_time_is_over() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    lan.publish("a");
+    let lost = |copy: &Copy| copy.dseq() == Some(1);
+    lan.run(1990, lost);
+    assert_eq!(lan.told(1), "");
+    lan.run(30, lost);
+    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+}
+
+#[test]
+fn time_counts_only_while_the_publisher_is_heard() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    lan.publish("a");
+    lan.run(1, |copy| copy.dseq() == Some(1));
+    lan.run(3000, |_| true);
+    assert_eq!(lan.told(1), "", "not heard for three seconds");
+    lan.run(1200, |_| false);
+    assert_eq!(lan.told(1), "1r, 2");
+}
+
+#[test]
+fn large_messages_are_repaired_fragment_by_fragment() {
+    let mut lan = Lan::new(2, |_| {});
+    let message = Message::new("a".parse().unwrap(), vec![7u8; 5000]);
+    lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
+    lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
+    assert_eq!(lan.told(1), "1r");
+}
+
+#[test]
+fn a_large_message_that_is_gone_is_lost_once() {
+    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+    for payload in [5000, 1] {
+        let message = Message::new("a".parse().unwrap(), vec![7u8; payload]);
+        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
+        lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    }
+    lan.run(3000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
+    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, 2");
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+}
+
+#[test]
+fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
+    let mut lan = Lan::new(2, |_| {});
+    let (sub, pattern) = (SubId(9), "a".parse().unwrap());
+    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Live };
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
+    lan.run(1, |_| false);
+    lan.publish("a");
+    lan.run(5, |_| false);
+    assert_eq!(lan.told(1), "1, 1");
+    lan.publish("a");
+    lan.publish("a");
+    let lost = |copy: &Copy| copy.dseq() == Some(2);
+    lan.run(20, lost);
+    assert_eq!(lan.told(1), "lost 2-2 1 DISABLED, 3", "the live one, with the number missing");
+    lan.run(200, |_| false);
+    assert_eq!(lan.told(1), "2r, 3");
+}
+
+// Rule: proof
+#[test]
+fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    lan.run(100, |_| false);
+    // A third peer that hears all and says one HELLO, but never gets anything and so proves nothing.
+    let stranger = SocketAddr::from(([127, 0, 0, 9], 9));
+    let mut third = Host { address: stranger, ..Host::new("x.test", 9, lan.millis) };
+    let hello = third.tick(lan.millis).remove(0);
+    let origin = Origin { group: 7500, epoch: Epoch::new(9).unwrap(), started: at(lan.millis).instant };
+    let range = wire::Range { first: Dseq(1), last: Dseq(1) };
+    let request = wire::ResendRequest {
+        epoch: Epoch::new(1).unwrap(),
+        directed: false,
+        manifests_only: false,
+        ranges: vec![range],
+    };
+    let mut control = Control::new();
+    let (mut sent, mut got) = (hello.len(), 0);
+    lan.hosts[0].hear(lan.millis, stranger, &hello);
+    for n in 0..200 {
+        let record = Record::ResendRequest(request.clone());
+        let bytes = control.datagram(at(lan.millis + 5).instant, &origin, 0, &record, 0);
+        sent += bytes.len();
+        let input = Input::Datagram { from: stranger, path: Path::Unicast, bytes };
+        lan.hosts[0].peer.handle(at(lan.millis + n / 100), input);
+        for effect in lan.hosts[0].drain() {
+            if let Effect::Unicast { to, bytes } = effect
+                && to == stranger
+            {
+                assert_eq!(bytes[4], 2, "no history is given out");
+                got += bytes.len();
+            }
+        }
+    }
+    assert!(got <= sent, "{got} bytes for {sent}");
+    assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
+}
+
+#[test]
+fn histories_can_be_asked_from_afar_and_at_home() {
+    let mut lan = Lan::new(2, |_| {});
+    for _ in 0..3 {
+        lan.publish("a");
+    }
+    lan.run(50, |_| false);
+    let poll = |offset| Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 10 }]);
+    let ask = |lan: &mut Lan, host: usize, peer: u64, question| {
+        let (id, timeout) = (7, Duration::from_millis(500));
+        let request = Request::Ask { id, peer: Epoch::new(peer).unwrap(), question, timeout };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+    };
+    for host in [1, 0] {
+        ask(&mut lan, host, 1, poll(0));
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            let millis = lan.millis;
+            for from in 0..2 {
+                lan.hosts[from].peer.handle(at(millis), Input::Tick);
+                while let Some(effect) = lan.hosts[from].peer.poll_effect() {
+                    match effect {
+                        Effect::Answered { client: CLIENT, id: 7, answer } => answers.push(answer.unwrap()),
+                        effect => lan.effect(from, effect, &mut |_| false),
+                    }
+                }
+            }
+            lan.millis += 1;
+        }
+        let [answer] = &answers[..] else { panic!("{answers:?}") };
+        let AnswerContent::Poll { answers, .. } = &answer.content else { panic!("{answer:?}") };
+        assert_eq!((answer.epoch, answer.high, answers[0].case), (Epoch::new(1).unwrap(), Dseq(3), Case::Recovery));
+    }
+    ask(&mut lan, 1, 5, poll(0));
+    let unknown = lan.hosts[1].drain();
+    assert_eq!(unknown, [Effect::Answered { client: CLIENT, id: 7, answer: Err(Unanswered::UnknownPeer) }]);
+    ask(&mut lan, 1, 1, poll(0));
+    lan.hosts[1].drain();
+    lan.hosts[1].peer.handle(at(lan.millis + 500), Input::Tick);
+    let late = Effect::Answered { client: CLIENT, id: 7, answer: Err(Unanswered::Timeout) };
+    assert!(lan.hosts[1].drain().contains(&late));
+}
+
+#[test]
+fn a_publisher_hears_what_others_lost_of_its_data() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    lan.publish("a");
+    lan.run(4000, |copy| copy.dseq() == Some(1));
+    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+    let report = lan.hosts[0].peer.outbound_rows();
+    assert_eq!(report.len(), 1);
+    assert_eq!((report[0].report.lost_min, report[0].report.lost_max, report[0].report.missing), (1, 1, 1));
+}
+
+// Rule: linger
+#[test]
+fn a_peer_that_stops_answers_until_all_is_quiet() {
+    let mut lan = Lan::new(2, |_| {});
+    lan.publish("a");
+    let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq() == Some(1);
+    lan.settle(&mut { lost });
+    lan.hosts[0].peer.handle(at(lan.millis), Input::Stop);
+    let mut stopped = None;
+    for _ in 0..400 {
+        lan.millis += 1;
+        let millis = lan.millis;
+        lan.hosts.iter_mut().for_each(|host| host.peer.handle(at(millis), Input::Tick));
+        for from in 0..2 {
+            while let Some(effect) = lan.hosts[from].peer.poll_effect() {
+                match effect {
+                    Effect::Stopped => stopped = Some(millis),
+                    effect if stopped.is_none() || from == 1 => lan.effect(from, effect, &mut { lost }),
+                    effect => panic!("after the stop: {effect:?}"),
+                }
+            }
+        }
+    }
+    assert_eq!(lan.told(1), "1r");
+    let after = stopped.unwrap() - 2000;
+    assert!((100..=400).contains(&after), "{after} ms");
+}
