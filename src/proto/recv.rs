@@ -3,250 +3,34 @@
 //! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
 //! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
 
-use crate::message::{Cause, Count, DeliveryMode, Dseq, Message, Reason, Verdict};
+mod item;
+mod outcome;
+mod repair;
+
+pub use item::{Fetched, Gone, Item};
+pub use outcome::{Context, Outcome};
+
+use crate::message::{Cause, Count, Dseq, Reason, Verdict};
 use crate::proto::ask::Asking;
-use crate::proto::fragment::{Doomed, Joined, Reassembly, Whole};
-use crate::proto::interest::{Interest, Matched};
+use crate::proto::fragment::{Doomed, Joined, Reassembly};
+use crate::proto::interest::Matched;
 use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
-use crate::proto::loss::LossCounters;
-use crate::proto::mutant::{Mutant, Mutants};
-use crate::proto::rebuild::{Rebuild, Rebuilds};
-use crate::proto::stats::Counters;
+use crate::proto::mutant::Mutant;
+use crate::proto::rebuild::Rebuilds;
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
-use crate::proto::window::{SubEntry, SubWindow};
+use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
-use crate::wire::{Content, Fragment, Manifest, Record, Run};
+use crate::time::Instant;
+use crate::wire::{Fragment, Record};
+use item::Arrival;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The end of the inbox subject that questions to the history go to.
 pub const HISTORY: &str = "HISTORY";
 /// The middle of the inbox subjects that answers come to; the number of the question follows.
 pub const ANSWERS: &str = "H.";
-
-/// What a stream needs of its surroundings for one input.
-pub struct Context<'a> {
-    /// The time.
-    pub now: Now,
-    /// The publisher's number in the subscription window.
-    pub uid: u32,
-    /// The last number of each stream.
-    pub window: &'a mut SubWindow,
-    /// Who wants what.
-    pub interest: &'a mut Interest,
-    /// Whose subscriptions count.
-    pub mode: DeliveryMode,
-    /// The prefix of subjects that belong to this peer alone.
-    pub inbox: &'a str,
-    /// Counters of the whole peer.
-    pub counters: &'a mut Counters,
-    /// Counters of this publisher.
-    pub losses: &'a mut LossCounters,
-    /// When the datagram at hand arrived, at the earliest, and not later than it can have been sent.
-    pub arrived: Instant,
-    /// When a gap found now is settled.
-    pub deadline: Instant,
-    /// Why a gap is settled then.
-    pub reason: Reason,
-    /// Receivers of the multicast stream, as far as known.
-    pub receivers: usize,
-    /// Kernel drops that no gap explains yet.
-    pub overrun: &'a mut u64,
-    /// What was sent after this instant is younger than the publisher's window time, so a subject that it re-created
-    /// cannot have been in it (R11).
-    pub recent: Instant,
-    /// Messages that a frame holds before the count wraps.
-    pub frame_messages_max: u64,
-    /// Deliberate mistakes, in tests of the oracle.
-    pub mutants: Mutants,
-}
-
-/// What a stream decided.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// Hand on these messages.
-    Deliver {
-        /// A run, or a large message made whole.
-        item: Item,
-        /// Messages at its front that were received before.
-        repeated: usize,
-        /// Whether they were missing at first, and asked for.
-        repaired: bool,
-        /// The verdict on the first one handed on; the others follow it.
-        verdict: Verdict,
-        /// Who wants them.
-        matched: Arc<Matched>,
-    },
-    /// Messages of a subject are lost.
-    Lost {
-        /// The subject.
-        subject: Subject,
-        /// The lowest number.
-        first: Seq,
-        /// The highest number.
-        last: Seq,
-        /// How many.
-        count: Count,
-        /// Subscriptions that began later than this are owed at most so many.
-        since: Instant,
-        /// Who wants them.
-        matched: Arc<Matched>,
-        /// Why.
-        reason: Reason,
-        /// Whose fault.
-        cause: Cause,
-    },
-    /// Datagrams are missing and their content is not known.
-    Unverified {
-        /// The range.
-        range: Settled,
-        /// Messages in it that nothing has explained.
-        messages: Count,
-    },
-    /// Ask the publisher's history for messages whose datagram it does not have any more.
-    Fetch {
-        /// The datagram.
-        dseq: Dseq,
-        /// The subject.
-        subject: Subject,
-        /// The lowest number.
-        first: Seq,
-        /// The highest number, of the same frame.
-        last: Seq,
-    },
-    /// A question to this peer's history, or an answer to one of its own.
-    Service(Message),
-    /// Messages directed to this peer are lost.
-    Inbox {
-        /// How many.
-        messages: u64,
-        /// Why.
-        reason: Reason,
-        /// Whose fault.
-        cause: Cause,
-    },
-}
-
-/// Something in a datagram that is judged as one.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Item {
-    /// Messages of one subject.
-    Run(Run),
-    /// A large message.
-    Whole(Whole),
-    /// A large message that will never be whole.
-    Doomed(Doomed),
-    /// Messages of a datagram that the publisher does not have any more, from its history.
-    Fetched(Fetched),
-    /// Messages of such a datagram that it does not have either.
-    Gone(Gone),
-}
-
-/// Messages from the history, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// The number of the first, and the link to what was before.
-    pub place: Place,
-    /// One or more of one subject.
-    pub messages: Vec<Message>,
-}
-
-/// Messages known to have been sent that will not come any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gone {
-    /// The subject.
-    pub subject: Subject,
-    /// The number of the first; `None` if the publisher gave none.
-    pub place: Option<Place>,
-    /// How many.
-    pub count: u64,
-    /// Why.
-    pub reason: Reason,
-    /// They were sent later than this, less the latency.
-    pub since: Instant,
-}
-
-impl Gone {
-    /// Without the first `repeated`, which were received after all.
-    fn skip(self, repeated: u64) -> Gone {
-        let seq = |place: Place| Some(Place { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
-        Gone { place: self.place.and_then(seq), count: self.count - repeated, ..self }
-    }
-}
-
-/// How an item came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Arrival {
-    /// When its datagram was first known to exist.
-    reached: Instant,
-    /// Whether it was asked for.
-    repaired: bool,
-}
-
-impl Item {
-    fn subject(&self) -> &Subject {
-        match self {
-            Item::Run(run) => &run.subject,
-            Item::Whole(whole) => &whole.message.subject,
-            Item::Doomed(doomed) => &doomed.subject,
-            Item::Fetched(fetched) => &fetched.messages[0].subject,
-            Item::Gone(gone) => &gone.subject,
-        }
-    }
-
-    /// The number of the first message; `None` if the publisher gave none.
-    pub fn place(&self) -> Option<Place> {
-        match self {
-            Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
-            Item::Whole(whole) => whole.place,
-            Item::Doomed(doomed) => doomed.place,
-            Item::Fetched(fetched) => Some(fetched.place),
-            Item::Gone(gone) => gone.place,
-        }
-    }
-
-    /// Whether it stands for messages that are lost.
-    fn is_absent(&self) -> bool {
-        matches!(self, Item::Doomed(_) | Item::Gone(_))
-    }
-
-    /// Whether it is a doomed message whose beginning did not arrive.
-    fn is_headless(&self) -> bool {
-        matches!(self, Item::Doomed(Doomed { begun: false, .. }))
-    }
-
-    /// How many messages it has.
-    pub fn count(&self) -> u64 {
-        match self {
-            Item::Run(run) => u64::from(run.count),
-            Item::Fetched(fetched) => fetched.messages.len() as u64,
-            Item::Gone(gone) => gone.count,
-            Item::Whole(_) | Item::Doomed(_) => 1,
-        }
-    }
-
-    /// Calls `each` with every message in order.
-    pub fn for_each(self, mut each: impl FnMut(Message)) {
-        match self {
-            Item::Run(run) => run.messages().for_each(each),
-            Item::Whole(whole) => each(whole.message),
-            Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
-            Item::Doomed(_) | Item::Gone(_) => {}
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Item::Run(run) => run.entry_bytes(),
-            Item::Whole(whole) => whole.message.body_bytes(),
-            Item::Fetched(fetched) => fetched.messages.iter().map(Message::body_bytes).sum(),
-            Item::Doomed(_) | Item::Gone(_) => 0,
-        }
-    }
-}
 
 /// Which stream this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -519,128 +303,6 @@ impl Recv {
             }
         }
         self.on_settled(ctx, ranges, out);
-    }
-
-    /// What the publisher has to say of datagrams that it cannot send again: what was in each of them.
-    pub fn on_manifest(&mut self, ctx: &mut Context<'_>, manifest: Manifest, out: &mut Vec<Outcome>) -> bool {
-        let (mut dseq, mut before, mut fits) = (manifest.first, manifest.before, true);
-        for contents in manifest.datagrams {
-            let messages: u64 = contents.iter().map(Content::messages_begun).sum();
-            match self.ledger.fits(dseq, before, messages) {
-                Some(true) if !self.rebuilds.has(dseq) => self.rebuild(ctx, (dseq, before), contents, out),
-                Some(false) => fits = false,
-                _ => {}
-            }
-            (dseq, before) = (dseq.next(), before.saturating_add(messages));
-        }
-        self.on_deadline(ctx, out);
-        fits
-    }
-
-    /// Begins to rebuild a datagram whose content is known.
-    fn rebuild(
-        &mut self,
-        ctx: &mut Context<'_>,
-        (dseq, before): (Dseq, u64),
-        contents: Vec<Content>,
-        out: &mut Vec<Outcome>,
-    ) {
-        let rebuild = Rebuild::new(ctx.now.instant, before, contents, |subject| {
-            ctx.interest.matches(subject, ctx.mode).is_some()
-        });
-        if !rebuild.is_waiting() {
-            return self.complete(ctx, dseq, rebuild, out);
-        }
-        self.ledger.on_known(dseq, before, rebuild.messages());
-        rebuild.for_each_wanted(|subject, first, last| {
-            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
-        });
-        self.rebuilds.insert(dseq, rebuild);
-        while self.ledger.is_over_limit() {
-            self.overflow(ctx, out);
-        }
-    }
-
-    /// The publisher's history answered for a datagram: these are the messages from `first` to `last` that it still has.
-    pub fn on_fetched(
-        &mut self,
-        ctx: &mut Context<'_>,
-        dseq: Dseq,
-        (subject, first, last): (&Subject, Seq, Seq),
-        messages: Vec<(Seq, Message)>,
-        out: &mut Vec<Outcome>,
-    ) {
-        if self.rebuilds.on_fetched(dseq, (subject, first, last), messages)
-            && let Some(rebuild) = self.rebuilds.remove(dseq)
-        {
-            self.complete(ctx, dseq, rebuild, out);
-        }
-    }
-
-    /// Everything wanted of a datagram is there, or known to be lost.
-    fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
-        let counts = (rebuild.before(), rebuild.messages());
-        let accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, counts);
-        debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
-        let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
-        let since = self.ledger.since();
-        self.on_late_head(dseq);
-        rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
-        let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
-        for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
-                self.partly.insert(dseq);
-            }
-            self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
-        }
-        if !self.is_holding(dseq) {
-            self.lose_if_partly(dseq);
-        }
-        self.doom(ctx, out);
-        self.rescan(ctx, out);
-    }
-
-    fn lose_if_partly(&mut self, dseq: Dseq) {
-        if self.partly.remove(&dseq) {
-            self.ledger.lose();
-        }
-    }
-
-    /// The publisher has nothing of the datagrams up to `last` any more.
-    pub fn on_expired(&mut self, ctx: &mut Context<'_>, last: Dseq, out: &mut Vec<Outcome>) {
-        self.ledger.on_gone(last);
-        self.on_deadline(ctx, out);
-    }
-
-    /// When the publisher is to be asked for something next, at the earliest.
-    pub fn ask_deadline(&self) -> Option<Instant> {
-        self.ledger.ask_deadline().into_iter().chain(self.rebuilds.ask_deadline()).min()
-    }
-
-    /// Calls `ask` with each range of datagrams to ask for now, until it has no room.
-    pub fn ask_due(&mut self, now: Instant, ask: impl FnMut(Dseq, Dseq) -> bool, out: &mut Vec<Outcome>) {
-        self.ledger.ask_due(now, &mut self.asking, ask);
-        self.rebuilds.ask_due(now, |dseq, subject, first, last| {
-            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
-        });
-    }
-
-    /// The publisher was not heard for a while that does not count (A1).
-    pub fn postpone(&mut self, now: Instant, by: Duration) {
-        if self.asking.is_on() {
-            self.ledger.postpone(now, by);
-        }
-    }
-
-    /// The publisher is gone without a word: what is missing may only be late.
-    pub fn hasten(&mut self, deadline: Instant) {
-        self.ledger.hasten(deadline);
-    }
-
-    /// When the next gap is settled, if the publisher was heard until `heard_until`: what is asked for is awaited for
-    /// longer while it is not.
-    pub fn settle_deadline(&self, heard_until: Instant) -> Option<Instant> {
-        self.ledger.deadline().filter(|at| !self.asking.is_on() || *at <= heard_until)
     }
 
     fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {

@@ -1,0 +1,126 @@
+//! What is judged as one: a run, a large message, or what stands for messages that will not come.
+
+use crate::message::{Message, Reason};
+use crate::proto::fragment::{Doomed, Whole};
+use crate::proto::stream::Place;
+use crate::subject::Subject;
+use crate::time::Instant;
+use crate::wire::Run;
+
+/// Something in a datagram that is judged as one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Messages of one subject.
+    Run(Run),
+    /// A large message.
+    Whole(Whole),
+    /// A large message that will never be whole.
+    Doomed(Doomed),
+    /// Messages of a datagram that the publisher does not have any more, from its history.
+    Fetched(Fetched),
+    /// Messages of such a datagram that it does not have either.
+    Gone(Gone),
+}
+
+/// Messages from the history, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The number of the first, and the link to what was before.
+    pub place: Place,
+    /// One or more of one subject.
+    pub messages: Vec<Message>,
+}
+
+/// Messages known to have been sent that will not come any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The subject.
+    pub subject: Subject,
+    /// The number of the first; `None` if the publisher gave none.
+    pub place: Option<Place>,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
+    /// They were sent later than this, less the latency.
+    pub since: Instant,
+}
+
+impl Gone {
+    /// Without the first `repeated`, which were received after all.
+    pub(super) fn skip(self, repeated: u64) -> Gone {
+        let seq = |place: Place| Some(Place { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
+        Gone { place: self.place.and_then(seq), count: self.count - repeated, ..self }
+    }
+}
+
+/// How an item came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// When its datagram was first known to exist.
+    pub(super) reached: Instant,
+    /// Whether it was asked for.
+    pub(super) repaired: bool,
+}
+
+impl Item {
+    pub(super) fn subject(&self) -> &Subject {
+        match self {
+            Item::Run(run) => &run.subject,
+            Item::Whole(whole) => &whole.message.subject,
+            Item::Doomed(doomed) => &doomed.subject,
+            Item::Fetched(fetched) => &fetched.messages[0].subject,
+            Item::Gone(gone) => &gone.subject,
+        }
+    }
+
+    /// The number of the first message; `None` if the publisher gave none.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
+            Item::Whole(whole) => whole.place,
+            Item::Doomed(doomed) => doomed.place,
+            Item::Fetched(fetched) => Some(fetched.place),
+            Item::Gone(gone) => gone.place,
+        }
+    }
+
+    /// Whether it stands for messages that are lost.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Item::Doomed(_) | Item::Gone(_))
+    }
+
+    /// Whether it is a doomed message whose beginning did not arrive.
+    pub(super) fn is_headless(&self) -> bool {
+        matches!(self, Item::Doomed(Doomed { begun: false, .. }))
+    }
+
+    /// How many messages it has.
+    pub fn count(&self) -> u64 {
+        match self {
+            Item::Run(run) => u64::from(run.count),
+            Item::Fetched(fetched) => fetched.messages.len() as u64,
+            Item::Gone(gone) => gone.count,
+            Item::Whole(_) | Item::Doomed(_) => 1,
+        }
+    }
+
+    /// Calls `each` with every message in order.
+    pub fn for_each(self, mut each: impl FnMut(Message)) {
+        match self {
+            Item::Run(run) => run.messages().for_each(each),
+            Item::Whole(whole) => each(whole.message),
+            Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
+            Item::Doomed(_) | Item::Gone(_) => {}
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Item::Run(run) => run.entry_bytes(),
+            Item::Whole(whole) => whole.message.body_bytes(),
+            Item::Fetched(fetched) => fetched.messages.iter().map(Message::body_bytes).sum(),
+            Item::Doomed(_) | Item::Gone(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a stream needs for one input, and what it decides.
+
+use super::item::Item;
+use crate::message::{Cause, Count, DeliveryMode, Dseq, Message, Reason, Verdict};
+use crate::proto::interest::{Interest, Matched};
+use crate::proto::ledger::Settled;
+use crate::proto::loss::LossCounters;
+use crate::proto::mutant::Mutants;
+use crate::proto::stats::Counters;
+use crate::proto::window::SubWindow;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use std::sync::Arc;
+
+/// What a stream needs of its surroundings for one input.
+pub struct Context<'a> {
+    /// The time.
+    pub now: Now,
+    /// The publisher's number in the subscription window.
+    pub uid: u32,
+    /// The last number of each stream.
+    pub window: &'a mut SubWindow,
+    /// Who wants what.
+    pub interest: &'a mut Interest,
+    /// Whose subscriptions count.
+    pub mode: DeliveryMode,
+    /// The prefix of subjects that belong to this peer alone.
+    pub inbox: &'a str,
+    /// Counters of the whole peer.
+    pub counters: &'a mut Counters,
+    /// Counters of this publisher.
+    pub losses: &'a mut LossCounters,
+    /// When the datagram at hand arrived, at the earliest, and not later than it can have been sent.
+    pub arrived: Instant,
+    /// When a gap found now is settled.
+    pub deadline: Instant,
+    /// Why a gap is settled then.
+    pub reason: Reason,
+    /// Receivers of the multicast stream, as far as known.
+    pub receivers: usize,
+    /// Kernel drops that no gap explains yet.
+    pub overrun: &'a mut u64,
+    /// What was sent after this instant is younger than the publisher's window time, so a subject that it re-created
+    /// cannot have been in it (R11).
+    pub recent: Instant,
+    /// Messages that a frame holds before the count wraps.
+    pub frame_messages_max: u64,
+    /// Deliberate mistakes, in tests of the oracle.
+    pub mutants: Mutants,
+}
+
+/// What a stream decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Hand on these messages.
+    Deliver {
+        /// A run, or a large message made whole.
+        item: Item,
+        /// Messages at its front that were received before.
+        repeated: usize,
+        /// Whether they were missing at first, and asked for.
+        repaired: bool,
+        /// The verdict on the first one handed on; the others follow it.
+        verdict: Verdict,
+        /// Who wants them.
+        matched: Arc<Matched>,
+    },
+    /// Messages of a subject are lost.
+    Lost {
+        /// The subject.
+        subject: Subject,
+        /// The lowest number.
+        first: Seq,
+        /// The highest number.
+        last: Seq,
+        /// How many.
+        count: Count,
+        /// Subscriptions that began later than this are owed at most so many.
+        since: Instant,
+        /// Who wants them.
+        matched: Arc<Matched>,
+        /// Why.
+        reason: Reason,
+        /// Whose fault.
+        cause: Cause,
+    },
+    /// Datagrams are missing and their content is not known.
+    Unverified {
+        /// The range.
+        range: Settled,
+        /// Messages in it that nothing has explained.
+        messages: Count,
+    },
+    /// Ask the publisher's history for messages whose datagram it does not have any more.
+    Fetch {
+        /// The datagram.
+        dseq: Dseq,
+        /// The subject.
+        subject: Subject,
+        /// The lowest number.
+        first: Seq,
+        /// The highest number, of the same frame.
+        last: Seq,
+    },
+    /// A question to this peer's history, or an answer to one of its own.
+    Service(Message),
+    /// Messages directed to this peer are lost.
+    Inbox {
+        /// How many.
+        messages: u64,
+        /// Why.
+        reason: Reason,
+        /// Whose fault.
+        cause: Cause,
+    },
+}

@@ -1,0 +1,136 @@
+//! What is got back of datagrams that cannot be sent again, and when to ask for something.
+
+use super::item::{Arrival, Item};
+use super::{Context, Outcome, Recv, found};
+use crate::message::{Dseq, Message};
+use crate::proto::ledger::Accept;
+use crate::proto::rebuild::Rebuild;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Instant;
+use crate::wire::{Content, Manifest};
+use std::time::Duration;
+
+impl Recv {
+    /// What the publisher has to say of datagrams that it cannot send again: what was in each of them.
+    pub fn on_manifest(&mut self, ctx: &mut Context<'_>, manifest: Manifest, out: &mut Vec<Outcome>) -> bool {
+        let (mut dseq, mut before, mut fits) = (manifest.first, manifest.before, true);
+        for contents in manifest.datagrams {
+            let messages: u64 = contents.iter().map(Content::messages_begun).sum();
+            match self.ledger.fits(dseq, before, messages) {
+                Some(true) if !self.rebuilds.has(dseq) => self.rebuild(ctx, (dseq, before), contents, out),
+                Some(false) => fits = false,
+                _ => {}
+            }
+            (dseq, before) = (dseq.next(), before.saturating_add(messages));
+        }
+        self.on_deadline(ctx, out);
+        fits
+    }
+
+    /// Begins to rebuild a datagram whose content is known.
+    fn rebuild(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (dseq, before): (Dseq, u64),
+        contents: Vec<Content>,
+        out: &mut Vec<Outcome>,
+    ) {
+        let rebuild = Rebuild::new(ctx.now.instant, before, contents, |subject| {
+            ctx.interest.matches(subject, ctx.mode).is_some()
+        });
+        if !rebuild.is_waiting() {
+            return self.complete(ctx, dseq, rebuild, out);
+        }
+        self.ledger.on_known(dseq, before, rebuild.messages());
+        rebuild.for_each_wanted(|subject, first, last| {
+            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+        });
+        self.rebuilds.insert(dseq, rebuild);
+        while self.ledger.is_over_limit() {
+            self.overflow(ctx, out);
+        }
+    }
+
+    /// The publisher's history answered for a datagram: these are the messages from `first` to `last` that it still has.
+    pub fn on_fetched(
+        &mut self,
+        ctx: &mut Context<'_>,
+        dseq: Dseq,
+        (subject, first, last): (&Subject, Seq, Seq),
+        messages: Vec<(Seq, Message)>,
+        out: &mut Vec<Outcome>,
+    ) {
+        if self.rebuilds.on_fetched(dseq, (subject, first, last), messages)
+            && let Some(rebuild) = self.rebuilds.remove(dseq)
+        {
+            self.complete(ctx, dseq, rebuild, out);
+        }
+    }
+
+    /// Everything wanted of a datagram is there, or known to be lost.
+    pub(super) fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
+        let counts = (rebuild.before(), rebuild.messages());
+        let accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, counts);
+        debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
+        let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
+        let since = self.ledger.since();
+        self.on_late_head(dseq);
+        rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
+        let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
+        for (index, item) in items.into_iter().enumerate() {
+            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
+                self.partly.insert(dseq);
+            }
+            self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
+        }
+        if !self.is_holding(dseq) {
+            self.lose_if_partly(dseq);
+        }
+        self.doom(ctx, out);
+        self.rescan(ctx, out);
+    }
+
+    pub(super) fn lose_if_partly(&mut self, dseq: Dseq) {
+        if self.partly.remove(&dseq) {
+            self.ledger.lose();
+        }
+    }
+
+    /// The publisher has nothing of the datagrams up to `last` any more.
+    pub fn on_expired(&mut self, ctx: &mut Context<'_>, last: Dseq, out: &mut Vec<Outcome>) {
+        self.ledger.on_gone(last);
+        self.on_deadline(ctx, out);
+    }
+
+    /// When the publisher is to be asked for something next, at the earliest.
+    pub fn ask_deadline(&self) -> Option<Instant> {
+        self.ledger.ask_deadline().into_iter().chain(self.rebuilds.ask_deadline()).min()
+    }
+
+    /// Calls `ask` with each range of datagrams to ask for now, until it has no room.
+    pub fn ask_due(&mut self, now: Instant, ask: impl FnMut(Dseq, Dseq) -> bool, out: &mut Vec<Outcome>) {
+        self.ledger.ask_due(now, &mut self.asking, ask);
+        self.rebuilds.ask_due(now, |dseq, subject, first, last| {
+            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+        });
+    }
+
+    /// The publisher was not heard for a while that does not count (A1).
+    pub fn postpone(&mut self, now: Instant, by: Duration) {
+        if self.asking.is_on() {
+            self.ledger.postpone(now, by);
+        }
+    }
+
+    /// The publisher is gone without a word: what is missing may only be late.
+    pub fn hasten(&mut self, deadline: Instant) {
+        self.ledger.hasten(deadline);
+    }
+
+    /// When the next gap is settled, if the publisher was heard until `heard_until`: what is asked for is awaited for
+    /// longer while it is not.
+    pub fn settle_deadline(&self, heard_until: Instant) -> Option<Instant> {
+        self.ledger.deadline().filter(|at| !self.asking.is_on() || *at <= heard_until)
+    }
+}
