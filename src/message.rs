@@ -405,6 +405,18 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 8] = [
+        Reason::Disabled,
+        Reason::Deadline,
+        Reason::Expired,
+        Reason::Overflow,
+        Reason::PublisherGone,
+        Reason::Silent,
+        Reason::Crashed,
+        Reason::Reported,
+    ];
+
     /// The name in logs, JSON and advisories.
     pub fn as_str(self) -> &'static str {
         match self {

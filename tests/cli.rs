@@ -42,6 +42,7 @@ fn wrong_arguments_exit_2_and_say_what_would_be_right() {
         (&["reply", "a"], &["--echo"]),
         (&["show", "losses"], &["'loss'"]),
         (&["demo", "loss", "--drop", "100%"], &["below 100"]),
+        (&["demo", "loss", "--reliability", "soon"], &["a time looks like"]),
         (&["pub", "a", "x", "--name", "B"], &["--name", "--embed"]),
         (&["config", "check"], &["no configuration file", "SEQCAST_CONFIG"]),
     ] {
@@ -428,7 +429,15 @@ fn show_answers_in_text_and_in_json() {
         "{loss}"
     );
     let in_full = place.run(&["show", "loss", "-v"]).exits(DONE).stdout;
-    assert!(in_full.contains("delivered") && in_full.lines().count() == 3, "{in_full}");
+    assert!(in_full.starts_with(&loss) && in_full.contains("missing = repaired + pending + lost"), "{in_full}");
+    let outbound = place.run(&["show", "loss", "--outbound"]).exits(DONE).stdout;
+    assert!(outbound.starts_with("receiver | missing | repaired"), "{outbound}");
+    place.run(&["pub", "demo.kept", "{{count}}", "--count", "3"]).exits(DONE);
+    let history = place.run(&["show", "history", "demo.*"]).exits(DONE).stdout;
+    assert!(history.contains("\ndemo.kept |      3 |") && history.contains("\nall subjects"), "{history}");
+    let history = place.run(&["show", "history", "other.>"]).exits(DONE).stdout;
+    assert!(!history.contains("demo.kept") && history.contains("\nevents       | 3\n"), "{history}");
+    place.run(&["show", "history", "a..b"]).exits(USAGE);
     let peers = place.run(&["show", "peers"]).exits(DONE).stdout;
     assert!(peers.contains("B.test") && peers.contains("left"), "{peers}");
     assert!(place.run(&["show", "subs"]).exits(DONE).stdout.contains("demo.>"));
@@ -439,7 +448,9 @@ fn show_answers_in_text_and_in_json() {
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     assert!(status.contains("A.test") && status.contains("running"), "{status}");
     for what in seqcast::daemon::show::REPORTS {
-        object(&place.run(&["show", what, "--json"]).exits(DONE).stdout);
+        let words = if what == "outbound" { vec!["loss", "--outbound"] } else { vec![what] };
+        let answer = object(&place.run(&[&["show"], &words[..], &["--json"]].concat()).exits(DONE).stdout);
+        assert_eq!(answer["show"], what);
     }
 }
 
@@ -463,17 +474,34 @@ fn the_console_takes_the_same_commands_from_a_pipe() {
 #[test]
 fn the_demo_accounts_for_every_message() {
     let place = Place::new();
-    let arguments = ["demo", "loss", "--drop", "5%", "--count", "5000", "--rate", "20000/s", "--seed", "7"];
-    let text = place.run(&arguments).exits(DONE).stdout;
+    let demo = |more: &[&str]| {
+        let arguments = ["demo", "loss", "--count", "5000", "--rate", "20000/s", "--seed", "7"];
+        place.run(&[&arguments, more].concat()).exits(DONE).stdout
+    };
+    let text = demo(&["--drop", "5%"]);
     assert!(text.contains("sent = delivered + lost + unverified"), "{text}");
     assert!(text.contains("user | repeat | rep time"), "{text}");
-    let json = object(&place.run(&[&arguments[..], &["--json"]].concat()).exits(DONE).stdout);
-    assert_eq!((&json["ok"], &json["sent"]), (&true.into(), &5000.into()));
-    for receiver in json["receivers"].as_array().unwrap() {
-        let count = |name: &str| receiver[name].as_u64().unwrap();
-        assert_eq!(count("delivered") + count("lost") + count("unverified"), 5000, "{receiver}");
-        assert!(0 < count("lost") && 0 < count("dropped_datagrams"), "{receiver}");
+    let count = |receiver: &Value, name: &str| receiver[name].as_u64().unwrap();
+    let receivers = |more: &[&str]| {
+        let json = object(&demo(&[more, &["--json"]].concat()));
+        assert_eq!((&json["ok"], &json["sent"]), (&true.into(), &5000.into()));
+        let receivers = json["receivers"].as_array().unwrap().clone();
+        for receiver in &receivers {
+            let [delivered, lost] = ["delivered", "lost"].map(|name| count(receiver, name));
+            assert_eq!(delivered + lost + count(receiver, "unverified"), 5000, "{receiver}");
+            assert!(0 < count(receiver, "dropped_datagrams"), "{receiver}");
+        }
+        receivers
+    };
+    for receiver in receivers(&["--drop", "5%", "--reliability", "30s"]) {
+        assert_eq!(count(&receiver, "delivered"), 5000, "all is got back: {receiver}");
+        assert!(0 < count(&receiver, "repaired"), "{receiver}");
     }
+    for receiver in receivers(&["--drop", "5%", "--reliability", "5ms"]) {
+        assert!(0 < count(&receiver, "lost") && count(&receiver, "repaired") == 0, "{receiver}");
+    }
+    // How much can be got back within that time is the machine's affair, but all of it is told.
+    assert_eq!(receivers(&["--drop", "60%", "--reliability", "200ms"]).len(), 2);
     let json = object(&place.run(&["demo", "loss", "--drop", "0", "--count", "200", "--json"]).exits(DONE).stdout);
     assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 200), "{json}");
 }

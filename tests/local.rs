@@ -399,6 +399,9 @@ fn every_report_has_the_fields_that_the_documentation_names() {
     eventually("the message is counted", || 2 == peer.show("seqno").unwrap()["rows"].as_array().unwrap().len());
     let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).unwrap();
     let attached = Bus::attach(&config.socket).unwrap();
+    eventually("the other says what it missed", || {
+        !peer.show("outbound").unwrap()["rows"].as_array().unwrap().is_empty()
+    });
     for what in seqcast::daemon::show::REPORTS {
         let answer = attached.show(what).unwrap();
         assert_eq!(answer["show"], what);
@@ -411,6 +414,10 @@ fn every_report_has_the_fields_that_the_documentation_names() {
             assert!(chapter.contains(&format!("`{field}`")), "docs/local-protocol.md: {what} does not name {field}");
         }
     }
+    let wrong = attached.query(serde_json::json!({ "show": "history", "pattern": "a..b" })).unwrap();
+    assert!(wrong["error"].as_str().unwrap().contains("empty token"), "{wrong}");
+    let limited = attached.query(serde_json::json!({ "show": "history", "limit": 0 })).unwrap();
+    assert_eq!((&limited["rows"], &limited["omitted"]), (&Value::Array(Vec::new()), &1.into()));
     let limited = attached.query(serde_json::json!({ "show": "seqno", "limit": 0 })).unwrap();
     assert_eq!(limited["rows"], Value::Array(Vec::new()));
     assert!(attached.show("nothing").unwrap()["error"].as_str().unwrap().contains("status, loss"));
@@ -419,7 +426,9 @@ fn every_report_has_the_fields_that_the_documentation_names() {
 
 #[test]
 fn advisories_reach_attached_programs_as_json() {
-    let (config, _directory) = config_with_socket("advice");
+    let (mut config, _directory) = config_with_socket("advice");
+    // Nothing is asked for again.
+    config.reliability = Duration::from_millis(5);
     let options =
         Options { serve: true, drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
     let _peer = Bus::embed_with(&config, &options).unwrap();

@@ -290,16 +290,19 @@ pub struct ShowOptions {
 }
 
 /// What `seqcast show` can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ShowWhat {
     /// The local peer itself: name, epoch, group, interface, buffers, state.
     Status,
     /// Repeated, unwanted and lost messages of each publisher.
     #[command(after_help = help::SHOW_LOSS)]
     Loss {
-        /// Also what is unverified, the datagrams by state, and the kernel's drops.
+        /// Also what was repaired and what is unverified, the datagrams by state, and the kernel's drops.
         #[arg(short, long)]
         verbose: bool,
+        /// Instead what other peers say they missed of this one.
+        #[arg(long, conflicts_with = "verbose")]
+        outbound: bool,
     },
     /// The other peers of the group.
     Peers,
@@ -313,6 +316,15 @@ pub enum ShowWhat {
     },
     /// The publication and the subscription window.
     Windows,
+    /// What is kept of each subject that this peer published, for polls and late joiners; and the sums.
+    #[command(after_help = help::SHOW_HISTORY)]
+    History {
+        /// Only these subjects: * stands for one token, > for all the rest.
+        pattern: Option<Pattern>,
+        /// At most so many subjects.
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        limit: usize,
+    },
     /// Everything that is counted.
     Counters,
     /// The programs that are attached to this peer.
@@ -363,6 +375,9 @@ pub struct DemoOptions {
     /// The share of the datagrams that each receiver loses.
     #[arg(long, value_name = "PERCENT", value_parser = value::percent, default_value = "5%")]
     pub drop: f64,
+    /// How long each receiver asks for what it misses; up to 5ms it asks for nothing.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
+    pub reliability: Duration,
     /// Messages to publish.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
@@ -449,7 +464,7 @@ mod tests {
             let verb = parse_line(&words).unwrap();
             let ConsoleVerb::Common(command) = verb else { panic!("{line}: {verb:?}") };
             let Command::Show(show) = *command else { panic!("{line}: {command:?}") };
-            assert_eq!(show.what, ShowWhat::Loss { verbose: line.ends_with("-v") }, "{line}");
+            assert_eq!(show.what, ShowWhat::Loss { verbose: line.ends_with("-v"), outbound: false }, "{line}");
         }
         for (line, kind) in [
             ("show s", ErrorKind::InvalidSubcommand),

@@ -73,6 +73,8 @@ pub const SHOW: &str = "\
 Examples:
   seqcast show loss
   seqcast show loss -v --json
+  seqcast show loss --outbound                      what others missed of this peer
+  seqcast show history 'demo.>'
   seqcast show peers
   seqcast show status
   seqcast show counters | grep discard";
@@ -85,12 +87,25 @@ Columns, one row for each publisher (its name up to the first dot, and a number 
   not sub   multicast messages received that nobody here subscribes to, and when last
   msg loss  multicast messages lost, and when last; 5..9 where the number is not known exactly
   ibx loss  messages to this peer alone that were lost, and when last
-With -v also:
-  unverif   messages in missing datagrams that nothing has explained yet
-  reason    why messages were last told as lost or unverified
-  kernel    missing datagrams that the kernel of this host dropped
-  and the datagrams of the publisher by state: delivered, held, pending, lost, unverified; with the range they sum to.
+With -v also, in tables of their own:
+  repaired    messages that were missing, were asked for and came, and when last
+  unverified  messages in missing datagrams that nothing has explained yet, and when last
+  reasons     how often which reason was told with something lost or unverified
+  the datagrams of the publisher by state: range = delivered + held + pending + lost + unverified, and
+  missing = repaired + pending + lost + unverified; kernel: missing ones that the kernel of this host dropped.
+With --outbound a row for each other peer, by its own word, about what this peer published: datagrams missing,
+  repaired, pending and unverified; messages lost; when that last changed.
 Times are UTC.";
+
+/// Below `seqcast show history --help`.
+pub const SHOW_HISTORY: &str = "\
+Examples:
+  seqcast show history
+  seqcast show history 'plant.*.temperature' --limit 20
+
+Columns, one row for each subject: events kept, bytes, their offsets n0 to n1 and numbers, and when the oldest and the \
+newest were published. Below that, of all subjects together: how much is kept, of how much at most, and how many events \
+were replaced (the limits of their subject), expired (too old), or evicted (the limit of all).";
 
 /// Below `seqcast config --help`.
 pub const CONFIG: &str = "\
@@ -117,10 +132,12 @@ pub const DEMO: &str = "\
 Examples:
   seqcast demo loss
   seqcast demo loss --drop 20% --seed 7
+  seqcast demo loss --drop 60% --reliability 1s     more than can be got back in that time
+  seqcast demo loss --reliability 5ms               nothing is asked for again
   seqcast demo loss --count 100000 --rate 50000/s --json
 
 Three peers run in this one process on loopback multicast: one publishes, two subscribe and lose that share of the \
-datagrams that arrive at their sockets. At the end every message must be accounted for: sent = delivered + lost + \
+datagrams that arrive at their sockets, whatever is in them. At the end every message must be accounted for: sent = delivered + lost + \
 unverified, with lost exact for each subject. The exit code is 0 if that holds and 1 if it does not.";
 
 /// Below `seqcast completion --help`.

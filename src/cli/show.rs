@@ -17,10 +17,10 @@ use super::table::{Column, Table};
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
     let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
     let bus = connect::attach(&connect::socket(&peer)?, "show")?;
-    let answer = connect::show(&bus, query(options.what))?;
+    let answer = connect::show(&bus, query(&options.what))?;
     match options.json {
         true => out.line(&answer)?,
-        false => out.bytes(table(options.what, &answer).to_string().as_bytes())?,
+        false => out.bytes(text(&options.what, &answer).as_bytes())?,
     }
     if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
         note(format_args!("{omitted} more rows are not shown"));
@@ -28,8 +28,13 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn query(what: ShowWhat) -> Value {
+fn query(what: &ShowWhat) -> Value {
     match what {
+        ShowWhat::Loss { outbound: true, .. } => json!({ "show": "outbound" }),
+        ShowWhat::History { pattern: None, limit } => json!({ "show": "history", "limit": limit }),
+        ShowWhat::History { pattern: Some(pattern), limit } => {
+            json!({ "show": "history", "pattern": pattern.as_str(), "limit": limit })
+        }
         ShowWhat::Status => json!({ "show": "status" }),
         ShowWhat::Loss { .. } => json!({ "show": "loss" }),
         ShowWhat::Peers => json!({ "show": "peers" }),
@@ -41,12 +46,28 @@ fn query(what: ShowWhat) -> Value {
     }
 }
 
-/// A peer's answer as the table of what was asked.
-pub fn table(what: ShowWhat, answer: &Value) -> Table {
+/// A peer's answer as text: one table, or several with an empty line between them.
+fn text(what: &ShowWhat, answer: &Value) -> String {
+    let first = table(what, answer).to_string();
+    match what {
+        ShowWhat::Loss { verbose: true, .. } => {
+            let [messages, datagrams] = [LOSS_MESSAGES, LOSS_DATAGRAMS].map(|cells| rows(cells, answer));
+            format!(
+                "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
+            )
+        }
+        ShowWhat::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
+        _ => first,
+    }
+}
+
+/// A peer's answer as the table of what was asked, or the first one of several.
+pub fn table(what: &ShowWhat, answer: &Value) -> Table {
     let cells: &[(Column, Cell)] = match what {
-        ShowWhat::Status => return status(&answer["status"]),
-        ShowWhat::Loss { verbose: false } => LOSS,
-        ShowWhat::Loss { verbose: true } => &[LOSS, LOSS_VERBOSE].concat(),
+        ShowWhat::Status => return fields("this peer", STATUS, &answer["status"]),
+        ShowWhat::Loss { outbound: false, .. } => LOSS,
+        ShowWhat::Loss { outbound: true, .. } => OUTBOUND,
+        ShowWhat::History { .. } => HISTORY,
         ShowWhat::Peers => PEERS,
         ShowWhat::Subs => SUBS,
         ShowWhat::Seqno { .. } => SEQNO,
@@ -54,6 +75,11 @@ pub fn table(what: ShowWhat, answer: &Value) -> Table {
         ShowWhat::Counters => COUNTERS,
         ShowWhat::Clients => CLIENTS,
     };
+    rows(cells, answer)
+}
+
+/// A row for each of the answer.
+fn rows(cells: &[(Column, Cell)], answer: &Value) -> Table {
     let columns: Vec<Column> = cells.iter().map(|(column, _)| *column).collect();
     let mut table = Table::new(&columns);
     for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -62,10 +88,10 @@ pub fn table(what: ShowWhat, answer: &Value) -> Table {
     table
 }
 
-/// The one report that is not about several of a kind: a row for each of its fields.
-fn status(about: &Value) -> Table {
-    let mut table = Table::new(&[Column::new("this peer").left(), Column::new("").left()]);
-    for (heading, cell) in STATUS {
+/// What is not about several of a kind: a row for each of its fields.
+fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> Table {
+    let mut table = Table::new(&[Column::new(heading).left(), Column::new("").left()]);
+    for (heading, cell) in fields {
         table.row(vec![(*heading).to_owned(), cell.text(about)]);
     }
     table
@@ -137,17 +163,59 @@ const LOSS: &[(Column, Cell)] = &[
     (Column::new("ibx time"), Field("/ibx_loss/time")),
 ];
 
-const LOSS_VERBOSE: &[(Column, Cell)] = &[
-    (Column::new("unverif"), Field("/unverified/count")),
+const LOSS_MESSAGES: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("repaired"), Field("/repaired/count")),
+    (Column::new("repair time"), Field("/repaired/time")),
+    (Column::new("unverified"), Field("/unverified/count")),
     (Column::new("unv time"), Field("/unverified/time")),
-    (Column::new("reason"), Field("/reason")),
-    (Column::new("kernel"), Field("/overrun")),
+    (Column::new("reasons").left(), Rule(reasons)),
+];
+
+const LOSS_DATAGRAMS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
     (Column::new("range"), Rule(range)),
     (Column::new("delivered"), Field("/datagrams/delivered")),
     (Column::new("held"), Field("/datagrams/held")),
+    (Column::new("missing"), Field("/datagrams/missing")),
+    (Column::new("repaired"), Field("/datagrams/repaired")),
     (Column::new("pending"), Field("/datagrams/pending")),
     (Column::new("lost"), Field("/datagrams/lost")),
     (Column::new("unverified"), Field("/datagrams/unverified")),
+    (Column::new("kernel"), Field("/overrun")),
+];
+
+/// Missing, repaired, pending and unverified are datagrams; lost are messages.
+const OUTBOUND: &[(Column, Cell)] = &[
+    (Column::new("receiver"), Field("/user")),
+    (Column::new("missing"), Field("/missing")),
+    (Column::new("repaired"), Field("/repaired")),
+    (Column::new("pending"), Field("/pending")),
+    (Column::new("unverified"), Field("/unverified")),
+    (Column::new("msg loss"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("time"), Field("/time")),
+];
+
+const HISTORY: &[(Column, Cell)] = &[
+    (Column::new("subject").left(), Field("/subject")),
+    (Column::new("events"), Field("/count")),
+    (Column::new("bytes"), Field("/bytes")),
+    (Column::new("n0"), Field("/n0")),
+    (Column::new("n1"), Field("/n1")),
+    (Column::new("first seq"), Field("/first_seq")),
+    (Column::new("last seq"), Field("/last_seq")),
+    (Column::new("oldest"), Field("/oldest")),
+    (Column::new("newest"), Field("/newest")),
+];
+
+const TOTALS: &[(&str, Cell)] = &[
+    ("subjects", Field("/subjects")),
+    ("events", Field("/events")),
+    ("bytes", Rule(|totals| format!("{} of at most {}", totals["bytes"], totals["bytes_max"]))),
+    ("replaced", Field("/replaced")),
+    ("expired", Field("/expired")),
+    ("evicted", Field("/evicted")),
+    ("too large", Field("/too_large")),
 ];
 
 const PEERS: &[(Column, Cell)] = &[
@@ -234,6 +302,20 @@ fn messages_lost(row: &Value) -> String {
     }
 }
 
+/// A number, or both bounds where it is not known exactly.
+fn counted(count: &Value) -> String {
+    match count.as_object() {
+        None => count.to_string(),
+        Some(bounds) => format!("{}..{}", bounds["min"], bounds["max"]),
+    }
+}
+
+/// Such as `DEADLINE 12, EXPIRED 1`.
+fn reasons(row: &Value) -> String {
+    let counts = row["reasons"].as_object().into_iter().flatten();
+    counts.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<String>>().join(", ")
+}
+
 fn range(row: &Value) -> String {
     format!("{}..{}", field(row, "/datagrams/baseline"), field(row, "/datagrams/high"))
 }
@@ -267,12 +349,18 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
  C.4 |      0 |          |       0 |          |         0 |              |        0 |         
 ";
 
+    const LOSS_PLAIN: ShowWhat = ShowWhat::Loss { verbose: false, outbound: false };
+    const LOSS_IN_FULL: ShowWhat = ShowWhat::Loss { verbose: true, outbound: false };
+
+    fn text_of_the_seed(row: &Value) -> String {
+        text(&LOSS_PLAIN, &json!({ "rows": [row] }))
+    }
+
     #[test]
     fn show_loss_prints_the_table_of_the_seed() {
         let mut rows = ["B.1", "D.3", "C.4"].map(row);
         rows[1]["msg_loss"] = json!({ "count": 766, "time": "20:42:24.431" });
-        let table = table(ShowWhat::Loss { verbose: false }, &json!({ "show": "loss", "rows": rows }));
-        assert_eq!(table.to_string(), SEED);
+        assert_eq!(text(&LOSS_PLAIN, &json!({ "show": "loss", "rows": rows })), SEED);
     }
 
     #[test]
@@ -283,7 +371,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         row["msg_loss"] = json!({ "count": 5, "time": "01:02:05.000" });
         row["msg_loss_uncertain"] = json!(4);
         row["ibx_loss"] = json!({ "count": 7, "time": "01:02:06.000" });
-        let text = table(ShowWhat::Loss { verbose: false }, &json!({ "rows": [row] })).to_string();
+        let text = text_of_the_seed(&row);
         assert_eq!(
             text,
             "\
@@ -296,25 +384,83 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
     #[test]
     fn show_loss_in_full_shows_where_every_datagram_went() {
         let mut row = row("B.1");
+        row["repaired"] = json!({ "count": 77, "time": "00:00:02.000" });
         row["unverified"] = json!({ "count": 9, "time": "00:00:01.000" });
-        row["reason"] = json!("DISABLED");
+        row["reasons"] = json!({ "DEADLINE": 12, "EXPIRED": 1 });
         row["overrun"] = json!(3);
         row["datagrams"] = json!({
-            "baseline": 10, "high": 110, "delivered": 90, "held": 1, "pending": 2, "lost": 3, "unverified": 4,
+            "baseline": 10, "high": 110, "delivered": 90, "held": 1, "missing": 14, "repaired": 5, "pending": 2,
+            "lost": 3, "unverified": 4,
         });
-        let text = table(ShowWhat::Loss { verbose: true }, &json!({ "rows": [row] })).to_string();
-        let cells: Vec<&str> = text.lines().nth(2).unwrap().split('|').map(str::trim).collect();
-        assert_eq!(cells[9..], ["9", "00:00:01.000", "DISABLED", "3", "10..110", "90", "1", "2", "3", "4"]);
+        let text = text(&LOSS_IN_FULL, &json!({ "rows": [row] }));
+        let lines: Vec<&str> = text.lines().collect();
+        let cells = |line: usize| lines[line].split('|').map(str::trim).collect::<Vec<&str>>();
+        assert_eq!(lines[..3].join("\n") + "\n", text_of_the_seed(&row), "the seed's table stays as it is");
+        assert_eq!(cells(7), ["B.1", "77", "00:00:02.000", "9", "00:00:01.000", "DEADLINE 12, EXPIRED 1"]);
+        assert_eq!(lines[9], "datagrams: missing = repaired + pending + lost + unverified");
+        assert_eq!(cells(12), ["B.1", "10..110", "90", "1", "14", "5", "2", "3", "4", "3"]);
+    }
+
+    #[test]
+    fn show_loss_outbound_has_a_row_for_each_receiver() {
+        let row = |lost: Value| {
+            json!({
+                "user": "B.1", "missing": 7, "repaired": 4, "pending": 1, "unverified": 2, "lost": lost,
+                "time": "00:00:01.000",
+            })
+        };
+        let answer = json!({ "rows": [row(json!(3)), row(json!({ "min": 3, "max": 5 }))] });
+        assert_eq!(
+            text(&ShowWhat::Loss { verbose: false, outbound: true }, &answer),
+            "\
+receiver | missing | repaired | pending | unverified | msg loss |     time    
+---------+---------+----------+---------+------------+----------+-------------
+     B.1 |       7 |        4 |       1 |          2 |        3 | 00:00:01.000
+     B.1 |       7 |        4 |       1 |          2 |     3..5 | 00:00:01.000
+"
+        );
+    }
+
+    #[test]
+    fn show_history_ends_with_the_sums() {
+        let answer = json!({
+            "rows": [{
+                "subject": "a.b", "count": 3, "bytes": 129, "n0": 5, "n1": 7, "first_seq": "0x1", "last_seq": "0x3",
+                "oldest": "00:00:01.000", "newest": "00:00:02.000",
+            }],
+            "totals": {
+                "subjects": 1, "events": 3, "bytes": 1000, "bytes_max": 2000, "replaced": 4, "expired": 5, "evicted": 6,
+                "too_large": 7,
+            },
+        });
+        assert_eq!(
+            text(&ShowWhat::History { pattern: None, limit: 1 }, &answer),
+            "\
+subject | events | bytes | n0 | n1 | first seq | last seq |    oldest    |    newest   
+--------+--------+-------+----+----+-----------+----------+--------------+-------------
+a.b     |      3 |   129 |  5 |  7 |       0x1 |      0x3 | 00:00:01.000 | 00:00:02.000
+
+all subjects | 
+-------------+---------------------
+subjects     | 1
+events       | 3
+bytes        | 1000 of at most 2000
+replaced     | 4
+expired      | 5
+evicted      | 6
+too large    | 7
+"
+        );
     }
 
     #[test]
     fn what_is_not_there_is_blank_or_said() {
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
-        let text = table(ShowWhat::Seqno { limit: 1 }, &rows).to_string();
+        let text = table(&ShowWhat::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
         let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true }] });
-        assert!(table(ShowWhat::Peers, &rows).to_string().contains("? (name used twice)"));
-        assert_eq!(table(ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
+        assert!(table(&ShowWhat::Peers, &rows).to_string().contains("? (name used twice)"));
+        assert_eq!(table(&ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
     }
 
     #[test]
@@ -323,7 +469,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
             "name": "A.test", "uptime_ms": 61_000, "socket": null,
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
         });
-        let text = table(ShowWhat::Status, &json!({ "show": "status", "status": about })).to_string();
+        let text = table(&ShowWhat::Status, &json!({ "show": "status", "status": about })).to_string();
         for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
             assert!(text.contains(row), "{row:?} is not in {text}");
         }

@@ -93,7 +93,7 @@ keys! {
     "heartbeat" heartbeat: Duration = "1 sec", Span { min: ms(100), max: ms(60_000), why: "" }, "500 ms";
     /// How long a missing datagram is asked for, while its publisher is heard, before its loss is told. Up to 5 ms
     /// nothing is asked for: it may only come late.
-    "reliability" reliability: Duration = "5 ms", Span { min: ms(1), max: ms(60_000), why: "" }, "2 sec";
+    "reliability" reliability: Duration = "2 sec", Span { min: ms(1), max: ms(60_000), why: "" }, "500 ms";
     /// What subscriptions get that do not say it themselves: `repair` waits for what is missing, `live` goes on.
     "delivery" delivery: DeliveryMode = "repair", DELIVERY, "live";
     /// Bytes of datagrams sent that are kept, so that others can ask for them again.

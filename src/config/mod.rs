@@ -41,8 +41,8 @@ const DATAGRAM_BYTES_MIN: usize = 576;
 /// Incomplete large messages of a publisher; their bytes are bounded by `reassembly-size`.
 const REASSEMBLY_SETS_MAX: usize = 1024;
 
-/// R5: how long a missing datagram may simply be late.
-const GRACE: Duration = Duration::from_millis(5);
+/// R5: how long a missing datagram may simply be late. With a `reliability` up to this nothing is asked for.
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// Seed 002: "only one is published per second after the first one is published".
 const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,10 +1,13 @@
 //! Answers to `show`: every report of the peer as JSON. The names of the fields are documented in
 //! `docs/local-protocol.md` and stay.
 
-use crate::message::{Count, Publisher};
+use crate::message::{Count, Publisher, Reason};
+use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
-use crate::proto::stats::{LossRow, MemberRow, SeqnoRow, Tally, WindowRow};
+use crate::proto::stats::{LossRow, MemberRow, OutboundRow, SeqnoRow, Tally, WindowRow};
+use crate::subject::Pattern;
 use crate::time::Now;
+use crate::wire::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +15,15 @@ use std::time::Duration;
 use super::advise::Counted;
 
 /// What can be asked for.
-pub const REPORTS: [&str; 8] = ["status", "loss", "peers", "subs", "seqno", "windows", "counters", "clients"];
+pub const REPORTS: [&str; 10] =
+    ["status", "loss", "outbound", "peers", "subs", "seqno", "windows", "history", "counters", "clients"];
 
 /// Rows of a report unless the question says otherwise.
 const LIMIT: u64 = 10_000;
 /// Rows of `show seqno` for each direction unless the question says otherwise.
 const SEQNO_LIMIT: u64 = 1_000;
+/// Rows of `show history` unless the question says otherwise.
+const HISTORY_LIMIT: u64 = 1_000;
 /// The most rows of a report: an answer should fit a frame.
 const LIMIT_MAX: u64 = 50_000;
 
@@ -59,8 +65,8 @@ pub(crate) struct Subjects<'a> {
     pub(crate) counters: Vec<CounterRow>,
 }
 
-/// Answers one question: `{"show": "loss"}`, perhaps with a `"limit"` of rows. What cannot be answered gives
-/// `{"error": "…"}`.
+/// Answers one question: `{"show": "loss"}`, perhaps with a `"limit"` of rows, and for `history` with a `"pattern"`. What
+/// cannot be answered gives `{"error": "…"}`.
 pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
@@ -72,6 +78,8 @@ pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
     let mut rows: Vec<Value> = match what {
         "status" => return json!({ "show": what, "status": about.status }),
         "loss" => about.peer.loss_rows().iter().map(loss).collect(),
+        "outbound" => about.peer.outbound_rows().iter().map(outbound).collect(),
+        "history" => return history(about.peer, query, limit(HISTORY_LIMIT)),
         "peers" => about.peer.member_rows(about.now).iter().map(peer).collect(),
         "subs" => subs(about),
         "seqno" => about.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
@@ -80,7 +88,8 @@ pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
             ["pub", "sub"].iter().zip(&rows).map(|(name, row)| window(name, row)).collect()
         }
         "counters" => {
-            let rows = about.peer.counters().rows().into_iter().chain(about.counters.iter().copied());
+            let peer = [about.peer.counters().rows(), about.peer.resend_counters().rows()].concat();
+            let rows = peer.into_iter().chain(about.counters.iter().copied());
             rows.map(|(counter, value, meaning)| json!({ "counter": counter, "value": value, "meaning": meaning }))
                 .collect()
         }
@@ -131,23 +140,30 @@ fn millis(span: Duration) -> u64 {
 
 fn loss(row: &LossRow) -> Value {
     let states = row.datagrams;
+    let told = Reason::ALL.iter().zip(row.reasons).filter(|(_, count)| *count != 0);
+    let reasons: serde_json::Map<String, Value> =
+        told.map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
     let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
     with(
         &row.publisher,
         json!({
             "repeat": tally(row.repeat),
             "not_sub": tally(row.not_sub),
+            "repaired": tally(row.repaired),
             "msg_loss": tally(row.msg_loss),
             "msg_loss_uncertain": row.msg_loss_uncertain,
             "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
             "ibx_loss": tally(row.ibx_loss),
             "unverified": tally(row.unverified),
             "reason": row.reason.map(|reason| reason.as_str()),
+            "reasons": reasons,
             "datagrams": {
                 "baseline": states.baseline.0,
                 "high": states.high.0,
                 "delivered": states.delivered,
                 "held": states.held,
+                "missing": states.missing(),
+                "repaired": states.repaired,
                 "pending": states.pending,
                 "lost": states.lost,
                 "unverified": states.unverified,
@@ -156,6 +172,66 @@ fn loss(row: &LossRow) -> Value {
             "inconsistent": row.inconsistent,
         }),
     )
+}
+
+fn outbound(row: &OutboundRow) -> Value {
+    let Report { missing, repaired, pending, unverified, lost_min, lost_max } = row.report;
+    let lost = Count::from_bounds(lost_min, lost_max);
+    with(
+        &row.receiver,
+        json!({
+            "missing": missing,
+            "repaired": repaired,
+            "pending": pending,
+            "unverified": unverified,
+            "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
+            "time": row.at.to_string(),
+            "time_ns": row.at.as_nanos(),
+        }),
+    )
+}
+
+/// The whole answer: a row for each subject, and the sums of all subjects, whatever the pattern.
+fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
+    let pattern = query.get("pattern").map_or(Ok(">"), |pattern| pattern.as_str().ok_or("a pattern is a text"));
+    let pattern = match pattern.map(str::parse::<Pattern>) {
+        Ok(Ok(pattern)) => pattern,
+        Ok(Err(error)) => return json!({ "error": error.to_string() }),
+        Err(error) => return json!({ "error": error }),
+    };
+    let (rows, omitted) = peer.history_rows(&pattern, limit);
+    let row = |row: &HistoryRow| {
+        json!({
+            "subject": row.subject.as_str(),
+            "n0": row.span.first,
+            "n1": row.span.last,
+            "first_seq": row.span.first_seq.to_string(),
+            "last_seq": row.span.last_seq.to_string(),
+            "count": row.count,
+            "bytes": row.bytes,
+            "oldest": row.oldest.to_string(),
+            "oldest_ns": row.oldest.as_nanos(),
+            "newest": row.newest.to_string(),
+            "newest_ns": row.newest.as_nanos(),
+        })
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
+    let HistoryTotals { subjects, events, bytes, bytes_max, replaced, expired, evicted, too_large } =
+        peer.history_totals();
+    let totals = json!({
+        "subjects": subjects,
+        "events": events,
+        "bytes": bytes,
+        "bytes_max": bytes_max,
+        "replaced": replaced,
+        "expired": expired,
+        "evicted": evicted,
+        "too_large": too_large,
+    });
+    match omitted {
+        0 => json!({ "show": "history", "rows": rows, "totals": totals }),
+        _ => json!({ "show": "history", "rows": rows, "omitted": omitted, "totals": totals }),
+    }
 }
 
 fn peer(row: &MemberRow) -> Value {

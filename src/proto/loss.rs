@@ -23,6 +23,8 @@ pub struct LossCounters {
     pub unverified_at: Option<Wall>,
     /// The last reason told of something lost or unverified.
     pub reason: Option<Reason>,
+    /// How often each reason was told, in the order of [`Reason::ALL`].
+    pub reasons: [u64; Reason::ALL.len()],
     /// Missing datagrams that this host's kernel dropped.
     pub overrun: u64,
     /// Cross-checks that failed (R12); must stay 0.
@@ -41,6 +43,12 @@ impl LossCounters {
         self.msg_loss_uncertain = self.msg_loss_uncertain.saturating_add(count.max() - count.min());
     }
 
+    /// Something lost or unverified is told with its reason.
+    pub fn on_told(&mut self, reason: Reason) {
+        self.reason = Some(reason);
+        self.reasons[reason as usize] += 1;
+    }
+
     /// The row of `show loss`.
     pub fn row(&self, publisher: Publisher, unexplained: u64, datagrams: DatagramStates) -> LossRow {
         LossRow {
@@ -53,6 +61,7 @@ impl LossCounters {
             ibx_loss: self.ibx_loss,
             unverified: Tally { count: unexplained, last: self.unverified_at },
             reason: self.reason,
+            reasons: self.reasons,
             datagrams,
             overrun: self.overrun,
             inconsistent: self.inconsistent,

@@ -8,24 +8,28 @@ use crate::wire::Report;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// A struct of counters that knows their names, with a prefix, and their meanings.
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Counters of the whole peer.
+    ($(#[$attribute:meta])+ $counters:ident, $prefix:literal: $($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        $(#[$attribute])+
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
+        pub struct $counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        impl Counters {
+        impl $counters {
             /// (name, value, meaning) of each counter, in the order of declaration.
             pub fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
-                vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
+                vec![$((concat!($prefix, stringify!($name)), self.$name, concat!($($doc),+).trim_ascii()),)+]
             }
         }
     };
 }
+pub(crate) use counters;
 
 counters! {
+    /// Counters of the whole peer.
+    Counters, "":
     /// Datagrams received, of any kind and quality.
     datagrams_in,
     /// Bytes of UDP payload received.
@@ -152,6 +156,8 @@ pub struct LossRow {
     pub unverified: Tally,
     /// The last reason told of something lost or unverified, to whom it may concern.
     pub reason: Option<Reason>,
+    /// How often each reason was told, in the order of [`Reason::ALL`].
+    pub reasons: [u64; Reason::ALL.len()],
     /// Datagrams from the baseline to the highest known, by state; they sum to `high - baseline`.
     pub datagrams: DatagramStates,
     /// Missing datagrams that this host's kernel dropped.
@@ -190,6 +196,13 @@ pub struct DatagramStates {
     pub lost: u64,
     /// Missing, content not wholly known.
     pub unverified: u64,
+}
+
+impl DatagramStates {
+    /// Datagrams that were missing at first, whatever became of them: repaired, pending, lost or unverified.
+    pub fn missing(&self) -> u64 {
+        self.repaired + self.pending + self.lost + self.unverified
+    }
 }
 
 /// How another peer is doing.

@@ -114,7 +114,8 @@ impl Host {
         let mut peer = Peer { host: *self, name: name.to_owned(), process: None };
         let group = group.to_string();
         let mut arguments = vec!["peer", "--name", name, "--interface", "eth0", "--group", &group];
-        for setting in settings {
+        // Tests of losses: nothing is asked for again unless a test says so.
+        for setting in ["reliability=5 ms"].iter().chain(settings) {
             arguments.extend(["--set", setting]);
         }
         let log = fs::File::options().create(true).append(true).open(peer.file("log")).expect("/run can be written");

@@ -17,6 +17,8 @@ enum Fate {
     Open,
     /// It came.
     Delivered,
+    /// It came after it was missing and asked for.
+    Repaired,
     /// It was told as lost.
     Lost,
 }
@@ -42,6 +44,8 @@ pub struct SubjectBalance {
     pub sent: u64,
     /// Messages that came.
     pub delivered: u64,
+    /// Of those that came: missing at first, and asked for.
+    pub repaired: u64,
     /// Messages told as lost.
     pub lost: u64,
     /// Messages of which nothing is known.
@@ -53,7 +57,10 @@ impl Account {
     pub fn enter(&mut self, event: &Event) {
         match event {
             Event::Message(delivery) => match delivery.seq {
-                Some(seq) => self.enter_fates(&delivery.message.subject, seq, seq, Fate::Delivered),
+                Some(seq) => {
+                    let fate = if delivery.repaired { Fate::Repaired } else { Fate::Delivered };
+                    self.enter_fates(&delivery.message.subject, seq, seq, fate);
+                }
                 None => self.faults.push(format!("a message on {} has no number", delivery.message.subject)),
             },
             Event::Loss(loss) => {
@@ -96,9 +103,10 @@ impl Account {
         let row = |(subject, sent): (&Subject, &u64)| {
             let fates = self.fates.get(subject).map_or(&[][..], Vec::as_slice);
             let count = |fate| fates.iter().filter(|other| **other == fate).count() as u64;
-            let (delivered, lost) = (count(Fate::Delivered), count(Fate::Lost));
+            let (repaired, lost) = (count(Fate::Repaired), count(Fate::Lost));
+            let delivered = count(Fate::Delivered) + repaired;
             let unverified = sent.saturating_sub(delivered + lost);
-            SubjectBalance { subject: subject.to_string(), sent: *sent, delivered, lost, unverified }
+            SubjectBalance { subject: subject.to_string(), sent: *sent, delivered, repaired, lost, unverified }
         };
         sent.iter().map(row).collect()
     }
@@ -138,6 +146,20 @@ mod tests {
     use crate::message::{Cause, Delivery, Epoch, Loss, Message, Publisher, Reason, Verdict};
     use crate::seqno::Frame;
     use crate::time::Wall;
+
+    #[test]
+    fn what_was_repaired_was_delivered() {
+        let mut account = Account::default();
+        for count in 1..=5 {
+            let Event::Message(mut delivery) = message(count) else { unreachable!() };
+            delivery.repaired = count % 2 == 0;
+            account.enter(&Event::Message(delivery));
+        }
+        let sent = Sent::from([("a".parse().unwrap(), 5)]);
+        let balance = &account.balance(&sent)[0];
+        assert_eq!((balance.delivered, balance.repaired, balance.lost), (5, 2, 0));
+        assert_eq!(account.faults(&sent, 0), Vec::<String>::new());
+    }
 
     /// Each word is an event on subject `a`, of which 5 messages were sent: `3` a delivery, `!2-4` a loss.
     fn check(events: &str, unverified: u64, fits: bool) {

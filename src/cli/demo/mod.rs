@@ -1,5 +1,6 @@
 //! `demo loss`: three peers in this process on loopback multicast. One publishes; the other two drop a share of the
-//! datagrams that reach their sockets, before the protocol sees them. Then everything must be accounted for.
+//! datagrams that reach their sockets, before the protocol sees them, and ask for them again. Then everything must be
+//! accounted for.
 
 mod account;
 
@@ -19,7 +20,7 @@ use super::pace::{Pace, Progress};
 use super::show;
 use super::table::{Column, Table};
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
-use crate::config::{Config, Override};
+use crate::config::{Config, GRACE, Override};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
@@ -34,8 +35,8 @@ const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
 /// How much older than the publisher the subscriptions are: enough for a receiver to be certain that the very first
 /// message was meant for it too (reliability.md R4).
 const OLDER: Duration = Duration::from_millis(200);
-/// How long the receivers may take to settle what is missing. A heartbeat that is dropped too is followed by others,
-/// ever further apart, up to a second.
+/// How long the receivers may take to settle what is missing, beside the time in which they ask for it. A heartbeat that
+/// is dropped too is followed by others, ever further apart, up to a second.
 const SETTLE: Duration = Duration::from_secs(30);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(50);
@@ -51,6 +52,7 @@ struct Receiver {
     name: &'static str,
     dropped_datagrams: u64,
     delivered: u64,
+    repaired: u64,
     lost: u64,
     unverified: u64,
     subjects: Vec<SubjectBalance>,
@@ -66,6 +68,7 @@ struct DemoJson<'a> {
     sent: u64,
     seconds: f64,
     drop: f64,
+    reliability_ms: u64,
     seed: u64,
     receivers: &'a [Receiver],
 }
@@ -89,7 +92,8 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
     let is_over = AtomicBool::new(false);
     let (sent, accounts) = std::thread::scope(|scope| {
         let readers: Vec<_> = stage.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
-        let sent = publish(&stage.publisher, options).and_then(|sent| stage.settle(&sent).map(|()| sent));
+        let patience = SETTLE + options.reliability;
+        let sent = publish(&stage.publisher, options).and_then(|sent| stage.settle(&sent, patience).map(|()| sent));
         is_over.store(true, Ordering::Release);
         let accounts: Vec<Account> =
             readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect();
@@ -103,7 +107,9 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
     let ok = receivers.iter().all(|receiver| receiver.faults.is_empty());
     if options.json {
         let (sent, receivers) = (options.count, &receivers[..]);
-        out.line(json(&DemoJson { ok, sent, seconds, drop: options.drop, seed: options.seed, receivers }))?;
+        let reliability_ms = u64::try_from(options.reliability.as_millis()).unwrap_or(u64::MAX);
+        let DemoOptions { drop, seed, .. } = *options;
+        out.line(json(&DemoJson { ok, sent, seconds, drop, reliability_ms, seed, receivers }))?;
     } else {
         print(options, &receivers, out)?;
     }
@@ -136,6 +142,7 @@ fn receiver(bus: &Bus, name: &'static str, account: &Account, sent: &Sent) -> Re
         name,
         dropped_datagrams: connect::counter(bus, "dropped_by_rule")?,
         delivered: sum(|row| row.delivered),
+        repaired: sum(|row| row.repaired),
         lost: sum(|row| row.lost),
         unverified: sum(|row| row.unverified),
         faults: account.faults(sent, unverified),
@@ -170,9 +177,11 @@ impl Stage {
         let port = 20_000 + chance % 12_000;
         let [high, low, ..] = chance.to_be_bytes();
         let group = format!("239.254.{high}.{low}");
+        let reliability = humantime::format_duration(options.reliability).to_string();
         let peer = |name: &str, drop| {
             let settings = [("name", name), ("interface", "lo"), ("group", &group), ("port", &port.to_string())];
-            let settings = settings.map(|(key, value)| Override::flag("demo", key, value));
+            let mut settings = settings.map(|(key, value)| Override::flag("demo", key, value)).to_vec();
+            settings.push(Override::flag("--reliability", "reliability", &reliability));
             let config = Config::resolve(None, &settings).map_err(|error| Failure::new(Exit::Configuration, error))?;
             connect::embed(&config, drop)
         };
@@ -191,9 +200,9 @@ impl Stage {
     }
 
     /// Waits until each receiver has an explanation for every message, or says that it has none.
-    fn settle(&self, sent: &Sent) -> Result<(), Failure> {
+    fn settle(&self, sent: &Sent, patience: Duration) -> Result<(), Failure> {
         let sent: u64 = sent.values().sum();
-        let deadline = Clock::now().instant + SETTLE;
+        let deadline = Clock::now().instant + patience;
         while Clock::now().instant < deadline {
             let mut is_settled = true;
             for bus in &self.receivers {
@@ -250,27 +259,36 @@ fn print(options: &DemoOptions, receivers: &[Receiver], out: &mut Output) -> std
         SUBJECTS.len(),
         options.seed
     ))?;
+    match options.reliability <= GRACE {
+        true => out.line("and ask for nothing again")?,
+        false => {
+            let reliability = humantime::format_duration(options.reliability);
+            out.line(format_args!("and ask again for what they miss, for at most {reliability}"))?;
+        }
+    }
     for receiver in receivers {
         let dropped = counted(receiver.dropped_datagrams, "datagram");
         out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; it says:", receiver.name))?;
-        let table = show::table(ShowWhat::Loss { verbose: false }, &receiver.loss);
+        let table = show::table(&ShowWhat::Loss { verbose: false, outbound: false }, &receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
-        let headers = ["sent", "delivered", "lost", "unverified"].map(Column::new);
+        let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);
         let mut columns = vec![Column::new("subject").left()];
         columns.extend(headers);
         let mut table = Table::new(&columns);
         for row in &receiver.subjects {
-            let counts = [row.sent, row.delivered, row.lost, row.unverified].map(|count| count.to_string());
-            table.row([vec![row.subject.clone()], counts.to_vec()].concat());
+            let counts = [row.sent, row.delivered, row.repaired, row.lost, row.unverified];
+            let counts = counts.iter().map(u64::to_string);
+            table.row([row.subject.clone()].into_iter().chain(counts).collect());
         }
         out.bytes(table.to_string().as_bytes())?;
     }
     out.line("\nsent = delivered + lost + unverified, each message once:")?;
     for receiver in receivers {
-        let Receiver { name, delivered, lost, unverified, faults, .. } = receiver;
+        let Receiver { name, delivered, repaired, lost, unverified, faults, .. } = receiver;
         let verdict =
             if faults.is_empty() { "every message is accounted for" } else { "NOT every message is accounted for" };
-        out.line(format_args!("{name}  {} = {delivered} + {lost} + {unverified}: {verdict}", options.count))?;
+        let sum = format!("{} = {delivered} + {lost} + {unverified}", options.count);
+        out.line(format_args!("{name}  {sum}: {verdict}, {repaired} of them repaired"))?;
         for fault in faults {
             out.alarm(format_args!("! {fault}"), true)?;
         }

@@ -463,13 +463,15 @@ impl History {
         listing
     }
 
-    /// The first `limit` subjects in their order, for people. Looks at all of them.
-    pub fn rows(&self, limit: usize) -> Vec<HistoryRow> {
+    /// The first `limit` subjects that match, in their order, for people, and how many more there are. Looks at all.
+    pub fn rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         let mut first: BTreeMap<&[u8], &Slot> = BTreeMap::new();
-        for slot in self.subjects.iter() {
+        let mut omitted = 0;
+        for slot in self.subjects.iter().filter(|slot| pattern.matches_text(slot.text())) {
             first.insert(slot.text(), slot);
             if limit < first.len() {
                 first.pop_last();
+                omitted += 1;
             }
         }
         let row = |slot: &Slot| {
@@ -483,7 +485,7 @@ impl History {
                 newest: kept.held(kept.len() - 1).time,
             })
         };
-        first.into_values().filter_map(row).collect()
+        (first.into_values().filter_map(row).collect(), omitted)
     }
 
     /// The whole history, for people.

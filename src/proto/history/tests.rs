@@ -209,10 +209,17 @@ fn lists_go_through_every_subject_once() {
         }
         assert_eq!(seen.len(), expected, "{pattern}");
     }
-    let rows = history.rows(3);
+    let count = history.totals().subjects;
+    let (rows, omitted) = history.rows(&">".parse().unwrap(), 3);
+    assert_eq!(omitted, count - 3);
     let names: Vec<&str> = rows.iter().map(|row| row.subject.as_str()).collect();
     assert_eq!(names, ["a.0", "a.10", "a.100"]);
     assert_eq!((rows[0].count, rows[2].count), (1, 3));
+    let (rows, omitted) = history.rows(&"a.10".parse().unwrap(), 3);
+    assert_eq!(
+        (rows.len(), rows[0].count, omitted),
+        (1, rows[0].span.last.wrapping_sub(rows[0].span.first) as u64 + 1, 0)
+    );
 }
 
 /// A list for each subject; only the limits of subjects, not that of all bytes.

@@ -23,6 +23,7 @@ use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
+use crate::subject::Pattern;
 use crate::time::{Instant, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -230,9 +231,9 @@ impl Peer {
         self.by_uid(row).into_iter().flatten().collect()
     }
 
-    /// `show history`: the first `limit` subjects that are kept, in no particular order.
-    pub fn history_rows(&self, limit: usize) -> Vec<HistoryRow> {
-        self.history.rows(limit)
+    /// `show history`: the first `limit` subjects that match and are kept, in their order, and how many more there are.
+    pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
+        self.history.rows(pattern, limit)
     }
 
     /// The sums of the history.

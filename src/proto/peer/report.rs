@@ -60,6 +60,11 @@ impl Peer {
     }
 
     pub(super) fn on_outcome(&mut self, now: Now, mode: DeliveryMode, publisher: &Publisher, outcome: Outcome) {
+        if let Some(reason) = reason_of(&outcome)
+            && let Some(member) = self.members.get_mut(&publisher.epoch)
+        {
+            member.losses.on_told(reason);
+        }
         match outcome {
             Outcome::Deliver { item, repeated, repaired, verdict, matched } => {
                 let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
@@ -126,9 +131,6 @@ impl Peer {
     }
 
     pub(super) fn report(&mut self, to: Targets, loss: Loss) {
-        if let Some(member) = self.members.get_mut(&loss.publisher.epoch) {
-            member.losses.reason = Some(loss.reason);
-        }
         if !to.is_empty() {
             self.effects.push_back(Effect::Report { to, loss });
         }
@@ -136,6 +138,7 @@ impl Peer {
 
     pub(super) fn report_tail(&mut self, now: Now, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.losses.on_told(reason);
         let to = self.interest.one_of_each_client();
         if !to.is_empty() {
             member.throttles[0].on_tail(reason);
@@ -199,6 +202,15 @@ impl Peer {
                 targets.into()
             }
         }
+    }
+}
+
+/// Why something is lost or unverified, if this tells so.
+fn reason_of(outcome: &Outcome) -> Option<Reason> {
+    match outcome {
+        Outcome::Lost { reason, .. } | Outcome::Inbox { reason, .. } => Some(*reason),
+        Outcome::Unverified { range, .. } => Some(range.reason),
+        Outcome::Deliver { .. } | Outcome::Fetch { .. } | Outcome::Service(_) => None,
     }
 }
 

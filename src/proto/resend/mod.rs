@@ -15,6 +15,7 @@ mod tests;
 pub use ring::{Found, Ring, RingSettings};
 
 use crate::message::{Dseq, Epoch};
+use crate::proto::stats::counters;
 use crate::time::Instant;
 use crate::wire::{DATAGRAM_BYTES_MAX, Expired, Manifest, ManifestBuilder, Range, ResendRequest};
 use budget::{BURST_BYTES, Bucket, Budget};
@@ -117,31 +118,32 @@ pub struct Asked {
     pub refused: u64,
 }
 
-/// What was asked and answered so far. All of it only rises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResendCounters {
+counters! {
+    /// What was asked and answered so far. All of it only rises.
+    #[derive(Copy)]
+    ResendCounters, "resend_":
     /// Requests received, those refused included.
-    pub requests: u64,
+    requests,
     /// Requests refused because their sender sends too many, or too many others ask.
-    pub requests_refused: u64,
+    requests_refused,
     /// Ranges that end with datagrams not sent yet.
-    pub beyond_high: u64,
+    beyond_high,
     /// Datagrams not resent because they just had been.
-    pub suppressed: u64,
+    suppressed,
     /// Datagrams named beyond the limits, not counting those of refused requests.
-    pub over_limit: u64,
+    over_limit,
     /// Datagrams resent to one requester.
-    pub resent_unicast: u64,
+    resent_unicast,
     /// Datagrams resent to the group.
-    pub resent_multicast: u64,
+    resent_multicast,
     /// Datagrams answered with what they held.
-    pub manifests: u64,
+    manifests,
     /// Datagrams answered with word that nothing is known.
-    pub expired: u64,
+    expired,
     /// Bytes of all answers.
-    pub bytes: u64,
+    bytes,
     /// Times that answers had to wait for the budget.
-    pub waits: u64,
+    waits,
 }
 
 /// Who asks, and for what.
