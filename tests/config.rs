@@ -69,6 +69,7 @@ fn keys_of_the_core_reach_its_settings() {
         "history-count",
         "history-subject-size",
         "history-time",
+        "history-rules",
         "history-size",
         "linger",
         "forget",
@@ -98,6 +99,32 @@ fn keys_of_the_core_reach_its_settings() {
         }
     }
     assert_eq!(reached, BTreeSet::from(core));
+}
+
+#[test]
+fn rules_of_the_history_are_one_text_or_a_list_and_take_the_rest_from_the_other_keys() {
+    let list = "parameters:\n  history-rules:\n    - plant.*.alarm count 100,000 size 16 mb\n    - '> time 5 min'\n  \
+                history-count: 7\n";
+    let config = Config::from_text("param.yaml", list).unwrap_or_else(|errors| panic!("{errors}"));
+    let rules = config.settings(1472).recovery.history.overrides;
+    let rules: Vec<_> =
+        rules.iter().map(|rule| (rule.pattern.as_str(), rule.count_max, rule.bytes_max, rule.time.as_secs())).collect();
+    assert_eq!(rules, [("plant.*.alarm", 100_000, 16 << 20, 3600), (">", 7, 1 << 20, 300)]);
+    let text = "plant.*.alarm size 16 mb count 100000;  ";
+    let refused = Config::resolve(None, &[Override::set("history-rules", text)]).unwrap_err().to_string();
+    assert!(refused.contains("count: not a whole number"), "{refused}");
+    let text = "plant.*.alarm size 16 mb count 100000 ; > time 5 min";
+    let overrides = [Override::set("history-rules", text), Override::set("history-count", "7")];
+    let same = Config::resolve(None, &overrides).unwrap();
+    assert_eq!(same.settings(1472), config.settings(1472));
+    assert_eq!(shown(&same), shown(&config));
+    for (text, count) in [("", 0), ("    - a count 0\n", 1)] {
+        let text = format!("parameters:\n  history-rules:{}\n{text}", if text.is_empty() { " []" } else { "" });
+        assert_eq!(Config::from_text("param.yaml", &text).unwrap().history_rules.len(), count, "{text}");
+    }
+    let many = format!("parameters:\n  history-rules:\n{}", "    - a count 2\n".repeat(257));
+    let refused = Config::from_text("param.yaml", &many).unwrap_err().to_string();
+    assert!(refused.starts_with("param.yaml:3:5: history-rules: ") && refused.contains("more than 256"), "{refused}");
 }
 
 #[test]

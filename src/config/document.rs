@@ -2,7 +2,7 @@
 //!
 //! Values stay text as it was written, so `1.0` is a fine peer name and a size may have its unit.
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{DuplicateKeyPolicy, Location, MergeKeyPolicy, NonFiniteFloatPolicy, Spanned};
 use std::fmt;
 
@@ -29,6 +29,13 @@ pub(super) struct Entry {
     pub value_place: Place,
 }
 
+/// What stands in a list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub value: Node,
+    pub place: Place,
+}
+
 /// A value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Node {
@@ -36,8 +43,8 @@ pub(super) enum Node {
     Text(String),
     /// Nothing after the colon, or `~`, or `null`.
     Nothing,
-    /// A list; what it holds does not matter.
-    List,
+    /// A list.
+    List(Vec<Item>),
     /// A mapping.
     Map(Vec<Entry>),
 }
@@ -114,7 +121,7 @@ enum Raw {
     Text(String),
     Plain,
     Nothing,
-    List,
+    List(Vec<Spanned<Raw>>),
     Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
 }
 
@@ -123,7 +130,12 @@ fn resolve(raw: Raw, at: Place, source: &str) -> Result<Node, Broken> {
     Ok(match raw {
         Raw::Text(text) => Node::Text(text),
         Raw::Nothing => Node::Nothing,
-        Raw::List => Node::List,
+        Raw::List(items) => {
+            let item = |item: Spanned<Raw>| {
+                Ok(Item { value: resolve(item.value, place(item.defined), source)?, place: place(item.referenced) })
+            };
+            Node::List(items.into_iter().map(item).collect::<Result<_, Broken>>()?)
+        }
         Raw::Plain => Node::Text(spelling(at, source)),
         Raw::Map(pairs) => {
             let mut entries = Vec::with_capacity(pairs.len());
@@ -199,8 +211,11 @@ impl<'de> Deserialize<'de> for Raw {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Raw::List)
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Raw::List(list))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
@@ -224,6 +239,7 @@ mod tests {
         let Node::Map(entries) = parse(text).unwrap() else { panic!("no map") };
         let value = |node: &Node| match node {
             Node::Text(text) => text.clone(),
+            Node::List(items) => format!("list of {}", items.len()),
             other => format!("{other:?}"),
         };
         let at = |place: Place| (place.line, place.column, place.width);
@@ -243,7 +259,7 @@ mod tests {
             ("f", "1e3", (6, 4, 3)),
             ("g", "Nothing", (7, 2, 1)),
             ("h", "Nothing", (8, 4, 1)),
-            ("i", "List", (9, 4, 1)),
+            ("i", "list of 2", (9, 4, 1)),
             ("j", ".inf", (10, 4, 4)),
             ("k", "007", (11, 4, 3)),
             ("l", "99999999999999999999999", (12, 4, 23)),

@@ -1,5 +1,6 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
+use super::rules::{HistoryOverride, Rules};
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
@@ -20,6 +21,12 @@ const fn ms(millis: u64) -> Duration {
 const PUB_WINDOW_TIME_WHY: &str =
     "a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)";
 
+const HISTORY_COUNT: HistoryCount = HistoryCount { max: 100_000_000 };
+const HISTORY_SUBJECT_SIZE: Size = Size { min: KB, max: 2 * GB };
+const HISTORY_TIME: Span = Span { min: ms(1_000), max: Duration::from_secs(365 * 86_400), why: "" };
+const HISTORY_RULES: Rules<HistoryCount, Size, Span> =
+    Rules { count: HISTORY_COUNT, size: HISTORY_SUBJECT_SIZE, time: HISTORY_TIME };
+
 /// What there is to know about a key.
 pub struct Key {
     /// As it stands in the file, with hyphens.
@@ -34,6 +41,7 @@ pub struct Key {
     pub example: &'static str,
     pub(super) put: fn(&mut Config, &str, &Surroundings) -> Result<(), ValueError>,
     pub(super) value: fn(&Config) -> String,
+    pub(super) is_list: fn() -> bool,
 }
 
 macro_rules! keys {
@@ -50,6 +58,7 @@ macro_rules! keys {
                 Ok(())
             },
             value: |config| $kind.show(&config.$field),
+            is_list: || $kind.is_list(),
         }),+];
 
         /// The checked configuration of a peer. Every field is a key of the same name; [`KEYS`] has their bounds.
@@ -103,11 +112,13 @@ keys! {
     /// Bytes a second that resends may take, or a quarter of what is sent anyway if that is more.
     "resend-rate" resend_rate: usize = "8 mb", Size { min: 64 * KB, max: 2 * GB }, "32 mb";
     /// How many messages of each subject are kept for polls and late joiners; 0 keeps none.
-    "history-count" history_count: usize = "1000", Number { min: 0, max: 100_000_000 }, "10";
+    "history-count" history_count: usize = "1000", HISTORY_COUNT, "10";
     /// Bytes of messages of each subject that are kept.
-    "history-subject-size" history_subject_size: usize = "1 mb", Size { min: KB, max: 2 * GB }, "64 kb";
+    "history-subject-size" history_subject_size: usize = "1 mb", HISTORY_SUBJECT_SIZE, "64 kb";
     /// How long a message is kept.
-    "history-time" history_time: Duration = "1 hour", Span { min: ms(1_000), max: 365 * DAY, why: "" }, "5 min";
+    "history-time" history_time: Duration = "1 hour", HISTORY_TIME, "5 min";
+    /// Other bounds of that for some subjects. The first rule whose pattern matches holds.
+    "history-rules" history_rules: Vec<HistoryOverride> = "none", HISTORY_RULES, "plant.> count 10 time 5 min";
     /// Bytes of all messages that are kept together.
     "history-size" history_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "256 mb";
     /// How long a peer that is asked to stop stays at most, while others still ask for what they miss of it.

@@ -6,18 +6,20 @@
 mod document;
 mod error;
 mod keys;
+mod rules;
 mod value;
 
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
+pub use rules::{HistoryOverride, RuleError};
 pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, Surroundings, ValueError};
 
-use crate::proto::history::HistorySettings;
+use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
-use document::{Entry, Node, Place};
+use document::{Entry, Item, Node, Place};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Read};
@@ -166,13 +168,7 @@ impl Config {
                     manifest_bytes_max: self.resend_size,
                 },
                 resend_rate_min: self.resend_rate as u64,
-                history: HistorySettings {
-                    count_max: u32::try_from(self.history_count).unwrap_or(u32::MAX),
-                    bytes_max: self.history_subject_size,
-                    time: self.history_time,
-                    total_bytes_max: self.history_size,
-                    overrides: Vec::new(),
-                },
+                history: self.history(),
                 linger: self.linger,
             },
             forget: self.forget,
@@ -198,6 +194,23 @@ impl Config {
             advisory_interval: ADVISORY_INTERVAL,
             advisory_subjects_max: self.advisory_subjects,
             mutants: Mutants::default(),
+        }
+    }
+
+    fn history(&self) -> HistorySettings {
+        let count_max = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let rule = |rule: &HistoryOverride| HistoryRule {
+            pattern: rule.pattern.clone(),
+            count_max: count_max(rule.count.unwrap_or(self.history_count)),
+            bytes_max: rule.size.unwrap_or(self.history_subject_size),
+            time: rule.time.unwrap_or(self.history_time),
+        };
+        HistorySettings {
+            count_max: count_max(self.history_count),
+            bytes_max: self.history_subject_size,
+            time: self.history_time,
+            total_bytes_max: self.history_size,
+            overrides: self.history_rules.iter().map(rule).collect(),
         }
     }
 
@@ -355,11 +368,43 @@ impl Draft {
                     Err(error) => value_error(key, &text, error),
                 },
                 Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, Some(missing(key))),
-                Node::List => (Reason::List, Some(missing(key))),
+                Node::List(items) if (key.is_list)() => {
+                    self.read_list(file, index, items, at);
+                    continue;
+                }
+                Node::List(_) => (Reason::List, Some(missing(key))),
                 Node::Map(_) => (Reason::Map, Some(missing(key))),
             };
             self.refused[index] = true;
             self.errors.push(file.error(at, key.name, refused.0, refused.1));
+        }
+    }
+
+    /// The items of a list, each a value; together they are one text with `;` between them.
+    fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<Item>, at: Place) {
+        let key = &KEYS[index];
+        let mut texts = Vec::new();
+        for item in items {
+            let refused = match item.value {
+                Node::Text(text) => match self.put(index, &text) {
+                    Ok(()) => {
+                        texts.push(text);
+                        continue;
+                    }
+                    Err(error) => value_error(key, &text, error),
+                },
+                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, Some(item_of(key))),
+                Node::List(_) => (Reason::List, Some(item_of(key))),
+                Node::Map(_) => (Reason::Map, Some(item_of(key))),
+            };
+            self.refused[index] = true;
+            self.errors.push(file.error(item.place, key.name, refused.0, refused.1));
+        }
+        let text = if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
+        if let Err(error) = self.put(index, &text) {
+            // Each is right; they are too many.
+            let (reason, suggestion) = value_error(key, &text, error);
+            self.errors.push(file.error(at, key.name, reason, suggestion));
         }
     }
 
@@ -451,6 +496,10 @@ fn value_error(key: &Key, text: &str, error: ValueError) -> (Reason, Option<Stri
 
 fn missing(key: &Key) -> String {
     format!("write {}: {}", key.name, key.example)
+}
+
+fn item_of(key: &Key) -> String {
+    format!("write - {}", key.example)
 }
 
 /// The place of a key in `KEYS`; underscores are as good as hyphens.

@@ -1,5 +1,6 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
+use super::rules::RuleError;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
 use std::fmt;
@@ -52,6 +53,10 @@ pub(super) trait Kind {
     fn show(&self, value: &Self::Value) -> String;
     /// What is allowed, for the documentation and `config show`.
     fn range(&self) -> String;
+    /// Whether the file may give a list of texts, each of which is a value too.
+    fn is_list(&self) -> bool {
+        false
+    }
 }
 
 /// Why a text is no value of its kind.
@@ -104,6 +109,10 @@ pub enum ValueError {
     },
     /// A character that no path can hold.
     PathNul,
+    /// A history of one message.
+    OneMessage,
+    /// Not a rule of the history.
+    Rule(RuleError),
 }
 
 /// The longest path of a Unix socket: `sun_path` has 108 bytes, the last one is 0.
@@ -131,6 +140,11 @@ impl fmt::Display for ValueError {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
             ValueError::PathNul => write!(f, "a path cannot hold the character 0"),
+            ValueError::OneMessage => write!(
+                f,
+                "one message is too few: a poll names the message before the one that it wants, and both must be kept"
+            ),
+            ValueError::Rule(error) => error.fmt(f),
         }
     }
 }
@@ -155,6 +169,8 @@ impl ValueError {
             ValueError::NotMulticast(IpAddr::V4(_)) => Some("use 224.0.0.0 to 239.255.255.255".into()),
             ValueError::Address => Some("write an address such as 239.255.83.67 or ff15::5343".into()),
             ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),
+            ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
+            ValueError::Rule(error) => error.suggestion(),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
         }
@@ -293,6 +309,30 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Kind for Number<T> {
 
     fn range(&self) -> String {
         format!("{} to {}", self.min, self.max)
+    }
+}
+
+/// How many messages of a subject are kept: 0, or at least two (seed 000, "Sizes and Probabilities").
+pub(super) struct HistoryCount {
+    pub max: usize,
+}
+
+impl Kind for HistoryCount {
+    type Value = usize;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<usize, ValueError> {
+        match (Number { min: 0, max: self.max }).parse(text, here)? {
+            1 => Err(ValueError::OneMessage),
+            count => Ok(count),
+        }
+    }
+
+    fn show(&self, value: &usize) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        format!("0, or 2 to {}", self.max)
     }
 }
 

@@ -52,6 +52,58 @@ param.yaml:5:3: pub_window_tme: unknown key
       = did you mean pub-window-time?"#,
     },
     Case {
+        name: "a history of one message",
+        text: "parameters:\n  history-count: 1\n",
+        errors: r#"param.yaml:2:18: history-count: "1": one message is too few: a poll names the message before the one that it wants, and both must be kept
+    2 |   history-count: 1
+      |                  ^
+      = write 2 or more, or 0 to keep none"#,
+    },
+    Case {
+        name: "rules of the history",
+        text: "parameters:\n  history-rules:\n    - a..b count 2\n    - a.b cuont 2\n    - a.b count 1\n    - a.b count 2 count 3\n    - a.b\n    - a.b time 5\n    - a.b size\n    -\n    - [a]\n    - a: b\n",
+        errors: r#"param.yaml:3:7: history-rules: "a..b count 2": a rule begins with a pattern: empty token at byte 2: a subject must not begin or end with '.' or hold '..'
+    3 |     - a..b count 2
+      |       ^^^^^^^^^^^^
+      = write a rule such as plant.> count 10 size 64 kb time 5 min
+param.yaml:4:7: history-rules: "a.b cuont 2": "cuont" is none of count, size, time
+    4 |     - a.b cuont 2
+      |       ^^^^^^^^^^^
+      = did you mean count?
+param.yaml:5:7: history-rules: "a.b count 1": count: one message is too few: a poll names the message before the one that it wants, and both must be kept
+    5 |     - a.b count 1
+      |       ^^^^^^^^^^^
+      = write 2 or more, or 0 to keep none
+param.yaml:6:7: history-rules: "a.b count 2 count 3": count stands twice in a rule
+    6 |     - a.b count 2 count 3
+      |       ^^^^^^^^^^^^^^^^^^^
+      = write a rule such as plant.> count 10 size 64 kb time 5 min
+param.yaml:7:7: history-rules: "a.b": the rule does not say what is other than usual
+    7 |     - a.b
+      |       ^^^
+      = write a rule such as plant.> count 10 size 64 kb time 5 min
+param.yaml:8:7: history-rules: "a.b time 5": time: a time needs a unit
+    8 |     - a.b time 5
+      |       ^^^^^^^^^^
+      = write 5 sec or 5 ms
+param.yaml:9:7: history-rules: "a.b size": size: the value is missing
+    9 |     - a.b size
+      |       ^^^^^^^^
+      = write a rule such as plant.> count 10 size 64 kb time 5 min
+param.yaml:10:6: history-rules: the value is missing
+   10 |     -
+      |      ^
+      = write - plant.> count 10 time 5 min
+param.yaml:11:7: history-rules: takes one value, not a list
+   11 |     - [a]
+      |       ^
+      = write - plant.> count 10 time 5 min
+param.yaml:12:7: history-rules: takes one value, not further keys
+   12 |     - a: b
+      |       ^
+      = write - plant.> count 10 time 5 min"#,
+    },
+    Case {
         name: "an unknown section",
         text: "parameter:\n  port: 1\n",
         errors: r#"param.yaml:1:1: parameter: unknown key

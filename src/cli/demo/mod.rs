@@ -57,6 +57,8 @@ struct Receiver {
     unverified: u64,
     subjects: Vec<SubjectBalance>,
     faults: Vec<String>,
+    /// The receiver's row of `show loss` about the publisher.
+    report: Value,
     #[serde(skip)]
     loss: Value,
 }
@@ -147,6 +149,7 @@ fn receiver(bus: &Bus, name: &'static str, account: &Account, sent: &Sent) -> Re
         unverified: sum(|row| row.unverified),
         faults: account.faults(sent, unverified),
         subjects,
+        report: loss["rows"][0].clone(),
         loss,
     })
 }

@@ -4,13 +4,18 @@
 use super::{HELLO_BYTES, Peer};
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::members::{Member, Side};
-use crate::proto::peer::intake::{ANSWER_INTERVAL, Source};
+use crate::proto::peer::intake::Source;
 use crate::proto::resend::{Answer, To};
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
 use crate::time::Now;
 use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The least time between two words to a member out of turn. Where an address is proven only after some of them were
+/// lost, nothing is repaired meanwhile, so it is shorter than the first waits between requests.
+const SAY_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
     /// What the addressee's own words say of addresses: it has sent back a token, or has one to be sent back.
@@ -32,7 +37,7 @@ impl Peer {
     /// Says a word to a member out of turn, but not often.
     pub(super) fn say_soon(&mut self, now: Now, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if member.said.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at)) {
+        if member.said.is_none_or(|at| SAY_INTERVAL <= now.instant.since(at)) {
             member.said = Some(now.instant);
             self.say(now, Word::Heartbeat, Some(epoch), 0);
         }

@@ -35,6 +35,13 @@ struct Lan {
 impl Lan {
     /// `count` peers with these settings; host 0 began at 1000 and publishes, the others began at 0 and want `a`.
     fn new(count: usize, change: impl Fn(&mut Settings)) -> Lan {
+        let mut lan = Lan::unmet(count, change);
+        lan.run(1000, |_| false);
+        lan
+    }
+
+    /// The same before anybody has said a word.
+    fn unmet(count: usize, change: impl Fn(&mut Settings)) -> Lan {
         let hosts = (0..count).map(|n| {
             let number = n as u64 + 1;
             let mut settings = Settings { reliability: Duration::from_secs(2), ..settings(&format!("h{n}.test")) };
@@ -47,7 +54,6 @@ impl Lan {
         for host in 1..count {
             lan.hosts[host].subscribe(0, "a");
         }
-        lan.run(1000, |_| false);
         lan
     }
 
@@ -327,6 +333,20 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     }
     assert!(got <= sent, "{got} bytes for {sent}");
     assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
+}
+
+// Rule: proof
+#[test]
+fn an_address_is_proven_soon_though_words_are_lost() {
+    let mut lan = Lan::unmet(2, |_| {});
+    lan.run(1000, |copy| copy.path == Path::Unicast);
+    lan.publish("a");
+    let mut words = 0;
+    lan.run(300, |copy| {
+        words += u32::from(copy.path == Path::Unicast);
+        copy.path == Path::Multicast && copy.dseq().is_some() || copy.path == Path::Unicast && words <= 5
+    });
+    assert_eq!(lan.told(1), "1r", "after {words} words");
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! The value of `history-rules`: other bounds of the history for some subjects.
+//!
+//! A rule is a pattern and what differs for it, `plant.> count 10 time 5 min`; a lone `;` stands between two rules where
+//! they are one text, and in the file they may be a list.
+
+use super::value::{Kind, Surroundings, ValueError, nearest};
+use crate::subject::Pattern;
+use std::fmt;
+use std::time::Duration;
+
+/// Each subject that is seen for the first time is compared with all of them.
+const RULES_MAX: usize = 256;
+
+const PARTS: [&str; 3] = ["count", "size", "time"];
+
+/// Other bounds of the history for the subjects that match a pattern; the first rule that matches holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryOverride {
+    /// Which subjects.
+    pub pattern: Pattern,
+    /// Messages of each subject, 0 for none; `history-count` where it is not said.
+    pub count: Option<usize>,
+    /// Bytes of the messages of each subject; `history-subject-size` where it is not said.
+    pub size: Option<usize>,
+    /// How long a message is kept; `history-time` where it is not said.
+    pub time: Option<Duration>,
+}
+
+/// Why a text is no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// Nothing between two `;`.
+    Empty,
+    /// The pattern is none: why.
+    Pattern(String),
+    /// The pattern stands alone.
+    Nothing,
+    /// A word where `count`, `size` or `time` should be.
+    Word(String),
+    /// The same for the second time.
+    Twice(&'static str),
+    /// A value that its key does not take either.
+    Part(&'static str, Box<ValueError>),
+    /// Too many rules.
+    TooMany,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleError::Empty => write!(f, "a rule is missing"),
+            RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
+            RuleError::Nothing => write!(f, "the rule does not say what is other than usual"),
+            RuleError::Word(word) => write!(f, "{word:?} is none of {}", PARTS.join(", ")),
+            RuleError::Twice(part) => write!(f, "{part} stands twice in a rule"),
+            RuleError::Part(part, error) => write!(f, "{part}: {error}"),
+            RuleError::TooMany => write!(f, "more than {RULES_MAX} rules"),
+        }
+    }
+}
+
+impl RuleError {
+    /// What to write instead, if that can be said.
+    pub(super) fn suggestion(&self) -> Option<String> {
+        match self {
+            RuleError::Word(word) => nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
+            RuleError::Part(_, error) => error.suggestion(""),
+            RuleError::TooMany => return Some("join rules by patterns with * and >".into()),
+            _ => None,
+        }
+        .or_else(|| Some("write a rule such as plant.> count 10 size 64 kb time 5 min".into()))
+    }
+}
+
+/// The kind of `history-rules`. The three others read what a rule says in place of their keys.
+pub(super) struct Rules<C, S, T> {
+    pub count: C,
+    pub size: S,
+    pub time: T,
+}
+
+impl<C, S, T> Kind for Rules<C, S, T>
+where
+    C: Kind<Value = usize>,
+    S: Kind<Value = usize>,
+    T: Kind<Value = Duration>,
+{
+    type Value = Vec<HistoryOverride>;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Vec<HistoryOverride>, ValueError> {
+        if text == "none" {
+            return Ok(Vec::new());
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let rules = words.split(|word| *word == ";").map(|words| self.rule(words, here));
+        let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Rule)?;
+        if RULES_MAX < rules.len() {
+            return Err(ValueError::Rule(RuleError::TooMany));
+        }
+        Ok(rules)
+    }
+
+    fn show(&self, rules: &Vec<HistoryOverride>) -> String {
+        if rules.is_empty() {
+            return "none".into();
+        }
+        let rule = |rule: &HistoryOverride| {
+            let count = rule.count.map(|count| format!(" count {}", self.count.show(&count)));
+            let size = rule.size.map(|size| format!(" size {}", self.size.show(&size)));
+            let time = rule.time.map(|time| format!(" time {}", self.time.show(&time)));
+            let parts: String = [count, size, time].into_iter().flatten().collect();
+            format!("{}{parts}", rule.pattern.as_str())
+        };
+        rules.iter().map(rule).collect::<Vec<String>>().join(" ; ")
+    }
+
+    fn range(&self) -> String {
+        format!("none, or up to {RULES_MAX} rules: a pattern, then count, size and time as far as they differ")
+    }
+
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+impl<C, S, T> Rules<C, S, T>
+where
+    C: Kind<Value = usize>,
+    S: Kind<Value = usize>,
+    T: Kind<Value = Duration>,
+{
+    fn rule(&self, words: &[&str], here: &Surroundings) -> Result<HistoryOverride, RuleError> {
+        let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
+        let pattern: Pattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
+        let mut rule = HistoryOverride { pattern, count: None, size: None, time: None };
+        let begins = |word: &&str| PARTS.contains(word);
+        match words.first() {
+            None => return Err(RuleError::Nothing),
+            Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
+            Some(_) => {}
+        }
+        for said in words.chunk_by(|_, next| !begins(next)) {
+            let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
+            let text = said[1..].join(" ");
+            let refused = |error| RuleError::Part(part, Box::new(error));
+            if text.is_empty() {
+                return Err(refused(ValueError::Empty));
+            }
+            let had = match part {
+                "count" => rule.count.replace(self.count.parse(&text, here).map_err(refused)?).is_some(),
+                "size" => rule.size.replace(self.size.parse(&text, here).map_err(refused)?).is_some(),
+                _ => rule.time.replace(self.time.parse(&text, here).map_err(refused)?).is_some(),
+            };
+            if had {
+                return Err(RuleError::Twice(part));
+            }
+        }
+        Ok(rule)
+    }
+}
