@@ -461,6 +461,44 @@ fn advisories_reach_attached_programs_as_json() {
     assert_eq!(told["epoch"], publisher.info().epoch.to_string());
 }
 
+#[test]
+fn a_publisher_is_told_what_others_lost_of_its_data() {
+    let (mut config, _directory) = config_with_socket("outbound");
+    let publisher = serve(&config);
+    let bus = Bus::attach(&config.socket).unwrap();
+    let advisories = bus.subscribe("_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST".parse().unwrap()).unwrap();
+    config.name = "lossy.receiver".parse().unwrap();
+    // Nothing is asked for again.
+    config.reliability = Duration::from_millis(5);
+    let options = Options { drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
+    let receiver = Bus::embed_with(&config, &options).unwrap();
+    let _data = receiver.subscribe("x".parse().unwrap()).unwrap();
+    wait_for(&receiver, &publisher);
+    let mut told = None;
+    eventually("a loss is advised to the publisher", || {
+        for _ in 0..10 {
+            bus.publish_blocking(message("x", "data")).unwrap();
+            bus.flush(PATIENCE).unwrap();
+        }
+        while let Ok(event) = advisories.try_recv() {
+            if let Event::Message(delivery) = event {
+                let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+                told = Some(json).filter(|json| json["lost"].as_u64().is_some_and(|lost| 0 < lost)).or(told.take());
+            }
+        }
+        told.is_some()
+    });
+    let told = told.unwrap();
+    assert_eq!((&told["ADV_NAME"], &told["reason"]), (&"DATALOSS.OUTBOUND.BCAST".into(), &"REPORTED".into()));
+    assert_eq!((&told["publisher"], &told["sub_cnt"]), (&"lossy.receiver".into(), &0.into()));
+    assert_eq!(told["epoch"], receiver.info().epoch.to_string());
+    let rows = bus.show("outbound").unwrap()["rows"].take();
+    let row = rows.as_array().unwrap().iter().find(|row| row["publisher"] == "lossy.receiver").unwrap();
+    let count = |name: &str| row[name].as_u64().unwrap();
+    assert!(told["lost"].as_u64() <= row["lost"].as_u64(), "{told} and {row}");
+    assert!(count("repaired") == 0 && count("pending") + count("unverified") <= count("missing"), "{row}");
+}
+
 fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
     let mut config = config.clone();
     config.name = "source".parse().unwrap();

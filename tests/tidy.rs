@@ -66,7 +66,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "config",
-        may_use: &["message", "seqno", "time", "proto", "daemon::interface"],
+        may_use: &["message", "seqno", "subject", "time", "proto", "daemon::interface"],
         crates: &["humantime", "nix", "serde", "serde_yaml"],
     },
     Layer {
