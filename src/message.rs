@@ -133,6 +133,50 @@ impl fmt::Debug for PeerName {
     }
 }
 
+/// How a peer is named by those who ask it: by its configured name, which it keeps when it starts again, or by its run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PeerRef {
+    /// The only live peer with this name.
+    Name(PeerName),
+    /// This run of a peer.
+    Epoch(Epoch),
+}
+
+impl FromStr for PeerRef {
+    type Err = NameError;
+
+    /// 16 hexadecimal digits are an epoch, anything else is a name.
+    fn from_str(text: &str) -> Result<PeerRef, NameError> {
+        let is_epoch = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = if is_epoch { u64::from_str_radix(text, 16).ok() } else { None };
+        match bits.and_then(Epoch::new) {
+            Some(epoch) => Ok(PeerRef::Epoch(epoch)),
+            None => text.parse().map(PeerRef::Name),
+        }
+    }
+}
+
+impl fmt::Display for PeerRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerRef::Name(name) => name.fmt(f),
+            PeerRef::Epoch(epoch) => epoch.fmt(f),
+        }
+    }
+}
+
+impl From<Epoch> for PeerRef {
+    fn from(epoch: Epoch) -> PeerRef {
+        PeerRef::Epoch(epoch)
+    }
+}
+
+impl From<PeerName> for PeerRef {
+    fn from(name: PeerName) -> PeerRef {
+        PeerRef::Name(name)
+    }
+}
+
 /// A program attached to this peer; given by the shell and never reused while the peer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
@@ -538,6 +582,19 @@ mod tests {
         assert_eq!("a b".parse::<PeerName>(), Err(NameError::Character(' ')));
         assert_eq!("ä".parse::<PeerName>(), Err(NameError::Character('ä')));
         assert_eq!("x".repeat(65).parse::<PeerName>(), Err(NameError::TooLong));
+    }
+
+    #[test]
+    fn peers_are_named_by_name_or_by_epoch() {
+        let epoch = Epoch::new(0xabc).unwrap();
+        assert_eq!("0000000000000abc".parse(), Ok(PeerRef::Epoch(epoch)));
+        for name in ["B.test", "0000000000000000", "0000000000000abcd", "+00000000000abcd"] {
+            match name.parse::<PeerRef>() {
+                Ok(PeerRef::Name(parsed)) => assert_eq!(parsed.as_str(), name),
+                other => assert_eq!((name, other), ("+00000000000abcd", Err(NameError::Character('+')))),
+            }
+        }
+        assert_eq!(PeerRef::from(epoch).to_string().parse(), Ok(PeerRef::from(epoch)));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Raw {
     }
 
     fn subscribe(&mut self, sub: u32, pattern: &str) {
-        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap() });
+        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode: None });
         assert_eq!(self.next(), Some(ToClient::Subscribed { sub: SubId(sub) }));
     }
 

@@ -7,6 +7,7 @@ mod library;
 mod local;
 mod multicast;
 mod netns;
+mod polls;
 mod readme;
 mod sim;
 mod support;

@@ -3,12 +3,15 @@
 use super::{OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
+use crate::daemon::mailbox::Answered;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
-use crate::message::{Loss, Message, Missing, SubId};
+use crate::message::{DeliveryMode, Loss, Message, Missing, PeerRef, SubId};
+use crate::proto::effect::Unanswered;
+use crate::proto::question::{Answer, Question};
 use crate::subject::Pattern;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
 use mio::net::UnixStream;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -57,6 +60,7 @@ struct State {
     next_token: u64,
     subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
     shows: BTreeMap<u32, Sender<Value>>,
+    asks: BTreeMap<u64, Sender<Answered>>,
     flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
@@ -130,11 +134,12 @@ impl Attached {
         &self,
         sub: SubId,
         pattern: &Pattern,
+        mode: Option<DeliveryMode>,
         queue: Arc<EventQueue>,
         answer: Sender<Result<(), Why>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let sent = self.send(&ToPeer::Subscribe { sub, pattern: pattern.clone() }, |state| {
+        let sent = self.send(&ToPeer::Subscribe { sub, pattern: pattern.clone(), mode }, |state| {
             state.subscribes.insert(sub, answer);
         });
         if sent.is_err() {
@@ -150,6 +155,26 @@ impl Attached {
         }
         // If the peer is gone, so is the subscription.
         let _ = self.send(&ToPeer::Unsubscribe { sub }, |_| {});
+    }
+
+    pub(super) fn ask(
+        &self,
+        peer: PeerRef,
+        question: &Question,
+        timeout: Duration,
+        answer: Sender<Answered>,
+    ) -> Result<(), WaitError> {
+        let id = {
+            let mut state = locked(&self.state);
+            if OUT_BYTES_MAX < state.out.len() {
+                return Err(WaitError::Timeout);
+            }
+            state.token()
+        };
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        self.send(&ToPeer::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
+            state.asks.insert(id, answer);
+        })
     }
 
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
@@ -207,6 +232,7 @@ impl Attached {
         state.over.get_or_insert(why);
         state.subscribes.clear();
         state.shows.clear();
+        state.asks.clear();
         state.flushes.clear();
         state.out.clear();
         drop(state);
@@ -266,8 +292,26 @@ impl Attached {
                     let _ = waiting.send(state.refused.take().map_or(Ok(()), Err));
                 }
             }
+            ToClient::Answered { id, answer } => self.on_answered(id, answer),
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
+        }
+    }
+
+    /// Parts come in order. One that cannot be read ends the waiting as if there were none.
+    fn on_answered(&self, id: u64, answer: Result<Bytes, Unanswered>) {
+        let answer = answer.and_then(|part| {
+            Answer::decode(&part).map_err(|error| {
+                tracing::warn!(%error, "an answer of the peer cannot be read");
+                Unanswered::Malformed
+            })
+        });
+        let mut state = locked(&self.state);
+        let is_last = answer.as_ref().map_or(true, |part| part.last);
+        let waiting = if is_last { state.asks.remove(&id) } else { state.asks.get(&id).cloned() };
+        // Who asked may have stopped waiting.
+        if waiting.is_some_and(|waiting| waiting.send(answer).is_err()) {
+            state.asks.remove(&id);
         }
     }
 

@@ -1,7 +1,10 @@
 //! A peer inside the program, driven by the caller's own thread: the fast path.
 
+use super::ask::check;
 use super::link::Link;
-use super::{Bus, Info, Numbers, PublishError, SubscribeError, Subscription, check_size};
+use super::{
+    AskError, Asked, Bus, Info, Numbers, PublishError, SubscribeError, SubscribeOptions, Subscription, check_size,
+};
 use crate::config::Config;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
@@ -9,7 +12,8 @@ use crate::daemon::engine::Engine;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::daemon::serve::why;
 use crate::daemon::start::{Options, StartError};
-use crate::message::{ClientId, Message, SubId};
+use crate::message::{ClientId, Message, PeerRef, SubId};
+use crate::proto::question::Question;
 use crate::subject::{Pattern, Subject};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -91,15 +95,42 @@ impl Embedded {
     /// # Errors
     /// The peer refuses it or has ended.
     pub fn subscribe(&mut self, pattern: Pattern) -> Result<Subscription, SubscribeError> {
+        self.subscribe_with(pattern, &SubscribeOptions::default())
+    }
+
+    /// As [`Embedded::subscribe`], with options.
+    ///
+    /// # Errors
+    /// The peer refuses it or has ended.
+    pub fn subscribe_with(
+        &mut self,
+        pattern: Pattern,
+        options: &SubscribeOptions,
+    ) -> Result<Subscription, SubscribeError> {
         if !self.engine.is_running() {
             return Err(SubscribeError::Closed);
         }
         let queue = Arc::new(EventQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
-        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, pattern, queue.clone());
+        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, pattern, options.mode, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
         let link = Link::Engine(self.engine.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link))
+    }
+
+    /// Asks a peer's history, which may be this peer's own. The question leaves with the next turn; take the answer
+    /// with [`Asked::try_recv`] between turns.
+    ///
+    /// # Errors
+    /// The question holds too much or nothing; the peer has ended.
+    pub fn ask(&mut self, peer: impl Into<PeerRef>, question: Question, timeout: Duration) -> Result<Asked, AskError> {
+        check(&question)?;
+        if !self.engine.is_running() {
+            return Err(AskError::Closed);
+        }
+        let (asked, answer) = Asked::new(timeout);
+        self.engine.ask_for(Clock::now(), self.client, &peer.into(), question, timeout, answer);
+        Ok(asked)
     }
 
     /// A subject of one's own for replies.

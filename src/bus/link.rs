@@ -2,11 +2,12 @@
 
 use super::attached::Attached;
 use super::{PublishError, SubscribeError, WaitError};
-use crate::daemon::mailbox::{Command, Mailbox, Rejected};
+use crate::daemon::mailbox::{Answered, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
-use crate::message::{ClientId, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
+use crate::proto::question::Question;
 use crate::subject::Pattern;
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,17 +41,23 @@ impl Link {
         }
     }
 
-    pub(super) fn subscribe(&self, sub: SubId, pattern: Pattern, queue: Arc<EventQueue>) -> Result<(), SubscribeError> {
+    pub(super) fn subscribe(
+        &self,
+        sub: SubId,
+        pattern: Pattern,
+        mode: Option<DeliveryMode>,
+        queue: Arc<EventQueue>,
+    ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {
             Link::Engine(mailbox, client) => {
-                let command = Command::Subscribe { client: *client, sub, pattern, queue, answer };
+                let command = Command::Subscribe { client: *client, sub, pattern, mode, queue, answer };
                 mailbox.push(command, ANSWER_TIME).map_err(|rejected| match rejected {
                     Rejected::Full(_) => SubscribeError::Timeout,
                     Rejected::Closed => SubscribeError::Closed,
                 })?;
             }
-            Link::Attached(attached) => attached.subscribe(sub, &pattern, queue, answer)?,
+            Link::Attached(attached) => attached.subscribe(sub, &pattern, mode, queue, answer)?,
         }
         match wait(&answered, ANSWER_TIME) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
@@ -67,6 +74,23 @@ impl Link {
                 let _ = mailbox.push(Command::Unsubscribe { client: *client, sub }, Duration::ZERO);
             }
             Link::Attached(attached) => attached.unsubscribe(sub),
+        }
+    }
+
+    /// Parts of the answer go to `answer`.
+    pub(super) fn ask(
+        &self,
+        peer: PeerRef,
+        question: Question,
+        timeout: Duration,
+        answer: Sender<Answered>,
+    ) -> Result<(), WaitError> {
+        match self {
+            Link::Engine(mailbox, client) => {
+                let command = Command::Ask { client: *client, peer, question, timeout, answer };
+                mailbox.push(command, timeout).map_err(rejected)
+            }
+            Link::Attached(attached) => attached.ask(peer, &question, timeout, answer),
         }
     }
 

@@ -4,6 +4,7 @@
 //! [`Embedded`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way, and tell
 //! every loss as a value beside the messages.
 
+mod ask;
 mod attached;
 mod embedded;
 mod error;
@@ -15,6 +16,9 @@ pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::Event;
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::door::frame::Why;
+pub use crate::proto::history::{HistoryEvent, Listed, Selection};
+pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
+pub use ask::{AskError, Asked, HistoryList, Polled};
 pub use embedded::Embedded;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use subscription::Subscription;
@@ -24,7 +28,7 @@ use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::Command;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::door::frame::Welcome;
-use crate::message::{Delivery, Epoch, Message, PeerName, SubId};
+use crate::message::{Delivery, DeliveryMode, Epoch, Message, PeerName, SubId};
 use crate::subject::{Pattern, Subject};
 use attached::Attached;
 use bytes::Bytes;
@@ -76,6 +80,13 @@ impl Info {
             software: welcome.software,
         }
     }
+}
+
+/// What a subscription is to get, beside what matches its patterns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
+    pub mode: Option<DeliveryMode>,
 }
 
 /// The numbers that a client gives.
@@ -210,11 +221,23 @@ impl Bus {
     /// # Errors
     /// The peer refuses one of them, or is gone.
     pub fn subscribe_all(&self, patterns: impl IntoIterator<Item = Pattern>) -> Result<Subscription, SubscribeError> {
+        self.subscribe_with(patterns, &SubscribeOptions::default())
+    }
+
+    /// As [`Bus::subscribe_all`], with options.
+    ///
+    /// # Errors
+    /// The peer refuses one of them, or is gone.
+    pub fn subscribe_with(
+        &self,
+        patterns: impl IntoIterator<Item = Pattern>,
+        options: &SubscribeOptions,
+    ) -> Result<Subscription, SubscribeError> {
         let queue = Arc::new(EventQueue::new(self.shared.limits));
         let mut subs = Vec::new();
         for pattern in patterns {
             let sub = SubId(self.shared.numbers.next_sub());
-            if let Err(error) = self.shared.link.subscribe(sub, pattern, queue.clone()) {
+            if let Err(error) = self.shared.link.subscribe(sub, pattern, options.mode, queue.clone()) {
                 // A refused one too: its answer may only have come too late.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));
                 return Err(error);

@@ -10,21 +10,23 @@ use crate::daemon::clock::Clock;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::local::Listener;
 use crate::daemon::log;
-use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::mailbox::{Answered, Command, Mailbox};
 use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, Publisher, SubId};
-use crate::proto::effect::{Effect, Input, Refusal, Request};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId};
+use crate::proto::effect::{Effect, Input, Refusal, Request, Unanswered};
 use crate::proto::peer::Peer;
+use crate::proto::question::Question;
 use crate::subject::Pattern;
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll};
 use serde_json::{Value, json};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
@@ -35,6 +37,8 @@ use std::time::Duration;
 const FLUSHES_MAX: usize = 4096;
 /// Requests of programs in the same process in one turn.
 const COMMANDS_PER_TURN: usize = 4096;
+/// The longest that a client can wait for an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a graceful stop may take before it is cut short.
 const STOP_TIME: Duration = Duration::from_secs(2);
 /// How long the clients are given to read the rest.
@@ -88,6 +92,10 @@ pub(crate) struct Engine {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: VecDeque<Command>,
     pub(super) flushes: Vec<Waiting>,
+    /// Embedded clients that wait for the answer to a question, by its number.
+    pub(super) asks: BTreeMap<(ClientId, u64), Sender<Answered>>,
+    /// The number of the next question of an embedded client.
+    pub(super) next_ask: u64,
     /// The refusal of the request being handled.
     pub(super) refused: Option<Refusal>,
     /// Where each publisher's datagrams come from; an epoch is bound to its address.
@@ -186,6 +194,7 @@ impl Engine {
         client: ClientId,
         sub: SubId,
         pattern: Pattern,
+        mode: Option<DeliveryMode>,
         queue: Arc<EventQueue>,
     ) -> Result<(), Refusal> {
         // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
@@ -193,7 +202,8 @@ impl Engine {
             return Err(Refusal::Stopping);
         };
         queues.insert(sub, queue);
-        match self.request(now, client, Request::Subscribe { sub, pattern, mode: self.delivery }) {
+        let mode = mode.unwrap_or(self.delivery);
+        match self.request(now, client, Request::Subscribe { sub, pattern, mode }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
@@ -216,6 +226,56 @@ impl Engine {
         }
     }
 
+    /// Asks a peer's history for an embedded client.
+    pub(crate) fn ask_for(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        peer: &PeerRef,
+        question: Question,
+        timeout: Duration,
+        answer: Sender<Answered>,
+    ) {
+        let id = self.next_ask;
+        self.next_ask += 1;
+        self.asks.insert((client, id), answer);
+        self.ask(now, client, id, peer, question, timeout);
+    }
+
+    /// Asks a peer's history; the answer goes to [`Engine::on_answered`].
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        id: u64,
+        peer: &PeerRef,
+        question: Question,
+        timeout: Duration,
+    ) {
+        let timeout = timeout.min(ANSWER_TIME_MAX);
+        match self.peer.resolve(peer) {
+            Ok(peer) => {
+                self.request(now, client, Request::Ask { id, peer, question, timeout });
+            }
+            Err(reason) => self.on_answered(client, id, Err(reason)),
+        }
+    }
+
+    /// A part of an answer goes to who asked, or word that none will come.
+    pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
+        if let Some(connection) = self.clients.connection(client) {
+            let answer = if connection.outbox.is_glutted() { Err(Unanswered::TooMany) } else { answer };
+            self.clients.answer(client, &ToClient::Answered { id, answer: answer.map(|part| part.encode()) });
+        } else if let Entry::Occupied(asked) = self.asks.entry((client, id)) {
+            let is_last = answer.as_ref().map_or(true, |part| part.last);
+            // Who asked may have stopped waiting.
+            let is_unwanted = asked.get().send(answer).is_err();
+            if is_last || is_unwanted {
+                asked.remove();
+            }
+        }
+    }
+
     /// The client is gone.
     pub(crate) fn detach(&mut self, now: Now, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
@@ -225,6 +285,7 @@ impl Engine {
             tracing::debug!(%error, client = id.0, "deregister");
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
+        self.asks.retain(|(client, _), _| *client != id);
         self.peer.handle(now, Input::Detach { client: id });
         self.act(now);
         self.is_acceptable = true;
@@ -277,7 +338,9 @@ impl Engine {
             // While the socket is behind, publishers wait; the mailbox fills and answers "full".
             match self.commands.front() {
                 None => return,
-                Some(Command::Publish { .. } | Command::Flush { .. }) if self.is_held_up() => return,
+                Some(Command::Publish { .. } | Command::Ask { .. } | Command::Flush { .. }) if self.is_held_up() => {
+                    return;
+                }
                 Some(_) => {}
             }
             if let Some(command) = self.commands.pop_front() {
@@ -293,13 +356,16 @@ impl Engine {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
-            Command::Subscribe { client, sub, pattern, queue, answer } => {
-                let outcome = self.subscribe(now, client, sub, pattern, queue);
+            Command::Subscribe { client, sub, pattern, mode, queue, answer } => {
+                let outcome = self.subscribe(now, client, sub, pattern, mode, queue);
                 if answer.send(outcome.map_err(|refusal| why(&refusal))).is_err() {
                     self.unsubscribe(now, client, sub);
                 }
             }
             Command::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
+            Command::Ask { client, peer, question, timeout, answer } => {
+                self.ask_for(now, client, &peer, question, timeout, answer);
+            }
             Command::Show { query, answer } => {
                 // Who asked may have stopped waiting.
                 let _ = answer.send(self.show(now, &query));
@@ -327,7 +393,7 @@ impl Engine {
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
-                Effect::Answered { .. } => unreachable!("no client of this shell can ask yet"),
+                Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
                 Effect::Stopped => self.close(now),
             }
         }
@@ -379,6 +445,7 @@ impl Engine {
                 None => self.detach(now, id),
             }
         }
+        self.asks.clear();
         self.listener = None;
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }

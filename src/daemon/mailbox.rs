@@ -4,7 +4,9 @@
 
 use crate::daemon::queue::EventQueue;
 use crate::door::frame::Why;
-use crate::message::{ClientId, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
+use crate::proto::effect::Unanswered;
+use crate::proto::question::{Answer, Question};
 use crate::subject::Pattern;
 use crossbeam_channel::Sender;
 use mio::Waker;
@@ -19,6 +21,12 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes that a request counts beside its message.
 const COMMAND_BYTES: usize = 128;
 
+/// Bytes that each poll or fetch of a question counts.
+const ITEM_BYTES: usize = 64;
+
+/// Parts of an answer, or why there is none.
+pub(crate) type Answered = Result<Answer, Unanswered>;
+
 /// A request to the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -30,6 +38,8 @@ pub(crate) enum Command {
         client: ClientId,
         sub: SubId,
         pattern: Pattern,
+        /// `None`: as configured.
+        mode: Option<DeliveryMode>,
         /// Where its events go.
         queue: Arc<EventQueue>,
         /// Told whether it is active.
@@ -38,6 +48,15 @@ pub(crate) enum Command {
     Unsubscribe {
         client: ClientId,
         sub: SubId,
+    },
+    /// Ask a peer's history.
+    Ask {
+        client: ClientId,
+        peer: PeerRef,
+        question: Question,
+        timeout: Duration,
+        /// Told every part up to the last one, or why there is none.
+        answer: Sender<Answered>,
     },
     Show {
         query: serde_json::Value,
@@ -59,6 +78,14 @@ impl Command {
     fn bytes(&self) -> usize {
         match self {
             Command::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
+            Command::Ask { question, .. } => {
+                COMMAND_BYTES
+                    + match question {
+                        Question::Poll(polls) => ITEM_BYTES * polls.len(),
+                        Question::Fetch(fetches) => ITEM_BYTES * fetches.len(),
+                        Question::List { .. } => 0,
+                    }
+            }
             _ => COMMAND_BYTES,
         }
     }

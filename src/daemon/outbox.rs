@@ -17,6 +17,8 @@ const SHARE_BYTES: usize = 8 * 1024;
 const SLICES_MAX: usize = 16;
 /// Bytes of answers beyond which no more requests of the client are read: it asks and does not listen.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of answers beyond which answers that come late are not taken any more: those to questions that other peers answer.
+const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
@@ -134,6 +136,11 @@ impl Outbox {
     /// Whether so many answers wait that no more requests of this client should be read.
     pub(crate) fn is_choked(&self) -> bool {
         ANSWER_BYTES_MAX < self.answer_bytes
+    }
+
+    /// Whether so many answers wait that late ones have no room. What is refused for that is told in a few bytes.
+    pub(crate) fn is_glutted(&self) -> bool {
+        LATE_ANSWER_BYTES_MAX < self.answer_bytes
     }
 
     /// Whether nothing waits.
@@ -384,7 +391,11 @@ mod tests {
         let mut client = slow(&mut outbox);
         client.room = 0;
         outbox.push_answer(&ToClient::Shown { id: 1, answer: vec![b' '; 2 << 20].into() });
-        assert!(outbox.is_choked());
+        assert!(outbox.is_choked() && !outbox.is_glutted());
+        for id in 0..15 {
+            outbox.push_answer(&ToClient::Answered { id, answer: Ok(vec![0; 1 << 20].into()) });
+        }
+        assert!(outbox.is_glutted());
         client.room = usize::MAX;
         assert!(outbox.write_to(&mut client).unwrap());
         assert!(!outbox.is_choked());

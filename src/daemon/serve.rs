@@ -6,10 +6,12 @@ use crate::daemon::local::Reading;
 use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::Fault;
 use crate::message::{ClientId, SubId};
-use crate::proto::effect::{Refusal, Request};
+use crate::proto::effect::{Refusal, Request, Unanswered};
+use crate::proto::question::Question;
 use crate::time::Now;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
@@ -84,8 +86,9 @@ impl Engine {
                 }
                 self.request(now, id, Request::Publish(message));
             }
-            ToPeer::Subscribe { sub, pattern } => {
-                if self.request(now, id, Request::Subscribe { sub, pattern, mode: self.delivery }).is_none() {
+            ToPeer::Subscribe { sub, pattern, mode } => {
+                let mode = mode.unwrap_or(self.delivery);
+                if self.request(now, id, Request::Subscribe { sub, pattern, mode }).is_none() {
                     self.clients.answer(id, &ToClient::Subscribed { sub });
                 }
             }
@@ -102,6 +105,15 @@ impl Engine {
                 };
                 self.clients.answer(id, &ToClient::Shown { id: question, answer: encoded(&answer) });
             }
+            ToPeer::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
+                Ok(question) => {
+                    self.ask(now, id, number, &peer, question, Duration::from_millis(u64::from(timeout_ms)))
+                }
+                Err(error) => {
+                    tracing::debug!(client = id.0, %error, "question refused");
+                    self.on_answered(id, number, Err(Unanswered::Malformed));
+                }
+            },
             ToPeer::Flush { token } => self.flushes.push(Waiting::Attached(id, token)),
         }
     }

@@ -259,6 +259,7 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
             "name": names.get(&row.client.0),
             "sub": row.sub.0,
             "pattern": row.pattern.as_str(),
+            "mode": row.mode.as_str(),
             "deliveries": row.deliveries,
         })
     };

@@ -131,6 +131,8 @@ impl Engine {
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: VecDeque::new(),
             flushes: Vec::new(),
+            asks: BTreeMap::new(),
+            next_ask: 0,
             refused: None,
             hosts: BTreeMap::new(),
             dropper: options.drop.map(Dropper::new),

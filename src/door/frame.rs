@@ -1,4 +1,4 @@
-//! The frames of the local protocol, both directions, both codecs. Version 1; `docs/local-protocol.md` is the text for
+//! The frames of the local protocol, both directions, both codecs. Version 2; `docs/local-protocol.md` is the text for
 //! people.
 //!
 //! ```text
@@ -12,13 +12,14 @@ use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
 use crate::door::value::{
     FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, put_content, put_loss,
 };
-use crate::message::{Delivery, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, SubId};
+use crate::message::{Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, SubId};
+use crate::proto::effect::Unanswered;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
 /// The version of the local protocol that this build speaks. Peer and client must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
@@ -40,6 +41,7 @@ const SUBSCRIBE: u8 = 0x03;
 const UNSUBSCRIBE: u8 = 0x04;
 const SHOW: u8 = 0x05;
 const FLUSH: u8 = 0x06;
+const ASK: u8 = 0x07;
 const WELCOME: u8 = 0x81;
 const MESSAGE: u8 = 0x82;
 const LOSS: u8 = 0x83;
@@ -49,6 +51,7 @@ const SHOWN: u8 = 0x86;
 const FLUSHED: u8 = 0x87;
 const BYE: u8 = 0x88;
 const SUBSCRIBED: u8 = 0x89;
+const ANSWERED: u8 = 0x8a;
 
 /// The first frame of a client must begin with these bytes, so that a stranger is told apart from an old version.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
@@ -71,6 +74,8 @@ pub enum ToPeer {
         sub: SubId,
         /// What to match.
         pattern: Pattern,
+        /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
+        mode: Option<DeliveryMode>,
     },
     /// End a subscription. There is no answer; messages on their way still arrive.
     Unsubscribe {
@@ -88,6 +93,17 @@ pub enum ToPeer {
     Flush {
         /// Comes back in [`ToClient::Flushed`].
         token: u64,
+    },
+    /// Ask a peer's history; answered by [`ToClient::Answered`], in one or more parts.
+    Ask {
+        /// The client's number for the question.
+        id: u64,
+        /// How long to wait for the answer, in milliseconds.
+        timeout_ms: u32,
+        /// Whom: this peer itself or another.
+        peer: PeerRef,
+        /// The question as it stands on the wire (docs/wire.md, "History service").
+        question: Bytes,
     },
 }
 
@@ -133,6 +149,13 @@ pub enum ToClient {
     Flushed {
         /// As in the request.
         token: u64,
+    },
+    /// A part of the answer to ASK, or word that none will come.
+    Answered {
+        /// The number of the question.
+        id: u64,
+        /// The part as it stands on the wire, or why there is none. A part says itself whether it is the last one.
+        answer: Result<Bytes, Unanswered>,
     },
     /// The peer ends the connection.
     Bye {
@@ -224,6 +247,19 @@ pub enum ByeReason {
     TooManyClients,
 }
 
+const MODES: [(u8, Option<DeliveryMode>); 3] =
+    [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
+
+/// 0 stands for a part of an answer.
+const UNANSWERED: [(u8, Unanswered); 6] = [
+    (1, Unanswered::UnknownPeer),
+    (2, Unanswered::Ambiguous),
+    (3, Unanswered::Gone),
+    (4, Unanswered::Timeout),
+    (5, Unanswered::TooMany),
+    (6, Unanswered::Malformed),
+];
+
 const BYE_REASONS: [(u8, ByeReason); 5] = [
     (0, ByeReason::Stopping),
     (1, ByeReason::Malformed),
@@ -247,10 +283,11 @@ impl ToPeer {
                 out.put_u8(if message.event { FLAG_EVENT } else { 0 });
                 put_content(out, message);
             }
-            ToPeer::Subscribe { sub, pattern } => {
+            ToPeer::Subscribe { sub, pattern, mode } => {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
+                out.put_u8(code(&MODES, mode));
             }
             ToPeer::Unsubscribe { sub } => {
                 out.put_u8(UNSUBSCRIBE);
@@ -264,6 +301,13 @@ impl ToPeer {
             ToPeer::Flush { token } => {
                 out.put_u8(FLUSH);
                 out.put_u64(*token);
+            }
+            ToPeer::Ask { id, timeout_ms, peer, question } => {
+                out.put_u8(ASK);
+                out.put_u64(*id);
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, peer.to_string().as_bytes());
+                out.put_slice(question);
             }
         });
     }
@@ -292,10 +336,20 @@ impl ToPeer {
                 }
                 ToPeer::Publish(content(&mut reader, flags & FLAG_EVENT != 0)?)
             }
-            SUBSCRIBE => ToPeer::Subscribe { sub: SubId(reader.u32()?), pattern: pattern(&mut reader)? },
+            SUBSCRIBE => ToPeer::Subscribe {
+                sub: SubId(reader.u32()?),
+                pattern: pattern(&mut reader)?,
+                mode: decoded(&MODES, reader.u8()?, "mode")?,
+            },
             UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
             SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
             FLUSH => ToPeer::Flush { token: reader.u64()? },
+            ASK => ToPeer::Ask {
+                id: reader.u64()?,
+                timeout_ms: reader.u32()?,
+                peer: reader.text8("peer")?.parse()?,
+                question: reader.rest(),
+            },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
@@ -340,6 +394,17 @@ impl ToClient {
                 out.put_u8(FLUSHED);
                 out.put_u64(*token);
             }),
+            ToClient::Answered { id, answer } => framed(out, |out| {
+                out.put_u8(ANSWERED);
+                out.put_u64(*id);
+                match answer {
+                    Ok(part) => {
+                        out.put_u8(0);
+                        out.put_slice(part);
+                    }
+                    Err(why) => out.put_u8(code(&UNANSWERED, why)),
+                }
+            }),
             ToClient::Bye { reason, text } => framed(out, |out| {
                 out.put_u8(BYE);
                 out.put_u8(code(&BYE_REASONS, reason));
@@ -373,6 +438,13 @@ impl ToClient {
                 ToClient::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
             }
             SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
+            ANSWERED => ToClient::Answered {
+                id: reader.u64()?,
+                answer: match reader.u8()? {
+                    0 => Ok(reader.rest()),
+                    why => Err(decoded(&UNANSWERED, why, "why")?),
+                },
+            },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;

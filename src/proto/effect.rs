@@ -6,6 +6,7 @@ use crate::proto::question::{Answer, Question};
 use crate::subject::{Pattern, SubjectError};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,17 +130,48 @@ pub enum Refusal {
     Stopping,
 }
 
-/// Why a question stays without answer.
+/// Why a question to a peer stays without answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unanswered {
     /// No such peer is known.
     UnknownPeer,
+    /// Several live peers have this name.
+    Ambiguous,
     /// The peer has left or was given up, or this peer is stopping.
     Gone,
     /// No answer came in time.
     Timeout,
-    /// Too many questions have no answer yet.
+    /// Too many questions have no answer yet, or too many answers wait to be read.
     TooMany,
+    /// The question cannot be read.
+    Malformed,
+}
+
+impl Unanswered {
+    /// The name in headers and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unanswered::UnknownPeer => "unknown-peer",
+            Unanswered::Ambiguous => "ambiguous",
+            Unanswered::Gone => "gone",
+            Unanswered::Timeout => "timeout",
+            Unanswered::TooMany => "too-many",
+            Unanswered::Malformed => "malformed",
+        }
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unanswered::UnknownPeer => "no such peer is known; 'seqcast show peers' lists those that are",
+            Unanswered::Ambiguous => "several live peers have this name; name one by its epoch ('seqcast show peers')",
+            Unanswered::Gone => "the peer has left or was given up",
+            Unanswered::Timeout => "no answer came in time",
+            Unanswered::TooMany => "too many questions have no answer yet, or too many answers wait to be read",
+            Unanswered::Malformed => "the question cannot be read",
+        })
+    }
 }
 
 /// What happened to another peer; for logs and `show peers`.

@@ -4,8 +4,10 @@
 use super::*;
 use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
 use crate::message::{
-    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, Message, Missing, Publisher, Reason, SubId, Verdict,
+    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
+    Reason, SubId, Verdict,
 };
+use crate::proto::effect::Unanswered;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};
@@ -38,11 +40,18 @@ fn message(rng: &mut Rng) -> Message {
 }
 
 fn to_peer(rng: &mut Rng) -> ToPeer {
-    match rng.below(5) {
+    match rng.below(6) {
         0 => ToPeer::Publish(message(rng)),
-        1 => ToPeer::Subscribe { sub: SubId(rng.next_u32()), pattern: "a.*.>".parse().unwrap() },
+        1 => {
+            let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
+            ToPeer::Subscribe { sub: SubId(rng.next_u32()), pattern: "a.*.>".parse().unwrap(), mode }
+        }
         2 => ToPeer::Unsubscribe { sub: SubId(rng.next_u32()) },
         3 => ToPeer::Show { id: rng.next_u32(), query: payload(rng) },
+        4 => {
+            let peer = if rng.chance(0.5) { "B.test".parse().unwrap() } else { PeerRef::Epoch(Epoch::new(7).unwrap()) };
+            ToPeer::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
+        }
         _ => ToPeer::Flush { token: rng.next_u64() },
     }
 }
@@ -122,7 +131,7 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(7) {
+    match rng.below(8) {
         0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
         1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
         2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
@@ -136,7 +145,19 @@ fn to_client(rng: &mut Rng) -> ToClient {
             };
             ToClient::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
         }
-        5 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
+        5 => {
+            let unanswered = [
+                Unanswered::UnknownPeer,
+                Unanswered::Ambiguous,
+                Unanswered::Gone,
+                Unanswered::Timeout,
+                Unanswered::TooMany,
+                Unanswered::Malformed,
+            ];
+            let why = unanswered[rng.below(6) as usize];
+            ToClient::Answered { id: rng.next_u64(), answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) } }
+        }
+        6 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
         _ => ToClient::Flushed { token: rng.next_u64() },
     }
 }
@@ -257,6 +278,9 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x02\0\x01*\0\0\0\0\0", Malformed::Subject(SubjectError::Wildcard)),
         (b"\x02\0\0\0\0\0\0\0", Malformed::Subject(SubjectError::Empty)),
         (b"\x03\0\0\0\x01\x01\xff", Malformed::Value("pattern")),
+        (b"\x03\0\0\0\x01\x01a\x03", Malformed::Value("mode")),
+        (b"\x03\0\0\0\x01\x01a", Malformed::Short),
+        (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
         (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
     ] {
         assert_eq!(check_door(&framed(body)), (vec![hello()], Some(Fault::Malformed(expected))), "{body:?}");
@@ -279,6 +303,8 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
         (b"\x84\x10\0\0\0", Malformed::Short),
         (b"\x88\x09\0", Malformed::Value("reason")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x07", Malformed::Value("why")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", Malformed::Trailing(1)),
     ] {
         assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(Fault::Malformed(expected))), "{body:?}");
     }

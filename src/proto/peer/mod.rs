@@ -1,6 +1,7 @@
 //! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
 
 mod intake;
+mod poll;
 mod publish;
 mod repair;
 mod report;

@@ -81,7 +81,7 @@ fn refuse(epoch: Epoch, high: Dseq, reason: Refused) -> Vec<Bytes> {
     vec![out.freeze()]
 }
 
-fn put_head(out: &mut BytesMut, kind: u8, flags: u8, part: u16, epoch: Epoch, high: Dseq) {
+pub(super) fn put_head(out: &mut BytesMut, kind: u8, flags: u8, part: u16, epoch: Epoch, high: Dseq) {
     out.put_u8(kind);
     out.put_u8(flags);
     out.put_u16(part);
@@ -89,7 +89,7 @@ fn put_head(out: &mut BytesMut, kind: u8, flags: u8, part: u16, epoch: Epoch, hi
     out.put_u64(high.0);
 }
 
-fn put_span(out: &mut BytesMut, span: &Span) {
+pub(super) fn put_span(out: &mut BytesMut, span: &Span) {
     out.put_u32(span.first);
     out.put_u32(span.last);
     out.put_u64(span.first_seq.raw());
@@ -106,7 +106,7 @@ fn has_meta(held: &Held<'_>) -> bool {
     !held.reply.is_empty() || !held.headers.is_empty()
 }
 
-fn put_event(out: &mut BytesMut, held: &Held<'_>) {
+pub(super) fn put_event(out: &mut BytesMut, held: &Held<'_>) {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     out.put_u8(flag(held.event, FLAG_EVENT) | flag(has_meta(held), FLAG_META));
     out.put_u64(held.seq.raw());

@@ -23,6 +23,7 @@
 
 mod answer;
 mod decode;
+mod encode;
 #[cfg(test)]
 mod tests;
 

@@ -41,6 +41,7 @@ fn ask(history: &History, question: &Question) -> Vec<Answer> {
     let answers: Vec<Answer> = parts.iter().map(|part| Answer::decode(part).unwrap()).collect();
     for (index, (answer, part)) in answers.iter().zip(&parts).enumerate() {
         assert_eq!((answer.epoch, answer.high), (epoch, high));
+        assert_eq!(answer.encode(), *part, "written as it was read");
         assert_eq!((usize::from(answer.part), answer.last), (index, index + 1 == parts.len()));
         let events = match &answer.content {
             AnswerContent::Poll { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),

@@ -1,0 +1,102 @@
+//! Writes an answer that was read, as the peer that was asked wrote it: for a client of this peer that reads for itself.
+
+use super::answer::{put_event, put_head, put_span};
+use super::{
+    ANSWER, Answer, AnswerContent, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, Subjects,
+};
+use crate::offset::{Case, Span};
+use crate::proto::history::{Held, HistoryEvent};
+use crate::subject::Subject;
+use bytes::{BufMut, Bytes, BytesMut};
+
+impl Answer {
+    /// Writes the payload that [`Answer::decode`] reads.
+    pub fn encode(&self) -> Bytes {
+        let (kind, next) = match &self.content {
+            AnswerContent::Poll { .. } => (ANSWER | POLL, None),
+            AnswerContent::Fetch { .. } => (ANSWER | FETCH, None),
+            AnswerContent::List { next, .. } => (ANSWER | LIST, *next),
+            AnswerContent::Refused(_) => (REFUSED, None),
+        };
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.last, FLAG_LAST) | flag(next.is_some(), FLAG_NEXT);
+        let mut out = BytesMut::new();
+        put_head(&mut out, kind, flags, self.part, self.epoch, self.high);
+        let mut subjects = Subjects::default();
+        match &self.content {
+            AnswerContent::Poll { first, answers } => {
+                out.put_u16(*first);
+                out.put_u16(count(answers.len()));
+                for answer in answers {
+                    let number = match answer.case {
+                        Case::Successor => 1,
+                        Case::NoEvent => 2,
+                        Case::Recovery => 3,
+                    };
+                    put_case(&mut out, &mut subjects, number, &answer.subject, answer.span.as_ref(), answer.more);
+                    if answer.case == Case::Successor {
+                        put_events(&mut out, &answer.events);
+                    }
+                }
+            }
+            AnswerContent::Fetch { first, answers } => {
+                out.put_u16(*first);
+                out.put_u16(count(answers.len()));
+                for answer in answers {
+                    put_case(&mut out, &mut subjects, 0, &answer.subject, answer.span.as_ref(), answer.more);
+                    put_events(&mut out, &answer.events);
+                }
+            }
+            AnswerContent::List { listed, next } => {
+                if let Some(next) = next {
+                    out.put_u32(*next);
+                }
+                out.put_u16(count(listed.len()));
+                for listed in listed {
+                    subjects.put(&mut out, listed.subject.as_bytes());
+                    put_span(&mut out, &listed.span);
+                }
+            }
+            AnswerContent::Refused(reason) => out.put_u8(reason.code()),
+        }
+        out.freeze()
+    }
+}
+
+fn count(len: usize) -> u16 {
+    u16::try_from(len).expect("a part counts its items and events in 16 bits")
+}
+
+fn put_case(
+    out: &mut BytesMut,
+    subjects: &mut Subjects,
+    number: u8,
+    subject: &Subject,
+    span: Option<&Span>,
+    has_more: bool,
+) {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    out.put_u8(number | flag(span.is_some(), FLAG_SPAN) | flag(has_more, FLAG_MORE));
+    subjects.put(out, subject.as_bytes());
+    if let Some(span) = span {
+        put_span(out, span);
+    }
+}
+
+fn put_events(out: &mut BytesMut, events: &[HistoryEvent]) {
+    out.put_u16(count(events.len()));
+    for HistoryEvent { seq, offset, time, message } in events {
+        put_event(
+            out,
+            &Held {
+                seq: *seq,
+                offset: *offset,
+                time: *time,
+                event: message.event,
+                reply: message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()),
+                headers: message.headers.block(),
+                payload: &message.payload,
+            },
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Polls of a publisher's history by real peers on loopback (seed 000): embedded, attached and driven clients.
+
+use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, serve, wait_for};
+use bytes::Bytes;
+use seqcast::bus::{AskError, Bus, Embedded, Poll, Polled, Question, Refused, Selection, SubscribeOptions};
+use seqcast::config::Config;
+use seqcast::message::{DeliveryMode, Epoch, PeerRef};
+use seqcast::offset::{Answered, Case, Step, Tracker};
+use seqcast::subject::Subject;
+use std::time::Duration;
+
+/// Two peers of one group that know each other: a publisher and one that asks.
+fn pair(name: &str) -> (Bus, Bus, Config) {
+    let config = config(name);
+    let (publisher, asker) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&asker, &publisher);
+    wait_for(&publisher, &asker);
+    (publisher, asker, config)
+}
+
+fn named(config: &Config, name: &str) -> Config {
+    let mut config = config.clone();
+    config.name = name.parse().unwrap();
+    config
+}
+
+fn publish(bus: &Bus, subject: &str, payloads: std::ops::Range<u32>) {
+    payloads.for_each(|number| bus.publish(message(subject, &number.to_string())).unwrap());
+    bus.flush(PATIENCE).unwrap();
+}
+
+fn peer(name: &str) -> PeerRef {
+    name.parse().unwrap()
+}
+
+fn subject(text: &str) -> Subject {
+    text.parse().unwrap()
+}
+
+/// A client of the seed: the payloads it takes until nothing is new, and the steps that were no event.
+fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<Bytes>, Vec<Step>) {
+    let (mut payloads, mut steps) = (Vec::new(), Vec::new());
+    loop {
+        let Polled { epoch, answer, .. } =
+            bus.poll(peer.clone(), subject(name), tracker.offset(), PATIENCE).expect("an answer");
+        let event = answer.events.first();
+        let answered = match (answer.case, event, answer.span) {
+            (Case::Successor, Some(event), _) => Answered::Event { offset: event.offset, seq: event.seq },
+            (Case::NoEvent, None, _) => Answered::NoEvent,
+            (Case::Recovery, None, Some(span)) => Answered::Recovery(span),
+            other => panic!("{other:?}"),
+        };
+        match tracker.on_answer(Some(epoch), answer.span, answered) {
+            Step::Take { .. } => payloads.push(event.unwrap().message.payload.clone()),
+            Step::Wait => return (payloads, steps),
+            step => steps.push(step),
+        }
+    }
+}
+
+#[test]
+fn a_client_recovers_what_was_published_and_then_follows() {
+    let (publisher, asker, _) = pair("recover");
+    publish(&publisher, "x.a", 0..5);
+    let mut tracker = Tracker::default();
+    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x.a", &mut tracker);
+    assert_eq!(payloads, ["0", "1", "2", "3", "4"]);
+    let [Step::Recover { span, lost: None }] = steps[..] else { panic!("{steps:?}") };
+    assert_eq!((span.last.wrapping_sub(span.first), tracker.offset()), (4, span.last));
+    assert!(!tracker.in_recovery());
+    publish(&publisher, "x.a", 5..7);
+    let epoch = PeerRef::Epoch(publisher.info().epoch);
+    assert_eq!(follow(&asker, &epoch, "x.a", &mut tracker), (vec!["5".into(), "6".into()], vec![]));
+    // The publisher's own clients get the same answers.
+    let (payloads, steps) = follow(&publisher, &peer("B.pub"), "x.a", &mut Tracker::default());
+    assert_eq!((payloads.len(), steps.len()), (7, 1));
+}
+
+#[test]
+fn a_restart_of_the_publisher_is_certain() {
+    let (publisher, asker, config) = pair("restart");
+    publish(&publisher, "x", 0..3);
+    let mut tracker = Tracker::default();
+    assert_eq!(follow(&asker, &peer("B.pub"), "x", &mut tracker).0.len(), 3);
+    let old = publisher.info().epoch;
+    publisher.close();
+    eventually("the asker knows that it left", || {
+        asker.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == AskError::Gone
+    });
+    assert_eq!(asker.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(AskError::Gone));
+    let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
+    wait_for(&asker, &publisher);
+    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
+    assert_eq!((payloads, steps), (vec![], vec![Step::Restarted { span: None }]), "nothing was published since");
+    publish(&publisher, "x", 7..9);
+    let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
+    assert_eq!(payloads, ["7", "8"]);
+    assert!(matches!(steps[..], [Step::Recover { .. }]), "{steps:?}");
+}
+
+#[test]
+fn many_polls_travel_in_one_message() {
+    let (publisher, asker, _) = pair("many");
+    for index in 0..100 {
+        publish(&publisher, &format!("many.{index}"), 0..4);
+    }
+    let listed = asker.list_history(peer("B.pub"), &"many.*".parse().unwrap(), Selection::default(), PATIENCE).unwrap();
+    assert_eq!((listed.epoch, listed.listed.len()), (publisher.info().epoch, 100));
+    let newest = Selection { newest: Some(1), age: None };
+    let newest = asker.list_history(peer("B.pub"), &"many.7".parse().unwrap(), newest, PATIENCE).unwrap().listed;
+    assert!(newest.len() == 1 && newest[0].span.first == newest[0].span.last, "{newest:?}");
+    let polls: Vec<Poll> = listed
+        .listed
+        .iter()
+        .map(|row| Poll { subject: row.subject.clone(), offset: row.span.first, count: 2 })
+        .collect();
+    let polled = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    assert_eq!(polled.len(), 100);
+    for (poll, Polled { epoch, answer, .. }) in polls.iter().zip(&polled) {
+        assert_eq!((*epoch, &answer.subject, answer.case), (publisher.info().epoch, &poll.subject, Case::Successor));
+        let payloads: Vec<&Bytes> = answer.events.iter().map(|event| &event.message.payload).collect();
+        assert_eq!((payloads, answer.more), (vec![&Bytes::from("1"), &Bytes::from("2")], true));
+    }
+    assert_eq!(asker.poll_many(peer("B.pub"), &[], PATIENCE), Ok(vec![]));
+}
+
+#[test]
+fn an_answer_too_large_for_one_is_asked_for_in_pieces() {
+    let (publisher, asker, _) = pair("pieces");
+    let polls: Vec<Poll> =
+        (0..40).map(|index| Poll { subject: subject(&format!("big.{index}")), offset: 0, count: 1 }).collect();
+    for poll in &polls {
+        publisher.publish_blocking(seqcast::message::Message::new(poll.subject.clone(), vec![7; 40_000])).unwrap();
+    }
+    publisher.flush(PATIENCE).unwrap();
+    let spans = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    let polls: Vec<Poll> = spans
+        .into_iter()
+        .map(|Polled { answer, .. }| Poll {
+            offset: answer.span.unwrap().first.wrapping_sub(1),
+            subject: answer.subject,
+            count: 1,
+        })
+        .collect();
+    let polled = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
+    assert!(polled.iter().all(|polled| polled.answer.events[0].message.payload.len() == 40_000));
+    assert_eq!(polled.len(), 40);
+}
+
+#[test]
+fn what_cannot_be_answered_is_named() {
+    let (publisher, asker, config) = pair("errors");
+    publish(&publisher, "x", 0..2);
+    let poll = |peer: PeerRef, name: &str, offset| asker.poll(peer, subject(name), offset, PATIENCE);
+    assert_eq!(poll(peer("nobody"), "x", 0), Err(AskError::UnknownPeer));
+    assert_eq!(poll(PeerRef::Epoch(Epoch::new(5).unwrap()), "x", 0), Err(AskError::UnknownPeer));
+    let unknown = poll(peer("B.pub"), "y", 77).unwrap().answer;
+    assert_eq!((unknown.case, unknown.span), (Case::NoEvent, None));
+    let span = poll(peer("B.pub"), "x", 0).unwrap().answer.span.unwrap();
+    let outside = poll(peer("B.pub"), "x", span.last.wrapping_add(1)).unwrap().answer;
+    assert_eq!((outside.case, outside.span), (Case::Recovery, Some(span)));
+    let one = Poll { subject: subject("x"), offset: 0, count: 1 };
+    let too_many = vec![one.clone(); 4097];
+    let refused = Err(AskError::Refused(Refused::TooMany));
+    assert_eq!(asker.poll_many(peer("B.pub"), &too_many, PATIENCE), refused);
+    assert!(asker.poll_many(peer("B.pub"), &too_many[1..], PATIENCE).is_ok());
+    let nothing = asker.poll_many(peer("B.pub"), &[Poll { count: 0, ..one }], PATIENCE);
+    assert_eq!(nothing, Err(AskError::Refused(Refused::Malformed)));
+    let twin = Bus::embed(&named(&config, "B.pub")).unwrap();
+    wait_for(&asker, &twin);
+    assert_eq!(poll(peer("B.pub"), "x", 0), Err(AskError::Ambiguous));
+    assert!(poll(PeerRef::Epoch(twin.info().epoch), "x", 0).is_ok());
+    let mut off = named(&config, "off");
+    off.history_count = 0;
+    let off = Bus::embed(&off).unwrap();
+    wait_for(&asker, &off);
+    wait_for(&off, &asker);
+    assert_eq!(poll(peer("off"), "x", 0), Err(AskError::Refused(Refused::Off)));
+    asker.close();
+    assert_eq!(asker.poll(peer("off"), subject("x"), 0, PATIENCE), Err(AskError::Closed));
+}
+
+#[test]
+fn who_does_not_answer_in_time_is_told_from_who_has_left() {
+    let config = config("waits");
+    let asker = Bus::embed(&config).unwrap();
+    let mut silent = Embedded::open(&named(&config, "silent")).unwrap();
+    eventually("the peers meet", || {
+        silent.drive(Duration::from_millis(1)).unwrap();
+        asker.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
+    });
+    // Nobody drives it: it hears and does not answer.
+    let poll = asker.poll(peer("silent"), subject("x"), 0, Duration::from_millis(100));
+    assert_eq!(poll, Err(AskError::Timeout));
+}
+
+#[test]
+fn attached_and_driven_clients_ask_in_the_same_way() {
+    let (config, _directory) = config_with_socket("attached");
+    let peer_of_asker = serve(&config);
+    let attached = Bus::attach(&config.socket).unwrap();
+    let mut driven = Embedded::open(&named(&config, "B.pub")).unwrap();
+    driven.publish(message("x", "0")).unwrap();
+    let epoch = driven.info().epoch.to_string();
+    eventually("the peers meet", || {
+        driven.drive(Duration::from_millis(1)).unwrap();
+        let peers = peer_of_asker.show("peers").unwrap();
+        peers["rows"].as_array().unwrap().iter().any(|row| row["epoch"] == epoch && row["publisher"] == "B.pub")
+    });
+    let polls = vec![Poll { subject: subject("x"), offset: 0, count: 1 }];
+    let asked = attached.ask(peer("B.pub"), Question::Poll(polls.clone()), PATIENCE).unwrap();
+    let mut answer = None;
+    eventually("the answer comes", || {
+        driven.drive(Duration::from_millis(1)).unwrap();
+        answer = answer.take().or(asked.try_recv().unwrap());
+        answer.is_some()
+    });
+    assert_eq!(answer.unwrap().epoch, driven.info().epoch);
+    assert_eq!(attached.poll(peer("nobody"), subject("x"), 0, PATIENCE), Err(AskError::UnknownPeer));
+    publish(&attached, "y", 0..3);
+    let listed = attached.list_history(peer("attached"), &">".parse().unwrap(), Selection::default(), PATIENCE);
+    assert_eq!(listed.unwrap().listed.len(), 1);
+    assert_eq!(follow(&attached, &peer("attached"), "y", &mut Tracker::default()).0, ["0", "1", "2"]);
+    // The other way round, with nobody but this thread to drive the peer.
+    let asked = driven.ask(peer("attached"), Question::Poll(polls), PATIENCE).unwrap();
+    eventually("the answer comes", || {
+        driven.drive(Duration::from_millis(1)).unwrap();
+        asked.try_recv().unwrap().is_some()
+    });
+    assert_eq!(
+        driven.ask(peer("attached"), Question::Poll(vec![]), PATIENCE).unwrap_err().to_string(),
+        "the question cannot be read"
+    );
+    driven.close().unwrap();
+}
+
+#[test]
+fn a_subscription_says_what_it_gets_when_something_is_missing() {
+    let (mut config, _directory) = config_with_socket("modes");
+    config.delivery = DeliveryMode::Live;
+    let embedded = serve(&config);
+    let attached = Bus::attach(&config.socket).unwrap();
+    for bus in [&embedded, &attached] {
+        for (mode, shown) in
+            [(None, "live"), (Some(DeliveryMode::Repair), "repair"), (Some(DeliveryMode::Live), "live")]
+        {
+            let options = SubscribeOptions { mode };
+            let _subscription = bus.subscribe_with(["x".parse().unwrap()], &options).unwrap();
+            let subs = bus.show("subs").unwrap();
+            assert_eq!(subs["rows"][0]["mode"], shown, "{subs}");
+            drop(_subscription);
+            eventually("it ends", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+        }
+    }
+}
