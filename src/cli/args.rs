@@ -11,6 +11,7 @@ use clap_complete::Shell;
 
 use super::help;
 use super::value::{self, HeaderField, Rate, Setting};
+use crate::message::PeerRef;
 use crate::subject::{Pattern, Subject};
 
 /// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
@@ -63,6 +64,9 @@ pub enum Command {
     /// Answer requests.
     #[command(after_help = help::REPLY)]
     Reply(ReplyOptions),
+    /// Poll a publisher's history of a subject: recover what there is, then what is new.
+    #[command(after_help = help::POLL)]
+    Poll(PollOptions),
     /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
@@ -200,6 +204,12 @@ pub struct SubscribeOptions {
     /// End after this time, with exit code 27 if fewer messages than --count came.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
+    /// When something is missing, hand on what comes, with the number missing.
+    #[arg(long, conflicts_with = "repair")]
+    pub live: bool,
+    /// When something is missing, ask for it again, and hold back its subject meanwhile (default: the key delivery).
+    #[arg(long)]
+    pub repair: bool,
     /// Print the payload alone, as it is, and a line feed; losses go to standard error.
     #[arg(long, help_heading = "Output", conflicts_with_all = ["json", "timestamp", "headers"])]
     pub raw: bool,
@@ -268,6 +278,42 @@ pub struct ReplyOptions {
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Print each request as a line of JSON.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast poll`.
+#[derive(Args, Clone, Debug)]
+pub struct PollOptions {
+    /// The publisher: its name, such as B.test, or its epoch in 16 hexadecimal digits.
+    pub peer: PeerRef,
+    /// The subject.
+    pub subject: Subject,
+    /// The offset of the last event that you have; without it everything that is kept comes first.
+    #[arg(long, value_name = "N")]
+    pub offset: Option<u32>,
+    /// End after so many events, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Poll on until Ctrl-C, or as long as --count and --wait say; also while the publisher is away.
+    #[arg(long)]
+    pub follow: bool,
+    /// With --follow: how long to wait when nothing is new.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "500ms", requires = "follow")]
+    pub interval: Duration,
+    /// With --follow: end after this time, with exit code 27.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, requires = "follow")]
+    pub wait: Option<Duration>,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
+    pub timeout: Duration,
+    /// Print the payload alone, as it is, and a line feed.
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub raw: bool,
+    /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Which bus to use.
@@ -442,6 +488,7 @@ mod tests {
             ("sub", "Subscribe and print"),
             ("req", "Send a request"),
             ("reply", "Answer requests"),
+            ("poll", "Poll a publisher's history"),
             ("show", "Show what the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),

@@ -13,7 +13,8 @@ use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::output::Output;
 use crate::bus::{
-    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, StartError, Subscription, WaitError,
+    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, StartError, SubscribeOptions, Subscription,
+    WaitError,
 };
 use crate::config::Config;
 use crate::daemon::clock::Clock;
@@ -197,9 +198,22 @@ impl Events {
     /// # Errors
     /// The peer refuses the subscription or is gone.
     pub fn subscribe(bus: &Bus, patterns: &[Pattern], wait: Option<Duration>) -> Result<Events, Failure> {
+        Events::subscribe_with(bus, patterns, &SubscribeOptions::default(), wait)
+    }
+
+    /// As [`Events::subscribe`], with options.
+    ///
+    /// # Errors
+    /// The peer refuses the subscription or is gone.
+    pub fn subscribe_with(
+        bus: &Bus,
+        patterns: &[Pattern],
+        options: &SubscribeOptions,
+        wait: Option<Duration>,
+    ) -> Result<Events, Failure> {
         let interrupt = Interrupt::watch()?;
         let subscription =
-            bus.subscribe_all(patterns.iter().cloned()).map_err(|error| Failure::new(Exit::Failed, error))?;
+            bus.subscribe_with(patterns.iter().cloned(), options).map_err(|error| Failure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
         Ok(Events { bus: bus.clone(), subscription, deadline, interrupt })
     }

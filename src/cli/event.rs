@@ -24,6 +24,9 @@ struct MessageJson<'a> {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<CountJson>,
+    /// Only when it is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repaired: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +69,7 @@ impl From<Count> for CountJson {
 }
 
 /// Headers in JSON: an object of texts; a key that occurs more than once has an array.
-struct HeadersJson<'a>(&'a Headers);
+pub(super) struct HeadersJson<'a>(pub &'a Headers);
 
 impl Serialize for HeadersJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -146,6 +149,7 @@ pub fn message_json(delivery: &Delivery) -> String {
         seq: delivery.seq.map(|seq| seq.to_string()),
         verdict,
         missing,
+        repaired: delivery.repaired.then_some(true),
         reply: message.reply.as_ref().map(|reply| reply.as_str()),
         headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
     })
@@ -280,6 +284,9 @@ mod tests {
             message_json(&delivery),
             r#"{"type":"message","subject":"a.b","payload_base64":"/wA=","user":"?.1","publisher":null,"epoch":"0000000000000abc","seq":"0x5c19adc000000005","verdict":"skip","missing":{"min":0,"max":7},"reply":"r","headers":{"k":["1","2"],"x":"\"y\""}}"#
         );
+        delivery.repaired = true;
+        assert!(message_json(&delivery).contains(r#""missing":{"min":0,"max":7},"repaired":true,"reply":"r""#));
+        delivery.repaired = false;
         let verdicts = [Verdict::Start(Wall::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
         for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
             delivery.verdict = verdict;

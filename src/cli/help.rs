@@ -44,6 +44,7 @@ Examples:
   seqcast sub 'demo.>'
   seqcast sub demo.hello 'demo.*.state' --timestamp
   seqcast sub demo.hello --count 1 --wait 5s || echo 'nothing came'
+  seqcast sub 'demo.>' --live                       never wait for what is missing
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
 
 Lines of text that begin with ! tell of messages that are lost: the publisher sent them, and they will not come.
@@ -67,6 +68,21 @@ Examples:
   seqcast reply 'demo.echo.>' --echo
   seqcast reply demo.time --command date
   seqcast reply demo.next 'number {{count}}' --count 10";
+
+/// Below `seqcast poll --help`.
+pub const POLL: &str = "\
+Examples:
+  seqcast poll B.test demo.hello                    what B.test keeps of the subject
+  seqcast poll B.test demo.hello --offset 1371542   what came after that event
+  seqcast poll B.test demo.hello --follow --json
+  seqcast poll 1f6e2c5a90b3d874 demo.hello          this run of a publisher alone
+
+Each line is an event: its offset and its payload. Standard error tells when a recovery phase begins (events were lost, \
+or this is the first poll) and ends, that the publisher started again, and at the end where to go on. With --json these \
+are lines too, whose \"type\" is recovery, recovered, restart, unanswered or end.
+
+Ends with exit code 0 when nothing is new, 4 if no such peer is known or it has left, 27 if no answer came in time, \
+1 if the peer refuses or several have the name.";
 
 /// Below `seqcast show --help`.
 pub const SHOW: &str = "\

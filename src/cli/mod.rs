@@ -16,6 +16,7 @@ pub mod interrupt;
 pub mod output;
 pub mod pace;
 pub mod peer;
+pub mod poll;
 pub mod publish;
 pub mod reply;
 pub mod request;
@@ -82,6 +83,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> 
         Command::Subscribe(options) => subscribe::run(options, out),
         Command::Request(options) => request::run(options, out),
         Command::Reply(options) => reply::run(options, out),
+        Command::Poll(options) => poll::run(options, out),
         Command::Show(options) => show::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
@@ -124,6 +126,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Subscribe(options) => &mut options.bus.peer.socket,
         Command::Request(options) => &mut options.bus.peer.socket,
         Command::Reply(options) => &mut options.bus.peer.socket,
+        Command::Poll(options) => &mut options.bus.peer.socket,
         Command::Show(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };

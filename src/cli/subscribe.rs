@@ -7,9 +7,9 @@ use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine, MessageLine};
 use super::exit::{Exit, Failure};
 use super::output::{Output, Printable, note};
-use crate::bus::Event;
+use crate::bus::{self, Event};
 use crate::daemon::clock::Clock;
-use crate::message::Delivery;
+use crate::message::{Delivery, DeliveryMode};
 
 /// Runs `sub`.
 ///
@@ -20,7 +20,12 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "sub")?;
-    let mut events = Events::subscribe(&bus, &options.patterns, options.wait)?;
+    let mode = match (options.live, options.repair) {
+        (true, _) => Some(DeliveryMode::Live),
+        (_, true) => Some(DeliveryMode::Repair),
+        _ => None,
+    };
+    let mut events = Events::subscribe_with(&bus, &options.patterns, &bus::SubscribeOptions { mode }, options.wait)?;
     let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
     note(format_args!("listening on {}", names.join(" ")));
     let mut left = options.count;
