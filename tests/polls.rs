@@ -1,6 +1,7 @@
 //! Polls of a publisher's history by real peers on loopback (seed 000): embedded, attached and driven clients.
 
 use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, serve, wait_for};
+use crate::support::command::Place;
 use bytes::Bytes;
 use seqcast::bus::{AskError, Bus, Embedded, Poll, Polled, Question, Refused, Selection, SubscribeOptions};
 use seqcast::config::Config;
@@ -8,6 +9,12 @@ use seqcast::message::{DeliveryMode, Epoch, PeerRef};
 use seqcast::offset::{Answered, Case, Step, Tracker};
 use seqcast::subject::Subject;
 use std::time::Duration;
+
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const USAGE: i32 = 2;
+const UNREACHABLE: i32 = 4;
+const TIMED_OUT: i32 = 27;
 
 /// Two peers of one group that know each other: a publisher and one that asks.
 fn pair(name: &str) -> (Bus, Bus, Config) {
@@ -252,4 +259,79 @@ fn a_subscription_says_what_it_gets_when_something_is_missing() {
             eventually("it ends", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
         }
     }
+}
+
+#[test]
+fn the_command_follows_a_publisher_through_its_restart() {
+    let place = Place::new();
+    let mut publisher = place.peer(&["--name", "B.test"]);
+    place.run(&["pub", "x.y", "n{{count}}", "--count", "3"]).exits(DONE);
+    let outcome = place.run(&["poll", "B.test", "x.y"]).exits(DONE);
+    let offsets: Vec<u32> =
+        outcome.stdout.lines().map(|line| line.split("  ").next().unwrap().parse().unwrap()).collect();
+    let payloads: Vec<&str> = outcome.stdout.lines().map(|line| line.split("  ").nth(1).unwrap()).collect();
+    assert_eq!((payloads, offsets[2]), (vec!["n1", "n2", "n3"], offsets[0].wrapping_add(2)));
+    let outcome = outcome.says(&["recovery: 3 events", "recovered up to", "3 events"]);
+    assert!(outcome.stderr.contains(&format!("--offset {} goes on", offsets[2])), "{outcome:?}");
+    let first = offsets[0].to_string();
+    place.run(&["poll", "B.test", "x.y", "--offset", &first, "--count", "1", "--raw"]).exits(DONE).prints("n2\n");
+    place
+        .run(&["poll", "B.test", "other", "--json"])
+        .exits(DONE)
+        .prints("{\"type\":\"end\",\"offset\":0,\"events\":0}\n");
+
+    // Another peer of the group asks it over the network, and goes on when it has started again.
+    let asker = place.start(&["poll", "B.test", "x.y", "--embed", "--name", "C.test", "--follow", "--json"]);
+    let next = |kind: &str| loop {
+        let line: serde_json::Value = serde_json::from_str(&asker.line()).unwrap();
+        if line["type"] != "unanswered" {
+            assert_eq!(line["type"], kind, "{line}");
+            return line;
+        }
+    };
+    let recovery = next("recovery");
+    assert_eq!((&recovery["first"], &recovery["last"]), (&offsets[0].into(), &offsets[2].into()));
+    for payload in ["n1", "n2", "n3"] {
+        let event = next("event");
+        assert_eq!((&event["payload"], &event["recovery"]), (&payload.into(), &true.into()));
+    }
+    assert_eq!(next("recovered")["offset"], offsets[2]);
+    publisher.signal("TERM");
+    publisher.ended();
+    drop(publisher);
+    let _publisher = place.peer(&["--name", "B.test"]);
+    place.run(&["pub", "x.y", "new"]).exits(DONE);
+    assert_ne!(next("restart")["epoch"], recovery["epoch"]);
+    next("recovery");
+    assert_eq!(next("event")["payload"], "new");
+}
+
+#[test]
+fn the_command_names_what_it_cannot_ask() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "B.test", "--set", "history-count=0"]);
+    place.run(&["poll", "C.test", "x"]).exits(UNREACHABLE).says(&["C.test: no such peer", "fix: name one of B.test ("]);
+    place.run(&["poll", "B.test", "x"]).exits(FAILED).says(&["keeps no history", "history-count"]);
+    place.run(&["poll", "B.test", "x", "--offset", "4294967296"]).exits(USAGE).says(&["4294967296"]);
+    place.run(&["poll", "B test", "x"]).exits(USAGE).says(&["peer name"]);
+    place.run(&["poll", "B.test", "x", "--wait", "1s"]).exits(USAGE).says(&["--follow"]);
+    place.run(&["poll", "C.test", "x", "--follow", "--wait", "100ms"]).exits(TIMED_OUT).says(&["polling on"]);
+}
+
+#[test]
+fn any_client_polls_by_a_request() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "B.test"]);
+    place.run(&["pub", "x.y", "hi"]).exits(DONE);
+    let ask = |arguments: &[&str]| -> serde_json::Value {
+        let outcome = place.run(&[&["req", "--json"], arguments].concat()).exits(DONE);
+        serde_json::from_str(&outcome.stdout).unwrap()
+    };
+    let recovery = ask(&["_POLL.B_test.x.y"]);
+    assert_eq!(recovery["headers"]["Seqcast-Case"], "recovery");
+    let first: u32 = recovery["headers"]["Seqcast-First"].as_str().unwrap().parse().unwrap();
+    let event = ask(&["_POLL.B_test.x.y", &first.wrapping_sub(1).to_string(), "-H", "count:5"]);
+    assert_eq!((&event["payload"], &event["headers"]["Seqcast-Case"]), (&"hi".into(), &"event".into()));
+    assert_eq!(ask(&["_POLL.B_test.x.y", &first.to_string()])["headers"]["Seqcast-Case"], "none");
+    assert_eq!(ask(&["_POLL.nobody.x.y"])["headers"]["Seqcast-Error"], "unknown-peer");
 }

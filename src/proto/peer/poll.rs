@@ -1,8 +1,70 @@
-//! Polls of this peer's clients: which peer they mean.
+//! Polls of this peer's clients: which peer they mean; and polls as any client can make them, as a request in text on
+//! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
-use crate::message::{Epoch, PeerName, PeerRef};
+use super::service::Asker;
+use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef};
+use crate::offset::{Case, Span};
 use crate::proto::effect::Unanswered;
+use crate::proto::history::HistoryEvent;
+use crate::proto::question::{Answer, AnswerContent, Poll, PollAnswer, Question, Refused};
+use crate::subject::Subject;
+use crate::time::Now;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The prefix of subjects on which a request is a poll.
+const PREFIX: &str = "_POLL.";
+/// How long a poll in text waits for its answer: less than the two seconds that a request waits by default.
+const TIMEOUT: Duration = Duration::from_millis(1500);
+/// The most events that a poll in text can ask for: each is a message to the client.
+const COUNT_MAX: u16 = 256;
+
+/// A poll in text that has no answer yet: who gets it, and where.
+#[derive(Clone, Debug)]
+pub(super) struct TextPoll {
+    pub client: ClientId,
+    reply: Subject,
+}
+
+/// Why a poll in text cannot even be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unreadable {
+    Subject,
+    Offset,
+    Count,
+}
+
+impl Unreadable {
+    /// The name in the header, and the text for people.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Unreadable::Subject => ("subject", "a subject must follow the peer: _POLL.B_test.demo.hello"),
+            Unreadable::Offset => ("offset", "the payload is an offset from 0 to 4294967295, or empty"),
+            Unreadable::Count => ("count", "the header 'count' is a number from 1 to 256"),
+        }
+    }
+}
+
+/// Whether a message is a poll in text: it goes to the peer itself and nobody else.
+pub(super) fn is_text_poll(message: &Message) -> bool {
+    message.reply.is_some() && message.subject.as_str().starts_with(PREFIX)
+}
+
+/// Whom a poll in text means, and what it asks.
+fn read(message: &Message) -> Result<(&str, Poll), Unreadable> {
+    let rest = message.subject.as_str().strip_prefix(PREFIX).unwrap_or_default();
+    let (peer, subject) = rest.split_once('.').ok_or(Unreadable::Subject)?;
+    let subject = subject.parse().map_err(|_| Unreadable::Subject)?;
+    let payload = std::str::from_utf8(&message.payload).map_err(|_| Unreadable::Offset)?.trim();
+    let offset = if payload.is_empty() { 0 } else { payload.parse().map_err(|_| Unreadable::Offset)? };
+    let count = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case("count"));
+    let count = count.map_or(Ok(1), |(_, count)| count.trim().parse()).map_err(|_| Unreadable::Count)?;
+    match count {
+        1..=COUNT_MAX => Ok((peer, Poll { subject, offset, count })),
+        _ => Err(Unreadable::Count),
+    }
+}
 
 impl Peer {
     /// The run of the peer that a client means; a name means the only live peer with it, which may be this one.
@@ -13,6 +75,14 @@ impl Peer {
         match peer {
             PeerRef::Epoch(epoch) => Ok(*epoch),
             PeerRef::Name(name) => self.only_one(|known| known == name),
+        }
+    }
+
+    /// The run of the peer that a token of a subject means, where names have '_' in the place of '.'.
+    fn resolve_token(&self, token: &str) -> Result<Epoch, Unanswered> {
+        match token.parse() {
+            Ok(PeerRef::Epoch(epoch)) => Ok(epoch),
+            _ => self.only_one(|known| known.as_str().replace('.', "_") == token),
         }
     }
 
@@ -29,4 +99,99 @@ impl Peer {
         }
         only.ok_or(if has_gone { Unanswered::Gone } else { Unanswered::UnknownPeer })
     }
+
+    /// A client polls by a request.
+    pub(super) fn on_text_poll(&mut self, now: Now, client: ClientId, message: &Message) {
+        let Some(reply) = message.reply.clone() else { return };
+        let asker = TextPoll { client, reply };
+        let (token, poll) = match read(message) {
+            Ok(read) => read,
+            Err(unreadable) => {
+                let (name, text) = unreadable.texts();
+                return self.say_error(now, &asker, name, text);
+            }
+        };
+        match self.resolve_token(token) {
+            Ok(peer) => self.inquire(now, Asker::Text(asker), peer, &Question::Poll(vec![poll]), TIMEOUT),
+            Err(reason) => self.on_text_answer(now, &asker, Err(reason)),
+        }
+    }
+
+    /// The answer to a poll in text, or word that none will come: one message or more to the reply subject.
+    pub(super) fn on_text_answer(&mut self, now: Now, asker: &TextPoll, answer: Result<Answer, Unanswered>) {
+        let Answer { epoch, content, .. } = match answer {
+            Ok(answer) => answer,
+            Err(reason) => return self.say_error(now, asker, reason.as_str(), &reason.to_string()),
+        };
+        let answers = match content {
+            AnswerContent::Poll { answers, .. } => answers,
+            AnswerContent::Refused(reason) => {
+                let name = match reason {
+                    Refused::Malformed => "malformed",
+                    Refused::Unknown => "unknown",
+                    Refused::TooMany => "too-many",
+                    Refused::Off => "off",
+                };
+                return self.say_error(now, asker, name, &reason.to_string());
+            }
+            _ => return self.say_error(now, asker, "malformed", "the answer does not fit the question"),
+        };
+        for PollAnswer { case, span, events, .. } in answers {
+            match (case, span) {
+                (Case::NoEvent, _) => self.say_case(now, asker, &[("Case", "none"), ("Epoch", &epoch.to_string())]),
+                (Case::Recovery, Some(Span { first, last, .. })) => {
+                    let (first, last) = (first.to_string(), last.to_string());
+                    let fields =
+                        [("Case", "recovery"), ("Epoch", &epoch.to_string()), ("First", &first), ("Last", &last)];
+                    self.say_case(now, asker, &fields);
+                }
+                _ => {
+                    let remaining = (0..events.len()).rev();
+                    events
+                        .iter()
+                        .zip(remaining)
+                        .for_each(|(event, left)| self.say_event(now, asker, epoch, event, left));
+                }
+            }
+        }
+    }
+
+    /// Hands on an event with its own header fields behind those of the answer.
+    fn say_event(&mut self, now: Now, asker: &TextPoll, epoch: Epoch, event: &HistoryEvent, remaining: usize) {
+        let HistoryEvent { seq, offset, time, message } = event;
+        let own = headers(&[
+            ("Case", "event"),
+            ("Epoch", &epoch.to_string()),
+            ("Offset", &offset.to_string()),
+            ("Seq", &seq.to_string()),
+            ("Time", &time.as_nanos().to_string()),
+            ("Remaining", &remaining.to_string()),
+        ]);
+        let block = [&own.block()[..], &message.headers.block()[..]].concat();
+        let headers = Headers::from_block(block.into());
+        let answer = Message { headers, ..Message::new(asker.reply.clone(), message.payload.clone()) };
+        if self.settings.message_bytes_max < answer.body_bytes() {
+            let text = format!("the event with offset {offset} is too large for a message with these headers");
+            return self.say_error(now, asker, "too-large", &text);
+        }
+        self.on_publish(now, asker.client, answer);
+    }
+
+    fn say_error(&mut self, now: Now, asker: &TextPoll, name: &str, text: &str) {
+        let headers = headers(&[("Case", "error"), ("Error", name)]);
+        let payload = Bytes::copy_from_slice(text.as_bytes());
+        self.on_publish(now, asker.client, Message { headers, ..Message::new(asker.reply.clone(), payload) });
+    }
+
+    fn say_case(&mut self, now: Now, asker: &TextPoll, fields: &[(&str, &str)]) {
+        let answer = Message { headers: headers(fields), ..Message::new(asker.reply.clone(), Bytes::new()) };
+        self.on_publish(now, asker.client, answer);
+    }
+}
+
+/// Header fields of an answer, each with the prefix that keeps them apart from an event's own.
+fn headers(fields: &[(&str, &str)]) -> Headers {
+    let keys: Vec<String> = fields.iter().map(|(key, _)| format!("Seqcast-{key}")).collect();
+    let pairs = keys.iter().zip(fields).map(|(key, (_, value))| (key.as_str(), *value));
+    Headers::from_pairs(pairs).expect("keys of letters, values of names and numbers")
 }

@@ -1,5 +1,6 @@
 //! What local clients ask for, and what leaves because of it.
 
+use super::poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
 use crate::proto::effect::{Effect, Refusal, Request, Target};
@@ -54,6 +55,9 @@ impl Peer {
             self.counters.refusals += 1;
             self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
             return;
+        }
+        if is_text_poll(&message) {
+            return self.on_text_poll(now, client, &message);
         }
         self.counters.messages_published += 1;
         let to = self.all_targets(&message.subject);

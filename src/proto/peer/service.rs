@@ -3,6 +3,7 @@
 //!
 //! Both travel as directed messages on subjects of the inbox, so they are numbered, repaired and split like any other.
 
+use super::poll::TextPoll;
 use super::{INBOX_PREFIX, Peer, inbox_of};
 use crate::message::{ClientId, Dseq, Epoch, Message};
 use crate::proto::effect::{Effect, Unanswered};
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 /// Questions without an answer, of all clients together and for repair.
 const QUESTIONS_MAX: usize = 65_536;
+/// As many of them are left to repair, however much clients ask.
+const QUESTIONS_OF_REPAIR: usize = QUESTIONS_MAX / 2;
 /// Questions of a peer that wait until its address is proven.
 const PARKED_MAX: usize = 16;
 /// How long the history may take to answer a question of repair; it is asked again long before.
@@ -36,9 +39,11 @@ pub(super) struct Fetch {
 
 /// Who waits for an answer.
 #[derive(Clone, Debug)]
-enum Asker {
+pub(super) enum Asker {
     /// A client, under its own number for the question.
     Client(ClientId, u64),
+    /// A client that polls by a request in text.
+    Text(TextPoll),
     /// A datagram that is being rebuilt, and what was asked for it.
     Repair(Dseq, Vec<question::Fetch>),
 }
@@ -62,11 +67,16 @@ impl Peer {
         timeout: Duration,
     ) {
         let (client, id) = asker;
+        self.inquire(now, Asker::Client(client, id), peer, question, timeout);
+    }
+
+    /// Asks a peer's history, which may be this peer's own, for a client.
+    pub(super) fn inquire(&mut self, now: Now, asker: Asker, peer: Epoch, question: &Question, timeout: Duration) {
         let payload = question.encode();
         if peer == self.origin.epoch {
             for part in self.answer_question(now, &payload) {
                 let answer = Answer::decode(&part).expect("this peer's own answers can be read");
-                self.effects.push_back(Effect::Answered { client, id, answer: Ok(answer) });
+                self.on_answer(now, asker.clone(), Ok(answer));
             }
             return;
         }
@@ -74,12 +84,22 @@ impl Peer {
             _ if self.stop.is_some() => Some(Unanswered::Gone),
             None => Some(Unanswered::UnknownPeer),
             Some(member) if !member.is_alive() => Some(Unanswered::Gone),
-            Some(_) if QUESTIONS_MAX <= self.questions.len() => Some(Unanswered::TooMany),
+            Some(_) if QUESTIONS_MAX - QUESTIONS_OF_REPAIR <= self.questions.len() => Some(Unanswered::TooMany),
             Some(_) => None,
         };
         match refusal {
-            Some(reason) => self.effects.push_back(Effect::Answered { client, id, answer: Err(reason) }),
-            None => self.put_question(now, peer, Asker::Client(client, id), payload, now.instant + timeout),
+            Some(reason) => self.on_answer(now, asker, Err(reason)),
+            None => self.put_question(now, peer, asker, payload, now.instant + timeout),
+        }
+    }
+
+    /// An answer to a client, a part of one, or word that none will come.
+    fn on_answer(&mut self, now: Now, asker: Asker, answer: Result<Answer, Unanswered>) {
+        match asker {
+            Asker::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
+            Asker::Text(asker) => self.on_text_answer(now, &asker, answer),
+            // What is not fetched is asked for again.
+            Asker::Repair(..) => {}
         }
     }
 
@@ -131,10 +151,8 @@ impl Peer {
             self.questions.remove(&id);
         }
         match asked.asker {
-            Asker::Client(client, id) => {
-                self.effects.push_back(Effect::Answered { client, id, answer: Ok(answer) });
-            }
             Asker::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
+            asker => self.on_answer(now, asker, Ok(answer)),
         }
     }
 
@@ -219,26 +237,29 @@ impl Peer {
         let due: Vec<u64> =
             self.questions.iter().filter(|(_, asked)| asked.deadline <= now.instant).map(|(id, _)| *id).collect();
         for id in due {
-            self.give_up_question(id, Unanswered::Timeout);
+            self.give_up_question(now, id, Unanswered::Timeout);
         }
         self.question_due = self.questions.values().map(|asked| asked.deadline).min();
     }
 
-    fn give_up_question(&mut self, id: u64, reason: Unanswered) {
-        if let Some(Asked { asker: Asker::Client(client, id), .. }) = self.questions.remove(&id) {
-            self.effects.push_back(Effect::Answered { client, id, answer: Err(reason) });
+    fn give_up_question(&mut self, now: Now, id: u64, reason: Unanswered) {
+        if let Some(Asked { asker, .. }) = self.questions.remove(&id) {
+            self.on_answer(now, asker, Err(reason));
         }
     }
 
     /// A peer ended: what it was asked stays without answer.
-    pub(super) fn give_up_questions(&mut self, peer: Epoch) {
+    pub(super) fn give_up_questions(&mut self, now: Now, peer: Epoch) {
         let due: Vec<u64> = self.questions.iter().filter(|(_, asked)| asked.peer == peer).map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|id| self.give_up_question(id, Unanswered::Gone));
+        due.into_iter().for_each(|id| self.give_up_question(now, id, Unanswered::Gone));
     }
 
     /// A client is gone, and its questions with it.
     pub(super) fn forget_questions(&mut self, client: ClientId) {
-        self.questions.retain(|_, asked| !matches!(asked.asker, Asker::Client(asker, _) if asker == client));
+        self.questions.retain(|_, asked| match &asked.asker {
+            Asker::Client(asker, _) | Asker::Text(TextPoll { client: asker, .. }) => *asker != client,
+            Asker::Repair(..) => true,
+        });
     }
 }
 

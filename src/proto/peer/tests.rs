@@ -10,6 +10,7 @@ use crate::time::Wall;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
+mod poll;
 mod repair;
 
 const CLIENT: ClientId = ClientId(1);

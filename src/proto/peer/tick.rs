@@ -25,7 +25,7 @@ impl Peer {
                 .flatten()
                 .for_each(|recv| recv.hasten(deadline));
             self.tell(epoch, MemberEvent::Crashed);
-            self.give_up_questions(epoch);
+            self.give_up_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
         }
     }

@@ -1,0 +1,157 @@
+//! Polls in text: what a client of any protocol gets for a request on `_POLL.<peer>.<subject>`.
+
+use super::*;
+use crate::message::Headers;
+
+/// Two peers: A.test in epoch 1, which publishes, and B.test in epoch 2, whose client asks.
+struct Pair {
+    hosts: [Host; 2],
+    millis: u64,
+    got: Vec<Message>,
+    multicast: Vec<Bytes>,
+}
+
+impl Pair {
+    fn new(change: impl Fn(&mut Settings)) -> Pair {
+        let host = |name: &str, number| {
+            let mut settings = Settings { reliability: Duration::from_secs(2), ..settings(name) };
+            change(&mut settings);
+            Host::of(settings, number, 0)
+        };
+        let mut pair =
+            Pair { hosts: [host("A.test", 1), host("B.test", 2)], millis: 0, got: Vec::new(), multicast: Vec::new() };
+        pair.hosts[1].subscribe(0, "answers");
+        pair.run(1000);
+        pair
+    }
+
+    /// Passes time; every datagram arrives.
+    fn run(&mut self, millis: u64) {
+        let end = self.millis + millis;
+        while self.millis < end {
+            self.millis += 1;
+            for from in 0..2 {
+                self.hosts[from].peer.handle(at(self.millis), Input::Tick);
+                self.settle(from);
+            }
+        }
+    }
+
+    fn settle(&mut self, from: usize) {
+        let sender = self.hosts[from].address;
+        for effect in self.hosts[from].drain() {
+            let (path, bytes) = match effect {
+                Effect::Multicast(bytes) => (Path::Multicast, bytes),
+                Effect::Unicast { bytes, .. } => (Path::Unicast, bytes),
+                Effect::Deliver { delivery, .. } => {
+                    self.got.push(delivery.message);
+                    continue;
+                }
+                Effect::Refuse { refusal, .. } => panic!("{refusal:?}"),
+                _ => continue,
+            };
+            if path == Path::Multicast && bytes[4] == 0 {
+                self.multicast.push(bytes.clone());
+            }
+            self.hosts[1 - from].peer.handle(at(self.millis), Input::Datagram { from: sender, path, bytes });
+        }
+    }
+
+    fn publish(&mut self, host: usize, message: Message) {
+        let request = Request::Publish(message);
+        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: CLIENT, request });
+    }
+
+    /// What B's client is answered: the fields without their prefix, and the payload.
+    fn poll(&mut self, subject: &str, payload: &str, headers: &[(&str, &str)]) -> Vec<String> {
+        let reply = Some("answers".parse().unwrap());
+        let headers = Headers::from_pairs(headers.iter().copied()).unwrap();
+        let message = Message::new(subject.parse().unwrap(), payload.to_owned());
+        self.publish(1, Message { reply, headers, ..message });
+        self.run(20);
+        let text = |message: Message| {
+            assert_eq!((message.subject.as_str(), message.reply), ("answers", None));
+            let fields = message.headers.iter().filter(|(key, _)| *key != "Seqcast-Time");
+            let fields: Vec<String> =
+                fields.map(|(key, value)| format!("{}={value}", key.trim_start_matches("Seqcast-"))).collect();
+            format!("{} {}", fields.join(" "), String::from_utf8_lossy(&message.payload))
+        };
+        std::mem::take(&mut self.got).into_iter().map(text).collect()
+    }
+}
+
+/// The value of a field in an answer.
+fn field<'a>(answer: &'a str, key: &str) -> &'a str {
+    let start = answer.find(&format!("{key}=")).expect("the field is there") + key.len() + 1;
+    answer[start..].split(' ').next().unwrap()
+}
+
+#[test]
+fn a_client_walks_through_the_three_cases() {
+    let mut pair = Pair::new(|_| {});
+    for payload in ["one", "two", "three"] {
+        let headers = Headers::from_pairs([("k", payload)]).unwrap();
+        pair.publish(0, Message { headers, ..Message::new("x.y".parse().unwrap(), payload) });
+    }
+    pair.run(20);
+    let by_name = "_POLL.A_test.x.y";
+    let recovery = pair.poll(by_name, "", &[]).remove(0);
+    assert!(recovery.starts_with("Case=recovery Epoch=0000000000000001 First="), "{recovery}");
+    let (first, last): (u32, u32) =
+        (field(&recovery, "First").parse().unwrap(), field(&recovery, "Last").parse().unwrap());
+    assert_eq!(last, first.wrapping_add(2));
+    let before = first.wrapping_sub(1).to_string();
+    for subject in [by_name, "_POLL.0000000000000001.x.y"] {
+        let event = pair.poll(subject, &before, &[]).remove(0);
+        assert!(event.starts_with(&format!("Case=event Epoch=0000000000000001 Offset={first} Seq=0x")), "{event}");
+        assert!(event.ends_with(" Remaining=0 k=one one"), "{event}");
+    }
+    let many = pair.poll(by_name, &format!(" {before}\n"), &[("Count", "9")]);
+    let ends = [" Remaining=2 k=one one", " Remaining=1 k=two two", " Remaining=0 k=three three"];
+    assert_eq!(many.len(), 3);
+    assert!(many.iter().zip(ends).all(|(event, end)| event.ends_with(end)), "{many:?}");
+    assert_eq!(pair.poll(by_name, &last.to_string(), &[]), ["Case=none Epoch=0000000000000001 "]);
+    assert_eq!(pair.poll("_POLL.A_test.other", "", &[]), ["Case=none Epoch=0000000000000001 "]);
+    assert_eq!(pair.poll("_POLL.B_test.x.y", "", &[]), ["Case=none Epoch=0000000000000002 "], "its own history");
+}
+
+#[test]
+fn what_is_wrong_with_a_poll_in_text_is_named() {
+    let mut pair = Pair::new(|_| {});
+    pair.multicast.clear();
+    for (subject, payload, headers, error) in [
+        ("_POLL.C_test.x", "", &[][..], "unknown-peer"),
+        ("_POLL.0000000000000009.x", "", &[], "unknown-peer"),
+        ("_POLL.A_test", "", &[], "subject"),
+        ("_POLL.A_test.x", "4294967296", &[], "offset"),
+        ("_POLL.A_test.x", "-1", &[], "offset"),
+        ("_POLL.A_test.x", "\u{e9}", &[], "offset"),
+        ("_POLL.A_test.x", "1", &[("count", "0")], "count"),
+        ("_POLL.A_test.x", "1", &[("count", "257")], "count"),
+        ("_POLL.A_test.x", "1", &[("count", "many")], "count"),
+    ] {
+        let answers = pair.poll(subject, payload, headers);
+        assert!(answers.len() == 1 && answers[0].starts_with(&format!("Case=error Error={error} ")), "{answers:?}");
+    }
+    assert!(pair.multicast.is_empty(), "a poll goes to nobody else");
+    assert_eq!(pair.hosts[1].peer.counters().messages_published, 9, "only the answers");
+    // Without a reply subject it is a message like any other.
+    pair.publish(1, Message::new("_POLL.A_test.x".parse().unwrap(), ""));
+    pair.run(1);
+    assert_eq!(pair.multicast.len(), 1);
+}
+
+#[test]
+fn a_history_that_is_off_and_a_peer_that_is_silent_are_named() {
+    let mut pair = Pair::new(|settings| settings.recovery.history.count_max = 0);
+    let answers = pair.poll("_POLL.A_test.x", "", &[]);
+    assert!(answers[0].starts_with("Case=error Error=off "), "{answers:?}");
+    let reply = Some("answers".parse().unwrap());
+    pair.publish(1, Message { reply, ..Message::new("_POLL.A_test.x".parse().unwrap(), "") });
+    pair.hosts[1].peer.handle(at(pair.millis + 1600), Input::Tick);
+    let told = pair.hosts[1].drain().into_iter().find_map(|effect| match effect {
+        Effect::Deliver { delivery, .. } => Some(delivery.message),
+        _ => None,
+    });
+    assert!(told.unwrap().headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
+}
