@@ -246,10 +246,10 @@ fn a_conversation_has_its_order() {
         check_door(&script(&[&hello(), &flush, &hello(), &flush])),
         (vec![hello(), flush.clone()], misbehaved(Misbehaved::SecondGreeting))
     );
-    let other = ToPeer::Hello { version: 2, name: "new".into() };
-    assert_eq!(check_door(&script(&[&other, &flush])), (vec![], Some(Fault::Incompatible { theirs: 2 })));
-    let text = Fault::Incompatible { theirs: 2 }.to_string();
-    assert!(text.contains("version 2") && text.contains("install the same version"), "{text}");
+    let other = ToPeer::Hello { version: VERSION + 1, name: "new".into() };
+    assert_eq!(check_door(&script(&[&other, &flush])), (vec![], Some(Fault::Incompatible { theirs: VERSION + 1 })));
+    let text = Fault::Incompatible { theirs: VERSION + 1 }.to_string();
+    assert!(text.contains(&format!("version {}", VERSION + 1)) && text.contains("install the same version"), "{text}");
 
     let bye = ToClient::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
     let flushed = ToClient::Flushed { token: 1 };

@@ -3,6 +3,9 @@
 use super::*;
 use crate::message::Headers;
 
+/// Where B.test wants its answers: a subject of its own inbox, which the group does not see.
+const REPLY: &str = "_INBOX.0000000000000002.1.1";
+
 /// Two peers: A.test in epoch 1, which publishes, and B.test in epoch 2, whose client asks.
 struct Pair {
     hosts: [Host; 2],
@@ -20,7 +23,7 @@ impl Pair {
         };
         let mut pair =
             Pair { hosts: [host("A.test", 1), host("B.test", 2)], millis: 0, got: Vec::new(), multicast: Vec::new() };
-        pair.hosts[1].subscribe(0, "answers");
+        pair.hosts[1].subscribe(0, REPLY);
         pair.run(1000);
         pair
     }
@@ -64,13 +67,13 @@ impl Pair {
 
     /// What B's client is answered: the fields without their prefix, and the payload.
     fn poll(&mut self, subject: &str, payload: &str, headers: &[(&str, &str)]) -> Vec<String> {
-        let reply = Some("answers".parse().unwrap());
+        let reply = Some(REPLY.parse().unwrap());
         let headers = Headers::from_pairs(headers.iter().copied()).unwrap();
         let message = Message::new(subject.parse().unwrap(), payload.to_owned());
         self.publish(1, Message { reply, headers, ..message });
         self.run(20);
         let text = |message: Message| {
-            assert_eq!((message.subject.as_str(), message.reply), ("answers", None));
+            assert_eq!((message.subject.as_str(), message.reply), (REPLY, None));
             let fields = message.headers.iter().filter(|(key, _)| *key != "Seqcast-Time");
             let fields: Vec<String> =
                 fields.map(|(key, value)| format!("{}={value}", key.trim_start_matches("Seqcast-"))).collect();
@@ -146,7 +149,7 @@ fn a_history_that_is_off_and_a_peer_that_is_silent_are_named() {
     let mut pair = Pair::new(|settings| settings.recovery.history.count_max = 0);
     let answers = pair.poll("_POLL.A_test.x", "", &[]);
     assert!(answers[0].starts_with("Case=error Error=off "), "{answers:?}");
-    let reply = Some("answers".parse().unwrap());
+    let reply = Some(REPLY.parse().unwrap());
     pair.publish(1, Message { reply, ..Message::new("_POLL.A_test.x".parse().unwrap(), "") });
     pair.hosts[1].peer.handle(at(pair.millis + 1600), Input::Tick);
     let told = pair.hosts[1].drain().into_iter().find_map(|effect| match effect {
