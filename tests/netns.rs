@@ -7,6 +7,7 @@
 
 mod account;
 mod lan;
+mod repair;
 mod tap;
 
 use account::{Account, account};

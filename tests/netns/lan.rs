@@ -163,17 +163,23 @@ impl Host {
         tables.lines().filter_map(|line| line.split_whitespace().next_back()?.parse::<u64>().ok()).sum()
     }
 
-    /// Opens sockets on this host for the test itself. A socket stays in the namespace it was opened in.
+    /// Opens sockets on this host for the test itself.
     pub fn sockets(&self, group: IpAddr, port: u16) -> Sockets {
+        self.within(move || open_sockets("eth0", group, port))
+    }
+
+    /// Does something on this host. A socket stays in the namespace it was opened in, and a thread in that of the thread
+    /// which started it.
+    pub fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         let name = format!("/run/netns/h{}", self.number);
-        let open = move || {
+        let inside = move || {
             let namespace = fs::File::open(&name).expect("ip netns keeps the namespace there");
             // SAFETY: the call takes two numbers; it moves this thread alone, which ends below.
             let moved = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
             assert_eq!(moved, 0, "{name}: {}", std::io::Error::last_os_error());
-            open_sockets("eth0", group, port)
+            what()
         };
-        thread::spawn(open).join().expect("the sockets can be opened")
+        thread::spawn(inside).join().expect("it can be done on the host")
     }
 }
 

@@ -1,0 +1,237 @@
+//! What the network lost comes back: `reliability` is 2 s here, and each message is compared with what was sent.
+//!
+//! Peers send one datagram to a system call's entry and ask for no segmentation offload, so each that a rule hits is one
+//! datagram, whatever the virtual cables could do.
+
+use crate::netns::lan::{Host, Lan, in_namespaces, last, until};
+use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, group, settled_by_epoch};
+use seqcast::bus::{Bus, Event, RecvError, Subscription};
+use seqcast::config::Config;
+use seqcast::daemon::clock::Clock;
+use seqcast::message::Message;
+use seqcast::rng::Rng;
+use seqcast::subject::Subject;
+use serde_json::Value;
+use std::thread;
+use std::time::Duration;
+
+/// What is missing is asked for.
+const REPAIR: &[&str] = &["reliability=2 sec"];
+
+/// Each of three hosts hears nine in ten of the datagrams that the others send to the group or to it: data, heartbeats,
+/// requests and resends. 50,000 messages a second on twelve subjects: 2 MB/s, of which a tenth is missing at each of two
+/// receivers; answers may take 8 MB/s (`resend-rate`).
+#[test]
+fn a_million_messages_with_a_tenth_dropped_at_each_host() {
+    in_namespaces("netns::repair::a_million_messages_with_a_tenth_dropped_at_each_host", || {
+        let lan = Lan::new(3);
+        let members: Vec<Member> = (0..).zip(&lan.hosts).map(|(number, host)| Member::new(*host, number)).collect();
+        for member in &members {
+            until("the peers have met", || member.rows("peers").len() == 2);
+            member.host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
+        }
+        let repaired: Vec<u64> = thread::scope(|scope| {
+            for member in &members {
+                scope.spawn(|| member.publish_all());
+            }
+            let readers: Vec<_> = members.iter().map(|member| scope.spawn(|| member.read_all())).collect();
+            readers.into_iter().map(|reader| reader.join().expect("everything arrives")).collect()
+        });
+        for (member, repaired) in members.iter().zip(repaired) {
+            let (hits, unread) = (member.host.heal(), member.host.kernel_drops());
+            let rows = member.rows("loss");
+            println!("{hits} datagrams dropped, {unread} unread, {repaired} messages repaired");
+            assert_eq!(rows.len(), 2);
+            for row in &rows {
+                let states = &row["datagrams"];
+                assert_eq!((&row["lost"], &row["inconsistent"]), (&0.into(), &0.into()), "{row}");
+                assert_eq!((&states["lost"], &states["unverified"]), (&0.into(), &0.into()), "{row}");
+                let high = states["high"].as_u64().expect("it is counted");
+                assert!(high / 20 < hits, "a tenth of {high} datagrams, and of more, is dropped: {hits}");
+            }
+            assert!(0 < repaired, "the fault has hit");
+        }
+    });
+}
+
+/// Publishers, and subjects of each.
+const PUBLISHERS: u64 = 3;
+const SUBJECTS: u64 = 4;
+/// Messages on each subject: a million and a little in all.
+const MESSAGES: u64 = 83_400;
+/// Rounds of one message on each subject of a publisher, between two pauses.
+const ROUNDS: u64 = 4;
+/// A pause; 16 messages of each publisher every 960 us are 50,000 a second together.
+const PAUSE: Duration = Duration::from_micros(960);
+/// How long nothing may come while something is awaited.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// A peer of this process on a host.
+struct Member {
+    host: Host,
+    number: u64,
+    bus: Bus,
+    subscription: Subscription,
+}
+
+impl Member {
+    fn new(host: Host, number: u64) -> Member {
+        let mut config = Config::default();
+        config.name = format!("M{number}.test").parse().expect("it is a name");
+        (config.group, config.port) = (group(), PORT);
+        config.interface = "eth0".parse().expect("it is an interface");
+        config.reliability = Duration::from_secs(2);
+        (config.client_queue_count, config.client_queue_size) = (2_000_000, 1 << 30);
+        let bus = host.within(move || Bus::embed(&config)).expect("a peer can be started");
+        let others = (0..PUBLISHERS).filter(|other| *other != number);
+        let patterns = others.map(|other| format!("t.{other}.*").parse().expect("it is a pattern"));
+        let subscription = bus.subscribe_all(patterns).expect("it is a subscription like others");
+        Member { host, number, bus, subscription }
+    }
+
+    fn rows(&self, what: &str) -> Vec<Value> {
+        let report = self.bus.show(what).expect("the peer answers");
+        report["rows"].as_array().unwrap_or_else(|| panic!("no rows: {report}")).clone()
+    }
+
+    /// Publishes everything at its pace.
+    fn publish_all(&self) {
+        let subject = |at| format!("t.{}.{at}", self.number).parse().expect("it is a subject");
+        let subjects: Vec<Subject> = (0..SUBJECTS).map(subject).collect();
+        let mut next = Clock::now().instant;
+        for n in 0..MESSAGES {
+            for (at, subject) in (0..).zip(&subjects) {
+                let message = Message::new(subject.clone(), payload(self.number, at, n));
+                self.bus.publish_blocking(message).expect("the peer takes it");
+            }
+            if n % ROUNDS == 0 {
+                next = next + PAUSE;
+                thread::sleep(next.since(Clock::now().instant));
+            }
+        }
+    }
+
+    /// Reads until everything has come that the others send: once, in order, byte for byte. Gives how many were repaired.
+    fn read_all(&self) -> u64 {
+        let mut next = [[0; SUBJECTS as usize]; PUBLISHERS as usize];
+        let (mut count, mut repaired) = (0, 0);
+        while count < (PUBLISHERS - 1) * SUBJECTS * MESSAGES {
+            let delivery = match self.subscription.recv_timeout(QUIET) {
+                Ok(Event::Message(delivery)) => delivery,
+                Err(RecvError::Empty) => panic!("nothing comes any more: {next:?}, {:?}", self.rows("loss")),
+                other => panic!("after {count} messages: {other:?}"),
+            };
+            let subject = delivery.message.subject.as_str();
+            let mut numbers = subject.split('.').skip(1).map(|token| token.parse::<u64>().expect("it is a number"));
+            let (from, at) = (numbers.next().expect("a publisher"), numbers.next().expect("a subject"));
+            let n = &mut next[from as usize][at as usize];
+            let expected = payload(from, at, *n);
+            assert!(delivery.message.payload == expected, "message {n} of {subject} is {delivery:?}");
+            *n += 1;
+            count += 1;
+            repaired += u64::from(delivery.repaired);
+        }
+        repaired
+    }
+}
+
+/// The content of a message: 8 to 55 bytes that no other message has, save by chance.
+fn payload(publisher: u64, subject: u64, n: u64) -> Vec<u8> {
+    let mut rng = Rng::new((n * SUBJECTS + subject) * PUBLISHERS + publisher);
+    let words = rng.between(1, 6);
+    let mut bytes: Vec<u8> = (0..words).flat_map(|_| rng.next_u64().to_be_bytes()).collect();
+    bytes.truncate(bytes.len() - rng.below(8) as usize * usize::from(1 < words));
+    bytes
+}
+
+#[test]
+fn a_blackout_of_two_seconds_is_repaired() {
+    in_namespaces("netns::repair::a_blackout_of_two_seconds_is_repaired", || {
+        let pair = Pair::new(group(), REPAIR);
+        let load = pair.publisher.publish("t.x", 1500, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.there.fault("meta l4proto udp counter name hits drop");
+        let before = pair.tap.count("t.x");
+        last(Duration::from_secs(2));
+        let meanwhile = pair.tap.count("t.x") - before;
+        assert!(0 < meanwhile && 0 < pair.there.heal(), "the fault has hit");
+        load.finish();
+        assert_all_delivered(&pair, 1500);
+    });
+}
+
+#[test]
+fn a_partition_of_three_seconds_is_repaired() {
+    in_namespaces("netns::repair::a_partition_of_three_seconds_is_repaired", || {
+        let pair = Pair::new(group(), REPAIR);
+        let load = pair.publisher.publish("t.x", 2500, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        for host in [pair.here, pair.there] {
+            host.fault("meta l4proto udp counter name hits drop");
+        }
+        last(Duration::from_secs(3));
+        assert!(0 < pair.here.heal(), "the subscriber spoke in vain");
+        assert!(0 < pair.there.heal(), "so did the publisher");
+        load.finish();
+        assert_all_delivered(&pair, 2500);
+    });
+}
+
+#[test]
+fn a_subscriber_stopped_for_five_seconds_gets_everything() {
+    in_namespaces("netns::repair::a_subscriber_stopped_for_five_seconds_gets_everything", || {
+        let pair = Pair::new(group(), &["reliability=2 sec", "receive-buffer=256 kb"]);
+        let load = pair.publisher.publish("t.x", 3500, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.subscriber.process().signal("STOP");
+        last(Duration::from_secs(5));
+        pair.subscriber.process().signal("CONT");
+        load.finish();
+        assert_all_delivered(&pair, 3500);
+        assert!(0 < pair.there.kernel_drops(), "a buffer of 256 KiB does not hold 5 s of the stream");
+    });
+}
+
+/// Nothing of the publisher is lost or told of but its silence.
+fn assert_all_delivered(pair: &Pair, count: u64) {
+    until("all is sent", || pair.tap.count("t.x") as u64 == count);
+    let all = pair.settled(|all| all.delivered == count);
+    assert_eq!((all.lost, all.unverified, all.tail), (0, 0, 0), "{all:?}");
+    let told = |line: &&String| line.contains(r#""type":"loss""#) && !line.contains(r#""kind":"tail""#);
+    assert_eq!(pair.sub.lines().iter().find(told), None, "everything was repaired");
+    assert_eq!(pair.subscriber.counter("inconsistent"), 0);
+}
+
+/// What the killed run had sent and nobody has any more is told, exactly; of the new run everything comes.
+#[test]
+fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
+    in_namespaces("netns::repair::a_publisher_killed_and_restarted_while_a_tenth_is_dropped", || {
+        let mut pair = Pair::new(group(), REPAIR);
+        pair.there.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop"));
+        let load = pair.publisher.publish("t.x", 2000, 500);
+        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        pair.publisher.kill();
+        drop(load);
+        let before = pair.tap.sent();
+        pair.publisher = pair.here.start_peer("A.test", group(), REPAIR);
+        pair.publisher.publish("t.x", 500, 500).finish();
+        until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 500));
+        // The former run is accounted for once the new one is known to be its successor.
+        let accounts = settled_by_epoch(&pair.tap, &pair.sub, |accounts| {
+            accounts.len() == 2 && accounts.values().all(|one| 0 < one.delivered)
+        });
+        for (epoch, one) in &accounts {
+            let Account { delivered, lost, unverified, tail, .. } = *one;
+            match before.get(epoch) {
+                // Whatever was missing when it was killed cannot be had any more.
+                Some(stream) => {
+                    assert_eq!(delivered + lost + unverified + tail, stream.count("t.x") as u64, "{one:?}");
+                    assert!(lost + unverified + tail < 20, "the rest was repaired while it lived: {one:?}");
+                }
+                None => assert_eq!((delivered, lost, unverified, tail), (500, 0, 0, 0), "{one:?}"),
+            }
+        }
+        assert!(0 < pair.there.heal(), "the fault has hit");
+        assert_eq!(pair.subscriber.counter("inconsistent"), 0);
+    });
+}
