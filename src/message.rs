@@ -446,6 +446,8 @@ pub enum Reason {
     Crashed,
     /// The receiver of this peer's data said so, and not why.
     Reported,
+    /// The publisher's unicast words come and its multicasts do not (reliability.md 3.4). In advisories only.
+    Blackhole,
 }
 
 impl Reason {
@@ -472,6 +474,7 @@ impl Reason {
             Reason::Silent => "SILENT",
             Reason::Crashed => "CRASHED",
             Reason::Reported => "REPORTED",
+            Reason::Blackhole => "MCAST_BLACKHOLE",
         }
     }
 }

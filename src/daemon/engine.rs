@@ -394,8 +394,17 @@ impl Engine {
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
                 Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
+                Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.close(now),
             }
+        }
+    }
+
+    /// Multicasts do not arrive: tells the switches once more that this host wants them.
+    fn rejoin(&mut self) {
+        match self.sockets.rejoin() {
+            Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group joined anew"),
+            Err(error) => tracing::warn!(%error, group = %self.sockets.group_address(), "group not joined anew"),
         }
     }
 

@@ -79,6 +79,10 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
         MemberEvent::Heard => tracing::info!(peer = name, %epoch, uid, "peer heard again"),
         MemberEvent::Silent => tracing::warn!(peer = name, %epoch, uid, "peer silent"),
         MemberEvent::Crashed => tracing::warn!(peer = name, %epoch, uid, "peer crashed"),
+        MemberEvent::MulticastBack => tracing::info!(peer = name, %epoch, uid, "multicasts of a peer arrive again"),
+        MemberEvent::MulticastDead => {
+            tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see docs/network.md");
+        }
         MemberEvent::DuplicateName => {
             tracing::warn!(peer = name, %epoch, uid, "two peers have the same name; give each its own (key 'name')");
         }

@@ -11,7 +11,7 @@ use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -165,6 +165,7 @@ pub struct Sockets {
     group_address: SocketAddr,
     inbox_address: SocketAddr,
     interface: String,
+    index: u32,
     ttl: u8,
     receive_granted: Granted,
     send_granted: Granted,
@@ -196,6 +197,7 @@ impl Sockets {
             group_address,
             inbox_address,
             interface: interface.name.clone(),
+            index: interface.index,
             ttl: options.ttl,
             receive_granted,
             send_granted,
@@ -229,6 +231,23 @@ impl Sockets {
     pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
         registry.register(&mut self.group, group, Interest::READABLE)?;
         registry.register(&mut self.inbox, inbox, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Leaves the group and joins it anew, so that the switches hear of it once more (IGMP or MLD). While another program
+    /// of this host is in the group on the same interface, they hear nothing, because the host never left it.
+    ///
+    /// # Errors
+    /// The interface refuses the membership, or is gone. Another call may join again what this one left.
+    pub fn rejoin(&mut self) -> io::Result<()> {
+        let socket = SockRef::from(&self.group);
+        let group = self.group_address.ip();
+        let left = match group {
+            IpAddr::V4(group) => socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index)),
+            IpAddr::V6(group) => socket.leave_multicast_v6(&group, self.index),
+        };
+        // Not to have been a member is no obstacle to becoming one; to be one still is told by the join.
+        drop(left);
+        join(&socket, group, self.index)
     }
 
     /// Receives what one socket has, without waiting, into `batch`. Returns how many datagrams came; 0 if none is left.
@@ -275,7 +294,7 @@ impl Sockets {
 
     /// Limits how far the multicasts sent from now on travel.
     pub(super) fn limit_ttl(&self, ttl: u8) -> io::Result<()> {
-        let inbox = socket2::SockRef::from(&self.inbox);
+        let inbox = SockRef::from(&self.inbox);
         match self.group_address {
             SocketAddr::V4(_) => inbox.set_multicast_ttl_v4(u32::from(ttl)),
             SocketAddr::V6(_) => inbox.set_multicast_hops_v6(u32::from(ttl)),
@@ -291,19 +310,25 @@ fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, Gra
     socket.set_reuse_port(true).map_err(system("share the group's port"))?;
     let granted = enlarge(&socket, true, options.receive_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::GroupBusy))?;
-    let index = options.interface.index;
-    let joined = match options.group {
-        IpAddr::V4(group) => socket
-            .set_multicast_all_v4(false)
-            .and_then(|()| socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))),
-        IpAddr::V6(group) => socket.set_multicast_all_v6(false).and_then(|()| socket.join_multicast_v6(&group, index)),
+    let hears_only_own = match options.group {
+        IpAddr::V4(_) => socket.set_multicast_all_v4(false),
+        IpAddr::V6(_) => socket.set_multicast_all_v6(false),
     };
+    let joined = hears_only_own.and_then(|()| join(&SockRef::from(&socket), options.group, options.interface.index));
     joined.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::MembershipsMax,
         _ => OpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
     })?;
     count_overflow(&socket)?;
     Ok((socket, granted))
+}
+
+/// Joins the group on an interface; the host tells the switches, if it was not in the group before.
+fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
+    match group {
+        IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index)),
+        IpAddr::V6(group) => socket.join_multicast_v6(&group, index),
+    }
 }
 
 /// The socket that is the inbox and sends everything.

@@ -16,7 +16,7 @@ const FLAG_SEQ: u8 = 0x02;
 const FLAG_REPAIRED: u8 = 0x04;
 
 /// (Value on the wire, reason); both directions use it.
-const REASONS: [(u8, Reason); 8] = [
+const REASONS: [(u8, Reason); 9] = [
     (0, Reason::Disabled),
     (1, Reason::Deadline),
     (2, Reason::Expired),
@@ -25,6 +25,7 @@ const REASONS: [(u8, Reason); 8] = [
     (5, Reason::Silent),
     (6, Reason::Crashed),
     (7, Reason::Reported),
+    (8, Reason::Blackhole),
 ];
 
 /// The part of a MESSAGE frame that is the same for all clients.

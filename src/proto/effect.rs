@@ -189,6 +189,10 @@ pub enum MemberEvent {
     Crashed,
     /// Another live epoch uses the same name.
     DuplicateName,
+    /// Its unicast words come, its multicasts do not.
+    MulticastDead,
+    /// Its multicasts come again.
+    MulticastBack,
 }
 
 /// What leaves the core.
@@ -250,6 +254,9 @@ pub enum Effect {
         /// What.
         event: MemberEvent,
     },
+    /// Leave the group and join it anew: multicasts of others do not arrive, and a switch may have forgotten that this
+    /// host wants them.
+    Rejoin,
     /// This peer began a new epoch because its frames ran out (reliability.md R10).
     NewEpoch(Epoch),
     /// The graceful stop is complete: nothing more will be sent.

@@ -5,6 +5,7 @@ use crate::proto::advisory::{Stream, Throttle};
 use crate::proto::ask::Asking;
 use crate::proto::former::Former;
 use crate::proto::fragment::Reassembly;
+use crate::proto::hearing::Hearing;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
 use crate::proto::recv::{Kind, Recv};
@@ -122,6 +123,8 @@ pub struct Member {
     /// Of the last minute, the datagram that was under way for the shortest time: when it was read, and how long the
     /// publisher had been running when it was sealed.
     quickest: (Instant, u32),
+    /// Whether its multicasts arrive.
+    pub hearing: Hearing,
     /// When it left or was given up.
     pub ended: Option<Instant>,
     /// The number of the last control datagram accepted.
@@ -209,6 +212,7 @@ impl Member {
             last_heard: now,
             started: now - uptime,
             quickest: (now, contact.uptime_ms),
+            hearing: Hearing::new(now),
             ended: None,
             control: 0,
             heartbeat: settings.heartbeat,
@@ -397,7 +401,10 @@ impl Member {
     /// When it is to be looked at next, apart from its streams and advisories.
     pub fn deadline(&self, forget: Duration) -> Instant {
         match (self.state, self.ended) {
-            (MemberState::Up, _) => self.silent_at().min(self.beat.deadline()),
+            (MemberState::Up, _) => {
+                let own = self.silent_at().min(self.beat.deadline());
+                self.hearing.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
+            }
             (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
             (_, ended) => ended.unwrap_or(self.last_heard) + forget,
         }

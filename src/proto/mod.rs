@@ -14,6 +14,7 @@
 //! | `baseline` | who listened before the publisher started is owed everything, others what follows first contact | R4 |
 //! | `gap` | what is skipped is pending for the grace, then settled | R5, A2 |
 //! | `silence` | silence is told, its ledger is kept | R8 |
+//! | `blackhole` | whose unicast words come alone is not heard by multicast: told, and the group joined anew | 3.4 |
 //! | `overflow` | limits end gaps early and tell so; they never cost detection | R9, A8 |
 //! | `frame` | a new frame is above every frame given up; no proof depends on a clock | R10, A11 |
 //! | `evict` | only idle subjects leave the windows, and what left proves nothing | R11 |
@@ -32,6 +33,7 @@ mod ask;
 pub mod effect;
 mod former;
 mod fragment;
+mod hearing;
 pub mod history;
 pub mod interest;
 mod ledger;

@@ -98,6 +98,10 @@ counters! {
     published_unnumbered,
     /// Datagrams that the kernel dropped because a receive buffer was full.
     kernel_drops,
+    /// Times that the multicasts of another peer did not arrive while its unicast words did.
+    multicast_dead,
+    /// Times that the group was joined anew for that.
+    rejoins,
     /// Requests for datagrams sent to publishers.
     requests_sent,
     /// Requests for datagrams received and taken.

@@ -351,6 +351,7 @@ impl<'a> World<'a> {
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
+            Effect::Rejoin => self.log(|| format!("host {host} joins the group anew")),
             Effect::NewEpoch(epoch) => {
                 self.log(|| format!("host {host} begins epoch {epoch}"));
                 self.oracle.on_new_epoch(self.now, now, run, epoch);

@@ -10,6 +10,8 @@ use bytes::{BufMut, BytesMut};
 pub(super) const FLAG_MANIFESTS_ONLY: u8 = 0x01;
 /// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the peer that asks.
 pub(super) const FLAG_DIRECTED: u8 = 0x02;
+/// RESEND_REQUEST: the asker hears no multicasts.
+pub(super) const FLAG_UNICAST: u8 = 0x04;
 /// Bytes of a range.
 const RANGE_BYTES: usize = 16;
 /// Bytes of the epoch and of the count before the ranges.
@@ -48,7 +50,7 @@ impl Range {
 /// +-------------------------------+-------------------------------+
 ///
 /// range = first u64 · last u64; ascending and disjoint
-/// flags = 0x01 MANIFESTS_ONLY, 0x02 DIRECTED, never both; others are ignored
+/// flags = 0x01 MANIFESTS_ONLY, 0x02 DIRECTED, never both; 0x04 UNICAST; others are ignored
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResendRequest {
@@ -58,6 +60,8 @@ pub struct ResendRequest {
     pub directed: bool,
     /// Whether only the content of the datagrams is asked for (A4); never with `directed`, where none is kept.
     pub manifests_only: bool,
+    /// Whether the asker does not hear the publisher's multicasts, so that an answer to the group would not reach it.
+    pub unicast: bool,
     /// What is asked for: at least one range, ascending and disjoint.
     pub ranges: Vec<Range>,
 }
@@ -73,9 +77,10 @@ impl ResendRequest {
         if directed && manifests_only {
             return Err(Malformed::Flags(flags));
         }
+        let unicast = flags & FLAG_UNICAST != 0;
         let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
         let ranges = decode_ranges(reader)?;
-        Ok(ResendRequest { epoch, directed, manifests_only, ranges })
+        Ok(ResendRequest { epoch, directed, manifests_only, unicast, ranges })
     }
 
     /// Writes the body and gives the record's flags.
@@ -83,8 +88,10 @@ impl ResendRequest {
         assert!(!(self.directed && self.manifests_only), "no manifests are kept of directed streams");
         out.put_u64(self.epoch.bits());
         put_ranges(out, &self.ranges);
-        let manifests_only = if self.manifests_only { FLAG_MANIFESTS_ONLY } else { 0 };
-        if self.directed { FLAG_DIRECTED } else { manifests_only }
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.manifests_only, FLAG_MANIFESTS_ONLY)
+            | flag(self.directed, FLAG_DIRECTED)
+            | flag(self.unicast, FLAG_UNICAST)
     }
 }
 

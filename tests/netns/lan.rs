@@ -89,6 +89,29 @@ impl Lan {
         nft(&mut Command::new("nft"), &format!("port{}", from.number), &rule);
     }
 
+    /// Makes the switch act on what comes from a host, as [`Host::fault`] does at the host.
+    pub fn fault(&self, from: &Host, statements: &str) {
+        nft(&mut Command::new("nft"), &format!("port{}", from.number), statements);
+    }
+
+    /// Makes the switch hand multicasts only to those who said that they want them, ask for that every second, and forget
+    /// in 2.5 s who does not answer. The test itself, at the switch, gets all of them.
+    pub fn snoop(&self) {
+        let timers = "mcast_query_interval 100 mcast_query_response_interval 50 mcast_startup_query_interval 50 \
+                      mcast_membership_interval 250";
+        // A switch that begins to ask hands on everything for one response interval more: that comes first.
+        for settings in [timers, "mcast_router 2 mcast_snooping 1 mcast_query_use_ifaddr 1 mcast_querier 1"] {
+            let bridge = ["link", "set", "br0", "type", "bridge"];
+            run(Command::new("ip").args(bridge).args(settings.split_whitespace()));
+        }
+    }
+
+    /// Whether the switch knows that a host wants a group.
+    pub fn has_member(&self, host: &Host, group: IpAddr) -> bool {
+        let known = run(Command::new("bridge").args(["mdb", "show", "dev", "br0"]));
+        known.lines().any(|line| line.contains(&format!("port port{} grp {group} ", host.number)))
+    }
+
     /// Ends that and says how often it matched.
     pub fn heal(&self) -> u64 {
         heal(|| Command::new("nft"))

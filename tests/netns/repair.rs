@@ -4,7 +4,7 @@
 //! datagram, whatever the virtual cables could do.
 
 use crate::netns::lan::{Host, Lan, in_namespaces, last, until};
-use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, group, settled_by_epoch};
+use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, group, group_v6, settled_by_epoch};
 use seqcast::bus::{Bus, Event, RecvError, Subscription};
 use seqcast::config::Config;
 use seqcast::daemon::clock::Clock;
@@ -12,6 +12,7 @@ use seqcast::message::Message;
 use seqcast::rng::Rng;
 use seqcast::subject::Subject;
 use serde_json::Value;
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -235,3 +236,63 @@ fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
         assert_eq!(pair.subscriber.counter("inconsistent"), 0);
     });
 }
+
+#[test]
+fn a_switch_that_forgets_a_host_of_an_ipv4_group() {
+    in_namespaces("netns::repair::a_switch_that_forgets_a_host_of_an_ipv4_group", || forgotten(group(), IGMP));
+}
+
+#[test]
+fn a_switch_that_forgets_a_host_of_an_ipv6_group() {
+    in_namespaces("netns::repair::a_switch_that_forgets_a_host_of_an_ipv6_group", || forgotten(group_v6(), MLD));
+}
+
+/// The switch no longer hears that the subscriber's host wants the group, which is what `words` match, and lets its
+/// membership age out: multicasts no longer come, unicasts do. Nothing is lost, it is told within two heartbeats, and
+/// the membership is told anew until the switch hears it.
+fn forgotten(group: IpAddr, words: &str) {
+    let lan = Lan::new(2);
+    lan.snoop();
+    let pair = Pair::on(&lan, group, ["A.test", "B.test"], REPAIR);
+    until("the switch knows both", || [pair.here, pair.there].iter().all(|host| lan.has_member(host, group)));
+    let advisories = pair.subscriber.subscribe("_RV.ERROR.SYSTEM.DATALOSS.>");
+    let load = pair.publisher.publish("t.x", 7000, 500);
+    until("the stream flows", || 200 < pair.tap.count("t.x"));
+    assert_eq!(pair.subscriber.counter("multicast_dead"), 0);
+    lan.fault(&pair.there, &format!("{words} counter name hits drop"));
+    // Nor shall a question of the switch remind the host, which only speaks up by itself from now on.
+    let to_group = format!("udp dport {PORT} counter name hits");
+    pair.there.fault(&format!("{words} drop\n{to_group}"));
+    let (mut last_heard, mut hits) = (Clock::now().instant, 0);
+    until("it is noticed that multicasts do not come", || {
+        let now = Clock::now().instant;
+        let hits_before = std::mem::replace(&mut hits, pair.there.hits());
+        if hits_before != hits {
+            last_heard = now;
+        }
+        pair.subscriber.counter("multicast_dead") == 1
+    });
+    let noticed = Clock::now().instant.since(last_heard);
+    println!("noticed {noticed:?} after the last multicast, of {hits}");
+    assert!(100 < hits && noticed <= 2 * HEARTBEAT + LOOKING, "{hits} multicasts came; it took {noticed:?}");
+    until("the group is joined anew", || 0 < pair.subscriber.counter("rejoins"));
+    assert!(!lan.has_member(&pair.there, group), "the switch does not hear it yet");
+    assert!(0 < lan.heal(), "the host spoke in vain");
+    until("the switch hears it", || lan.has_member(&pair.there, group));
+    pair.there.heal();
+    load.finish();
+    assert_all_delivered(&pair, 7000);
+    let advised = |line: &String| line.contains("INBOUND.BCAST") && line.contains("MCAST_BLACKHOLE");
+    until("an advisory says so", || advisories.lines().iter().any(advised));
+    assert_eq!(pair.subscriber.counter("multicast_dead"), 1);
+}
+
+/// Matches what hosts and switches say of memberships.
+const IGMP: &str = "ip protocol igmp";
+const MLD: &str = "meta l4proto ipv6-icmp icmpv6 type { 130, 131, 132, 143 }";
+
+/// The default interval of heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// How far apart two looks at the switch and at the peer may be.
+const LOOKING: Duration = Duration::from_millis(250);

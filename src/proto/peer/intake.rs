@@ -43,9 +43,11 @@ impl Peer {
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control {
+            self.on_path(now, header.epoch, from, path);
             let source = Source { from, path, bytes: length };
             datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
         } else {
+            self.on_path(now, header.epoch, from, path);
             self.on_data(now, (from, length), header, datagram.records);
         }
         self.advise(now, Some(header.epoch), false);
@@ -362,6 +364,7 @@ impl Peer {
             {
                 member.on_report(**report, now.wall);
             }
+            member.hearing.on_word(now.instant, member.heartbeat, announce.high);
             self.on_proof(now, epoch, &announce);
         }
         self.on_heard(now, epoch);

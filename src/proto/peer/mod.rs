@@ -1,5 +1,6 @@
 //! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
 
+mod hearing;
 mod intake;
 mod poll;
 mod publish;
@@ -86,6 +87,8 @@ pub struct Peer {
     uids: u32,
     /// Kernel drops that no gap explains yet, and when the last of them was told.
     overrun: (u64, Instant),
+    /// When the group was last joined anew.
+    rejoined: Option<Instant>,
     /// Peers whose directed datagram is open.
     open: Vec<Epoch>,
     /// When the oldest open datagram got its first record.
@@ -140,6 +143,7 @@ impl Peer {
             arrived: now.instant,
             uids: 0,
             overrun: (0, now.instant),
+            rejoined: None,
             open: Vec::new(),
             opened: None,
             stop: None,

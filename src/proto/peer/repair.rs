@@ -49,6 +49,7 @@ impl Peer {
         if member.ask_deadline().is_none_or(|at| now.instant < at) {
             return;
         }
+        let unicast = member.hearing.is_dead();
         let only_manifests = self.interest.is_empty(DeliveryMode::Repair);
         let ranges_max = ResendRequest::ranges_max(self.settings.datagram_bytes_max);
         let mut requests = Vec::new();
@@ -66,7 +67,8 @@ impl Peer {
             recv.ask_due(now.instant, ask, &mut outcomes);
             if !ranges.is_empty() {
                 // Where nothing is wanted in mode repair, it is enough to know what was in the datagrams (A4).
-                requests.push(ResendRequest { epoch, directed, manifests_only: only_manifests && !directed, ranges });
+                let manifests_only = only_manifests && !directed;
+                requests.push(ResendRequest { epoch, directed, manifests_only, unicast, ranges });
             }
         }
         // Until the publisher's token came, the request leaves room for an answer that carries it.

@@ -76,6 +76,7 @@ impl Peer {
                 });
             }
         }
+        self.on_hearing_tick(now, epoch);
         let forget = self.settings.forget;
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match member.state {

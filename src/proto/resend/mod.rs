@@ -151,6 +151,8 @@ counters! {
 struct Requester {
     bucket: Bucket,
     requests: Bucket,
+    /// Whether it hears no multicasts, by its last request.
+    is_deaf: bool,
     /// Datagrams of the directed stream to it.
     directed: Ranges,
     /// Datagrams of the multicast stream.
@@ -163,7 +165,7 @@ impl Requester {
     fn new(now: Instant) -> Requester {
         let none = Ranges::default;
         let (bucket, requests) = (Bucket::full(now), Bucket::full(now));
-        Requester { bucket, requests, directed: none(), datagrams: none(), contents: none() }
+        Requester { bucket, requests, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
     }
 
     /// The lowest datagram wanted. Directed streams are short and come before any.
@@ -266,6 +268,7 @@ impl Resends {
             return Asked { refused: named(), ..asked };
         }
         requester.requests.take(1);
+        requester.is_deaf = request.unicast;
         let (stream, wanted) = match (request.directed, request.manifests_only) {
             (true, _) => (Some(from), &mut requester.directed),
             (false, false) => (None, &mut requester.datagrams),
@@ -278,7 +281,7 @@ impl Resends {
                 continue;
             }
             asked.accepted += last - first + 1;
-            if request.manifests_only {
+            if request.manifests_only || request.unicast {
                 wanted.insert(first, last);
             } else {
                 asked.suppressed += self.memory.want(now, from, stream, (first, last), wanted);
@@ -391,8 +394,11 @@ impl Resends {
         bytes: Bytes,
     ) -> (Answer, usize) {
         let place = (stream, dseq.0);
+        let is_deaf = self.requesters.get(&from).is_some_and(|requester| requester.is_deaf);
         // Rule: suppress
         let to = match self.memory.recall(now, place) {
+            // Rule: blackhole
+            _ if is_deaf => To::Member(from),
             // Who asks after a multicast may be one who hears none.
             Some(To::Group) => To::Member(from),
             Some(To::Member(last)) if last != from => To::Group,
@@ -403,9 +409,12 @@ impl Resends {
             To::Member(_) => self.counters.resent_unicast += 1,
             To::Group => self.counters.resent_multicast += 1,
         }
-        self.memory.remember(now, place, to);
+        // What only one can have says nothing of how many miss it.
+        if !is_deaf {
+            self.memory.remember(now, place, to);
+        }
         for (epoch, requester) in &mut self.requesters {
-            if to == To::Group || *epoch == from {
+            if to == To::Group && !requester.is_deaf || *epoch == from {
                 let over = requester.on_resent(stream, dseq);
                 self.counters.over_limit = self.counters.over_limit.saturating_add(over);
             }
@@ -416,7 +425,8 @@ impl Resends {
 
     /// Whether another one wants this datagram of the multicast stream.
     fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
-        self.requesters.iter().any(|(epoch, requester)| *epoch != from && requester.datagrams.contains(dseq.0))
+        let hears = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.is_deaf;
+        self.requesters.iter().any(|(epoch, one)| hears(epoch, one) && one.datagrams.contains(dseq.0))
     }
 
     /// Word that everything is gone that `from` wants of a stream below `end`, or as much as one datagram can say.

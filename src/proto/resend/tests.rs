@@ -100,7 +100,7 @@ fn ranges(ranges: &[(u64, u64)]) -> Vec<Range> {
 }
 
 fn request(list: &[(u64, u64)]) -> ResendRequest {
-    ResendRequest { epoch: epoch(7), directed: false, manifests_only: false, ranges: ranges(list) }
+    ResendRequest { epoch: epoch(7), directed: false, manifests_only: false, unicast: false, ranges: ranges(list) }
 }
 
 fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<Answer> {
@@ -190,6 +190,24 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
 }
 
 // ---- who gets what
+
+// Rule: blackhole
+#[test]
+fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
+    let stream = Stream::of(4, 100, FAR);
+    let mut resends = Resends::new(settings(8 << 20), at(0));
+    let deaf = |resends: &mut Resends, micros, from| {
+        let request = ResendRequest { unicast: true, ..request(&[(1, 1)]) };
+        resends.on_request(at(micros), epoch(from), &request, stream.high());
+        told(&drain(resends, at(micros), &stream.ring))
+    };
+    for (micros, from) in (0..).step_by(500).zip([1, 2, 3, 1, 2]) {
+        assert_eq!(deaf(&mut resends, micros, from), format!("{from:x} 1"));
+    }
+    assert_eq!(ask(&mut resends, &stream, 3000, 4, &[(1, 1)]), "4 1");
+    assert_eq!(ask(&mut resends, &stream, 3500, 5, &[(1, 1)]), "group 1");
+    assert_eq!(deaf(&mut resends, 4000, 1), "1 1");
+}
 
 // Rule: suppress
 #[test]

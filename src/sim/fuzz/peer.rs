@@ -320,7 +320,7 @@ impl World {
                 self.sent = Sent { epoch, control: 0, streams: BTreeMap::new(), has_stopped };
             }
             Effect::Stopped => self.sent.has_stopped = true,
-            Effect::Refuse { .. } | Effect::Member { .. } | Effect::Answered { .. } => {}
+            Effect::Refuse { .. } | Effect::Member { .. } | Effect::Answered { .. } | Effect::Rejoin => {}
         }
     }
 

@@ -26,7 +26,13 @@ fn ranges_fill_a_datagram_to_the_last() {
         let max = ResendRequest::ranges_max(bytes_max);
         let request = |count| {
             let epoch = header(Kind::Data).epoch;
-            Record::ResendRequest(ResendRequest { epoch, directed: true, manifests_only: false, ranges: ranges(count) })
+            Record::ResendRequest(ResendRequest {
+                epoch,
+                directed: true,
+                manifests_only: false,
+                unicast: false,
+                ranges: ranges(count),
+            })
         };
         let length = bytes(&request(max));
         assert!(length <= bytes_max && bytes_max < length + 16, "{max} ranges make {length} of {bytes_max} bytes");
@@ -153,7 +159,8 @@ fn ranges(rng: &mut Rng) -> Vec<Range> {
 fn request(rng: &mut Rng) -> Record {
     let (directed, manifests_only) = [(false, false), (false, true), (true, false)][rng.below(3) as usize];
     let epoch = Epoch::new(rng.next_u64() | 1).unwrap();
-    Record::ResendRequest(ResendRequest { epoch, directed, manifests_only, ranges: ranges(rng) })
+    let unicast = rng.chance(0.5);
+    Record::ResendRequest(ResendRequest { epoch, directed, manifests_only, unicast, ranges: ranges(rng) })
 }
 
 fn expired(rng: &mut Rng) -> Record {
@@ -207,13 +214,13 @@ pub(super) fn heartbeat_with_fields() -> Record {
 pub(super) fn example_request() -> Record {
     let epoch = header(Kind::Directed).receiver.unwrap();
     let ranges = vec![Range { first: Dseq(3), last: Dseq(3) }, Range { first: Dseq(5), last: Dseq(300) }];
-    Record::ResendRequest(ResendRequest { epoch, directed: false, manifests_only: true, ranges })
+    Record::ResendRequest(ResendRequest { epoch, directed: false, manifests_only: true, unicast: false, ranges })
 }
 
 pub(super) fn example_directed_request() -> Record {
     let epoch = header(Kind::Directed).receiver.unwrap();
     let ranges = vec![Range { first: Dseq(1), last: Dseq(2) }];
-    Record::ResendRequest(ResendRequest { epoch, directed: true, manifests_only: false, ranges })
+    Record::ResendRequest(ResendRequest { epoch, directed: true, manifests_only: false, unicast: false, ranges })
 }
 
 /// Three datagrams: one of two runs and the first part of a message, its second part, and one that held nothing.
@@ -351,7 +358,7 @@ fn flags_of_later_versions_are_ignored() {
     for (record_type, example) in [("43", example_directed_request()), ("45", example_expired(Epoch::new(7)))] {
         let sealed = encode_control(&header(Kind::Control), &example, 0);
         let body = hex(&sealed[Header::SHORT_BYTES + RECORD_HEADER_BYTES..sealed.len() - CHECK_BYTES]);
-        assert_eq!(decode_records(Kind::Control, &record(record_type, "fe", &body)).unwrap().records, [example]);
+        assert_eq!(decode_records(Kind::Control, &record(record_type, "fa", &body)).unwrap().records, [example]);
     }
 }
 

@@ -30,6 +30,8 @@ struct Lan {
     millis: u64,
     told: Vec<Vec<String>>,
     repaired: u64,
+    /// News of multicasts, with the host that told it.
+    events: Vec<(usize, &'static str)>,
 }
 
 impl Lan {
@@ -50,7 +52,13 @@ impl Lan {
                 Peer::new(settings, Epoch::new(number).unwrap(), Rng::new(number), at(if n == 0 { 1000 } else { 0 }));
             Host { peer, address: SocketAddr::from(([127, 0, 0, 1], 9000 + number as u16)) }
         });
-        let mut lan = Lan { hosts: hosts.collect(), millis: 1000, told: vec![Vec::new(); count], repaired: 0 };
+        let mut lan = Lan {
+            hosts: hosts.collect(),
+            millis: 1000,
+            told: vec![Vec::new(); count],
+            repaired: 0,
+            events: Vec::new(),
+        };
         for host in 1..count {
             lan.hosts[host].subscribe(0, "a");
         }
@@ -124,6 +132,9 @@ impl Lan {
                 Missing::Tail { .. } => format!("{}", loss.reason),
                 Missing::Inbox { messages } => format!("inbox {messages}"),
             },
+            Effect::Rejoin => return self.events.push((host, "rejoin")),
+            Effect::Member { event: MemberEvent::MulticastDead, .. } => return self.events.push((host, "dead")),
+            Effect::Member { event: MemberEvent::MulticastBack, .. } => return self.events.push((host, "back")),
             _ => return,
         };
         self.told[host].push(told);
@@ -160,6 +171,43 @@ fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
         copy.path == Path::Multicast && copy.dseq().is_some() || asks && requests < 4
     });
     assert_eq!((lan.told(1).as_str(), requests), ("1r", 4));
+}
+
+// Rule: blackhole
+#[test]
+fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast() {
+    let mut lan = Lan::new(8, |_| {});
+    lan.run(2000, |_| false);
+    let events =
+        |lan: &mut Lan| lan.events.drain(..).filter(|(host, _)| *host == 3).map(|(_, e)| e).collect::<Vec<_>>();
+    events(&mut lan);
+    // A switch has forgotten every port.
+    let began = lan.millis;
+    let mut found = None;
+    for _ in 0..5000 {
+        lan.publish("a");
+        lan.run(1, |copy| copy.path == Path::Multicast);
+        if (1..8).all(|host| lan.hosts[host].peer.counters().multicast_dead == 7) {
+            let resent = lan.hosts[0].peer.resend_counters().resent_multicast;
+            found.get_or_insert((lan.millis - began, resent));
+        }
+    }
+    lan.run(1500, |copy| copy.path == Path::Multicast);
+    let (found, resent) = found.expect("all are found");
+    assert!(found <= 2251, "one that publishes within two heartbeats, others a little later: {found} ms");
+    assert_eq!(lan.hosts[3].peer.counters().rejoins, 2, "at once, and again after a while");
+    for host in 1..8 {
+        let told = std::mem::take(&mut lan.told[host]);
+        assert_eq!(told.len(), 5000, "{:?}", told.last());
+        assert!(told.iter().enumerate().all(|(at, told)| told.trim_end_matches('r') == (at + 1).to_string()));
+    }
+    assert_eq!(lan.hosts[0].peer.resend_counters().resent_multicast, resent, "nobody would have heard it");
+    let dead = [vec!["dead"; 7], vec!["rejoin"; 2]].concat();
+    let mut told = events(&mut lan);
+    told.sort_unstable();
+    assert_eq!(told, dead);
+    lan.run(2000, |_| false);
+    assert_eq!(events(&mut lan), ["back"; 7]);
 }
 
 // Rule: suppress
@@ -311,6 +359,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
         epoch: Epoch::new(1).unwrap(),
         directed: false,
         manifests_only: false,
+        unicast: false,
         ranges: vec![range],
     };
     let mut control = Control::new();

@@ -1,0 +1,46 @@
+//! Members whose multicasts do not arrive: told, and the group joined anew (reliability.md 3.4). What they send is known
+//! from their unicast words, and had by unicast.
+
+use super::Peer;
+use crate::message::{Epoch, Reason};
+use crate::proto::effect::{Effect, MemberEvent, Path};
+use crate::proto::hearing::REJOIN_INTERVAL;
+use crate::proto::stats::MemberState;
+use crate::time::Now;
+use std::net::SocketAddr;
+
+impl Peer {
+    /// A datagram that is for this peer came by some path.
+    pub(super) fn on_path(&mut self, now: Now, epoch: Epoch, from: SocketAddr, path: Path) {
+        if path == Path::Multicast
+            && let Some(member) = self.members.get_mut(&epoch)
+            && member.address == from
+            && member.hearing.on_multicast(now.instant)
+        {
+            self.tell(epoch, MemberEvent::MulticastBack);
+        }
+    }
+
+    /// Whether a member is heard by multicast, as it must be by now.
+    pub(super) fn on_hearing_tick(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let was_dead = member.hearing.is_dead();
+        if member.state != MemberState::Up || !member.hearing.take_due(now.instant, member.heartbeat) {
+            return;
+        }
+        // Rule: blackhole
+        if !was_dead {
+            self.counters.multicast_dead += 1;
+            if !self.interest.one_of_each_client().is_empty() {
+                member.throttles[0].on_tail(Reason::Blackhole);
+            }
+            self.tell(epoch, MemberEvent::MulticastDead);
+        }
+        // Several members may be found one after the other.
+        if self.rejoined.is_none_or(|at| REJOIN_INTERVAL / 2 <= now.instant.since(at)) {
+            self.rejoined = Some(now.instant);
+            self.counters.rejoins += 1;
+            self.effects.push_back(Effect::Rejoin);
+        }
+    }
+}
