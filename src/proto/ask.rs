@@ -79,7 +79,7 @@ impl Asking {
         if self.receivers <= FEW {
             return Duration::ZERO;
         }
-        let span = (self.round_trip * 4).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        let span = (self.round_trip * 20).clamp(BACKOFF_MIN, BACKOFF_MAX);
         let lambda = (self.receivers as f64).ln() + 1.0;
         let chance = self.rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
         span.mul_f64((chance * lambda.exp_m1()).ln_1p() / lambda)

@@ -358,10 +358,8 @@ impl Peer {
         }
         member.control = header.number;
         member.on_announce(&announce);
-        if source.path == Path::Unicast {
-            if let Some(report) =
-                announce.report.as_ref().filter(|_| announce.directed_receiver == Some(self.origin.epoch))
-            {
+        if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
+            if let Some(report) = &announce.report {
                 member.on_report(**report, now.wall);
             }
             member.hearing.on_word(now.instant, member.heartbeat, announce.high);

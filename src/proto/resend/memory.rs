@@ -1,10 +1,11 @@
 //! Which datagrams were just resent, and to whom: what a second asker, and one who asks too soon, are known by (A9).
 
 use super::ranges::Ranges;
-use super::{LINGER, REMEMBER, REMEMBERED_MAX, To};
+use super::{LINGER, LINGER_ALONE, REMEMBER, REMEMBERED_MAX, To};
 use crate::message::Epoch;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// A datagram of the multicast stream, or of the directed stream to a member.
 pub type Place = (Option<Epoch>, u64);
@@ -52,8 +53,12 @@ impl Memory {
         let mut suppressed = 0;
         for ((_, number), (to, at)) in self.resent.range((stream, first)..=(stream, last)) {
             // Rule: suppress
-            let is_heard = *to == To::Group || *to == To::Member(from);
-            if is_heard && now < *at + LINGER {
+            let linger = match to {
+                To::Group => LINGER,
+                To::Member(asker) if *asker == from => LINGER_ALONE,
+                To::Member(_) => Duration::ZERO,
+            };
+            if now < *at + linger {
                 wanted.insert(first, number - 1);
                 first = number + 1;
                 suppressed += 1;

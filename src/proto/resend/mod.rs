@@ -28,6 +28,10 @@ use std::time::Duration;
 /// After a resend, a request for the same datagram was under way already; that of Aeron (reliability.md 1).
 pub const LINGER: Duration = Duration::from_millis(10);
 
+/// The same after a resend to the asker alone: shorter than the least time between two of its requests, 5 ms less a
+/// quarter (A1), so that one that asks again gets it again.
+pub const LINGER_ALONE: Duration = Duration::from_millis(3);
+
 /// How long an answer is remembered, so that a second asker makes the next one multicast: longer than the longest
 /// time between two requests for the same datagram, 640 ms (A1).
 const REMEMBER: Duration = Duration::from_secs(1);

@@ -346,8 +346,8 @@ fn directed_streams_are_answered_to_their_receiver_alone() {
         _ => None,
     });
     assert_eq!(resent.collect::<Vec<_>>(), [true, true, false]);
-    resends.on_request(at(9_999), epoch(0xa), &mine, Dseq(100));
-    let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(9_999), &stream.ring, rings)).collect();
+    resends.on_request(at(2_999), epoch(0xa), &mine, Dseq(100));
+    let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(2_999), &stream.ring, rings)).collect();
     assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
 }
 
@@ -364,7 +364,11 @@ impl Twin {
         let beyond_high = request.ranges.iter().filter(|range| high < range.last).count() as u64;
         let mut asked = Asked { beyond_high, ..Asked::default() };
         for number in request.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
-            let answered = self.resent.get(&number).filter(|(_, at)| now < *at + LINGER).map(|(to, _)| *to);
+            let answered = self
+                .resent
+                .get(&number)
+                .filter(|(to, at)| now < *at + if *to == To::Group { LINGER } else { LINGER_ALONE });
+            let answered = answered.map(|(to, _)| *to);
             if high.0 < number {
                 continue;
             } else if request.manifests_only {
