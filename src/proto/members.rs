@@ -141,7 +141,7 @@ pub struct Member {
     pub is_proven: bool,
     /// When a word was last said to it out of turn.
     pub said: Option<Instant>,
-    /// Questions to the history that came before its address was proven.
+    /// Questions to the history that came before its address was proven, or faster than they are answered.
     pub parked: Vec<Message>,
     /// When the answers of the history to it will have taken no more than their share.
     pub answers_due: Instant,
@@ -333,6 +333,11 @@ impl Member {
     /// Whether it may still be there.
     pub fn is_alive(&self) -> bool {
         matches!(self.state, MemberState::Up | MemberState::Silent)
+    }
+
+    /// Whether questions of it wait for the rate at which it is answered, and for nothing else.
+    pub fn has_questions_waiting(&self) -> bool {
+        self.is_alive() && self.is_proven && !self.parked.is_empty()
     }
 
     /// Takes the name and intervals of an announcement.

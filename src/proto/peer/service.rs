@@ -7,7 +7,7 @@ use super::poll::TextPoll;
 use super::{INBOX_PREFIX, Peer, inbox_of};
 use crate::message::{ClientId, Dseq, Epoch, Message};
 use crate::proto::effect::{Effect, Unanswered};
-use crate::proto::members::Side;
+use crate::proto::members::{Member, Side};
 use crate::proto::question::{self, Answer, AnswerContent, Question};
 use crate::proto::recv::{ANSWERS, HISTORY};
 use crate::seqno::Seq;
@@ -20,12 +20,14 @@ use std::time::Duration;
 const QUESTIONS_MAX: usize = 65_536;
 /// As many of them are left to repair, however much clients ask.
 const QUESTIONS_OF_REPAIR: usize = QUESTIONS_MAX / 2;
-/// Questions of a peer that wait until its address is proven.
+/// Questions of a peer that wait until its address is proven, or until it may be answered again.
 const PARKED_MAX: usize = 16;
 /// How long the history may take to answer a question of repair; it is asked again long before.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes a second that answers to one peer may take, and at once. Who polls in good faith waits for each answer.
+/// Bytes a second that answers to one peer may take.
 const ANSWER_RATE: u64 = 64 << 20;
+/// How far ahead of that rate answers may be. Then questions wait; who polls in good faith waits for answers and has few.
+const ANSWERS_AHEAD: Duration = Duration::from_millis(250);
 
 /// Messages to be asked of a publisher's history, as part of repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +203,11 @@ impl Peer {
             return;
         }
         let allowance = Duration::from_nanos(1_000_000_000 / ANSWER_RATE * (message.payload.len() as u64).max(1));
-        if member.answers_due > now.instant + Duration::from_millis(250) {
-            self.counters.history_refused += 1;
+        if now.instant + ANSWERS_AHEAD < member.answers_due {
+            match member.parked.len() < PARKED_MAX {
+                true => member.parked.push(message),
+                false => self.counters.history_refused += 1,
+            }
             return;
         }
         let parts = self.answer_question(now, &message.payload);
@@ -224,13 +229,21 @@ impl Peer {
         question::answer(&self.history, self.origin.epoch, self.multicast.high(), payload)
     }
 
-    /// When the next question is given up.
+    /// When the next question is given up, or the next one that waits is answered.
     pub(super) fn question_deadline(&self) -> Option<Instant> {
-        self.question_due
+        let waiting = self.members.values().filter(|member| member.has_questions_waiting());
+        waiting.map(|member| member.answers_due).chain(self.question_due).min()
     }
 
-    /// Gives up questions that were not answered in time.
+    /// Answers questions that waited for the rate, and gives up those that were not answered in time.
     pub(super) fn on_question_tick(&mut self, now: Now) {
+        let is_due = |member: &&mut Member| member.has_questions_waiting() && member.answers_due <= now.instant;
+        let due = self.members.values_mut().filter(is_due);
+        let parked: Vec<(Epoch, Vec<Message>)> =
+            due.map(|member| (member.publisher.epoch, std::mem::take(&mut member.parked))).collect();
+        for (from, questions) in parked {
+            questions.into_iter().for_each(|question| self.on_question(now, from, question));
+        }
         if self.question_due.is_none_or(|due| now.instant < due) {
             return;
         }

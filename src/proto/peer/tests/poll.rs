@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::Headers;
+use crate::proto::question::{Poll, Question};
 
 /// Where B.test wants its answers: a subject of its own inbox, which the group does not see.
 const REPLY: &str = "_INBOX.0000000000000002.1.1";
@@ -11,6 +12,8 @@ struct Pair {
     hosts: [Host; 2],
     millis: u64,
     got: Vec<Message>,
+    /// Whole answers to questions of B's client.
+    answered: u64,
     multicast: Vec<Bytes>,
 }
 
@@ -21,8 +24,13 @@ impl Pair {
             change(&mut settings);
             Host::of(settings, number, 0)
         };
-        let mut pair =
-            Pair { hosts: [host("A.test", 1), host("B.test", 2)], millis: 0, got: Vec::new(), multicast: Vec::new() };
+        let mut pair = Pair {
+            hosts: [host("A.test", 1), host("B.test", 2)],
+            millis: 0,
+            got: Vec::new(),
+            answered: 0,
+            multicast: Vec::new(),
+        };
         pair.hosts[1].subscribe(0, REPLY);
         pair.run(1000);
         pair
@@ -48,6 +56,10 @@ impl Pair {
                 Effect::Unicast { bytes, .. } => (Path::Unicast, bytes),
                 Effect::Deliver { delivery, .. } => {
                     self.got.push(delivery.message);
+                    continue;
+                }
+                Effect::Answered { answer, .. } => {
+                    self.answered += u64::from(answer.expect("an answer").last);
                     continue;
                 }
                 Effect::Refuse { refusal, .. } => panic!("{refusal:?}"),
@@ -142,6 +154,26 @@ fn what_is_wrong_with_a_poll_in_text_is_named() {
     pair.publish(1, Message::new("_POLL.A_test.x".parse().unwrap(), ""));
     pair.run(1);
     assert_eq!(pair.multicast.len(), 1);
+}
+
+#[test]
+fn questions_faster_than_their_answers_may_leave_wait_and_are_not_forgotten() {
+    let mut pair = Pair::new(|_| {});
+    pair.publish(0, Message::new("x".parse().unwrap(), "1"));
+    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "its address is proven now");
+    // Each answer has 100 KB: more than the 16 MB that 64 MB/s allow at once.
+    let polls = vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }; 4096];
+    let (peer, timeout, count) = (Epoch::new(1).unwrap(), Duration::from_secs(2), 180);
+    for id in 0..count {
+        let request = Request::Ask { id, peer, question: Question::Poll(polls.clone()), timeout };
+        pair.hosts[1].peer.handle(at(pair.millis), Input::Request { client: CLIENT, request });
+    }
+    pair.run(5);
+    let answered = pair.answered;
+    assert!(count - 16 <= answered && answered < count, "{answered} at once");
+    pair.run(400);
+    assert_eq!(pair.answered, count);
+    assert_eq!(pair.hosts[0].peer.counters().history_refused, 0);
 }
 
 #[test]
