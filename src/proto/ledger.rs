@@ -478,6 +478,11 @@ impl Ledger {
         self.gaps.front().map(|gap| if self.is_gone(gap) { gap.found } else { gap.deadline })
     }
 
+    /// Whether the oldest gap is to be settled, when those due until `to` are.
+    pub fn is_due(&self, to: Instant) -> bool {
+        self.gaps.front().is_some_and(|gap| self.is_gone(gap) || gap.deadline <= to)
+    }
+
     /// Gives up on the oldest gap, for `reason` or because the publisher does not have it any more.
     pub fn settle_first(&mut self, reason: Reason) -> Option<Settled> {
         // Rule: gap

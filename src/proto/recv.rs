@@ -262,8 +262,8 @@ impl Recv {
 
     /// Settles the gaps whose deadline has passed.
     pub fn on_deadline(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
-        let (now, reason) = (ctx.now.instant, ctx.reason);
-        self.settle(ctx, reason, out, |ledger| ledger.deadline().is_some_and(|deadline| deadline <= now));
+        let (to, reason) = (ctx.settled_to, ctx.reason);
+        self.settle(ctx, reason, out, |ledger| ledger.is_due(to));
     }
 
     /// Settles the oldest gap because a limit was reached (R9).

@@ -25,6 +25,7 @@ impl Peer {
         let member = self.members.get_mut(&epoch)?;
         let recent = member.recent(now.instant);
         let (state, publisher) = (member.state, member.publisher.clone());
+        let settled_to = if member.is_alive() { now.instant.min(member.heard_until()) } else { now.instant };
         let (recv, uid, losses) = member.side(side)?;
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let mut outcomes = std::mem::take(&mut self.outcomes);
@@ -39,6 +40,7 @@ impl Peer {
             losses,
             arrived: self.arrived,
             deadline: now.instant + if is_repaired { self.settings.reliability } else { self.settings.recovery.grace },
+            settled_to,
             reason: match state {
                 _ if !is_repaired => Reason::Disabled,
                 MemberState::Left => Reason::PublisherGone,

@@ -35,6 +35,8 @@ pub struct Context<'a> {
     pub arrived: Instant,
     /// When a gap found now is settled.
     pub deadline: Instant,
+    /// Gaps due until then are settled: now, or when the publisher was last heard, for its silence does not count (A1).
+    pub settled_to: Instant,
     /// Why a gap is settled then.
     pub reason: Reason,
     /// Receivers of the multicast stream, as far as known.

@@ -480,3 +480,29 @@ fn a_peer_that_stops_answers_until_all_is_quiet() {
     let after = stopped.unwrap() - 2000;
     assert!((100..=400).contains(&after), "{after} ms");
 }
+
+#[test]
+fn word_of_what_is_gone_does_not_end_what_waits_for_a_publisher_that_was_not_heard() {
+    let mut lan = Lan::new(2, |settings| settings.reliability = Duration::from_secs(3));
+    for _ in 0..4 {
+        lan.publish("a");
+    }
+    // The first and third are missing, and nothing answers; then nothing is heard for longer than the time left.
+    lan.run(1000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || asks(copy));
+    lan.run(3000, |_| true);
+    lan.millis += 1;
+    let record =
+        Record::Expired(wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] });
+    let origin = Origin { group: 7500, epoch: Epoch::new(1).unwrap(), started: at(1000).instant };
+    let bytes = Control::new().datagram(at(lan.millis).instant, &origin, 4, &record, 0);
+    let from = lan.hosts[0].address;
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Unicast, bytes });
+    lan.settle(&mut |_| true);
+    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, 2", "the third is still awaited");
+    lan.run(1200, |_| false);
+    assert_eq!(lan.told(1), "3r, 4");
+}
+
+fn asks(copy: &Copy) -> bool {
+    copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)))
+}
