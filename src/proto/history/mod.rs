@@ -1,7 +1,7 @@
 //! The history: the most recent events of each subject that this peer publishes, for polls (seed 000) and for repair
 //! (reliability.md A7, the second way).
 //!
-//! Every event is a record in one [`log`], and its place is kept with its subject in a table ([`subjects`]). Recording
+//! Every event is a record in one `log`, and its place is kept with its subject in a table (`subjects`). Recording
 //! one is one look-up and one copy. Bounds hold for each subject (count, bytes, time, by the first rule whose
 //! pattern matches) and for the whole (bytes, all tables included); at each of them the oldest events leave first. A subject without
 //! events leaves the table. The offsets of a subject's events follow each other without a gap.
