@@ -25,9 +25,11 @@ impl Peer {
         let member = self.members.get_mut(&epoch)?;
         let recent = member.recent(now.instant);
         let (state, publisher) = (member.state, member.publisher.clone());
-        let settled_to = if member.is_alive() { now.instant.min(member.heard_until()) } else { now.instant };
-        let (recv, uid, losses) = member.side(side)?;
+        // What is not asked for does not wait for the publisher to be heard.
         let is_repaired = self.settings.repairs() && side != Side::Live;
+        let waits = is_repaired && member.is_alive();
+        let settled_to = if waits { now.instant.min(member.heard_until()) } else { now.instant };
+        let (recv, uid, losses) = member.side(side)?;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {
             now,

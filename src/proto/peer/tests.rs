@@ -744,6 +744,20 @@ fn a_peer_that_left_does_not_come_back() {
     assert_eq!(s.peer.counters().discard_old_epoch, 2);
 }
 
+#[test]
+fn without_repair_a_gap_is_settled_though_the_multicasts_are_not_heard() {
+    let (mut s, mut p) = pair("a", 1000);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    let [_lost, two] = [4000, 4001].map(|millis| p.direct(millis, &inbox));
+    s.hear(4001, p.address, &two);
+    s.tick_quietly(4006);
+    assert_eq!(s.told(), ["inbox 1"]);
+    assert!(s.peer.poll_deadline().is_some_and(|deadline| at(4006).instant < deadline), "ticks move the deadline");
+}
+
 impl Host {
     /// Publishes to one peer's inbox and gives the datagram.
     fn direct(&mut self, millis: u64, inbox: &str) -> Bytes {
