@@ -452,7 +452,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::Disabled,
         Reason::Deadline,
         Reason::Expired,
@@ -461,6 +461,7 @@ impl Reason {
         Reason::Silent,
         Reason::Crashed,
         Reason::Reported,
+        Reason::Blackhole,
     ];
 
     /// The name in logs, JSON and advisories.
@@ -478,6 +479,16 @@ impl Reason {
         }
     }
 }
+
+// A counter for each reason stands at its place in the list.
+const _: () = {
+    let mut at = 0;
+    while at < Reason::ALL.len() {
+        assert!(Reason::ALL[at] as usize == at, "the list is in the order of declaration");
+        at += 1;
+    }
+    assert!(Reason::Blackhole as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
+};
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -98,20 +98,11 @@ fn loss(rng: &mut Rng) -> Loss {
         2 => Missing::Tail { after: Dseq(rng.next_u64()) },
         _ => Missing::Inbox { messages: rng.next_u64() },
     };
-    let reasons = [
-        Reason::Disabled,
-        Reason::Deadline,
-        Reason::Expired,
-        Reason::Overflow,
-        Reason::PublisherGone,
-        Reason::Silent,
-        Reason::Crashed,
-    ];
     let cause = if rng.chance(0.5) { Cause::Network } else { Cause::LocalOverrun { datagrams: rng.next_u64() } };
     Loss {
         publisher: publisher(rng),
         what,
-        reason: reasons[usize::try_from(rng.below(7)).unwrap()],
+        reason: Reason::ALL[usize::try_from(rng.below(Reason::ALL.len() as u64)).unwrap()],
         cause,
         at: Wall::from_nanos(rng.next_u64()),
     }
