@@ -272,9 +272,19 @@ impl Member {
         }
     }
 
+    /// All sides that there are.
+    pub fn sides(&self) -> impl Iterator<Item = &Recv> {
+        [Some(&self.bcast), self.live.as_ref(), Some(&self.ptp)].into_iter().flatten()
+    }
+
+    /// The same, to be changed.
+    pub fn sides_mut(&mut self) -> impl Iterator<Item = &mut Recv> {
+        [Some(&mut self.bcast), self.live.as_mut(), Some(&mut self.ptp)].into_iter().flatten()
+    }
+
     /// Bytes of messages that wait for an earlier datagram, on all sides.
     pub fn held_bytes(&self) -> usize {
-        self.bcast.held_bytes() + self.live.as_ref().map_or(0, Recv::held_bytes) + self.ptp.held_bytes()
+        self.sides().map(Recv::held_bytes).sum()
     }
 
     /// An entry of this number left the subscription window.
@@ -367,18 +377,14 @@ impl Member {
     pub fn on_contact(&mut self, now: Instant) {
         if self.heard_until() < now {
             let by = now.since(self.heard_until());
-            self.bcast.postpone(now, by);
-            self.live.iter_mut().for_each(|live| live.postpone(now, by));
-            self.ptp.postpone(now, by);
+            self.sides_mut().for_each(|recv| recv.postpone(now, by));
         }
     }
 
     /// When a gap of its streams is settled next; never while nothing is heard of it.
     pub fn settle_deadline(&self) -> Option<Instant> {
         let until = self.awaited_until();
-        let live = self.live.as_ref();
-        let sides = [Some(&self.bcast), live, Some(&self.ptp)].into_iter().flatten();
-        sides.filter_map(|side| side.settle_deadline(until)).min()
+        self.sides().filter_map(|recv| recv.settle_deadline(until)).min()
     }
 
     /// When it is to be asked for something next.

@@ -19,7 +19,7 @@ const EARLY_BYTES_MAX: usize = 4 << 20;
 /// Epochs whose data waits.
 const EARLY_MAX: usize = 64;
 /// The HELLOs of one peer are answered at most this often.
-pub(super) const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
+const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {

@@ -1,6 +1,7 @@
 //! What local clients ask for, and what leaves because of it.
 
 use super::poll::is_text_poll;
+use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
 use crate::proto::effect::{Effect, Refusal, Request, Target};
@@ -25,7 +26,9 @@ impl Peer {
                 }
                 self.on_interest(now);
             }
-            Request::Ask { id, peer, question, timeout } => self.on_ask(now, (client, id), peer, &question, timeout),
+            Request::Ask { id, peer, question, timeout } => {
+                self.inquire(now, Asker::Client(client, id), peer, &question, timeout);
+            }
             Request::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
                 self.on_interest(now);

@@ -27,8 +27,7 @@ impl Peer {
         let (state, publisher) = (member.state, member.publisher.clone());
         // What is not asked for does not wait for the publisher to be heard.
         let is_repaired = self.settings.repairs() && side != Side::Live;
-        let waits = is_repaired && member.is_alive();
-        let settled_to = if waits { now.instant.min(member.heard_until()) } else { now.instant };
+        let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
         let (recv, uid, losses) = member.side(side)?;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {

@@ -59,19 +59,6 @@ pub(super) struct Asked {
 }
 
 impl Peer {
-    /// A client asks a peer's history.
-    pub(super) fn on_ask(
-        &mut self,
-        now: Now,
-        asker: (ClientId, u64),
-        peer: Epoch,
-        question: &Question,
-        timeout: Duration,
-    ) {
-        let (client, id) = asker;
-        self.inquire(now, Asker::Client(client, id), peer, question, timeout);
-    }
-
     /// Asks a peer's history, which may be this peer's own, for a client.
     pub(super) fn inquire(&mut self, now: Now, asker: Asker, peer: Epoch, question: &Question, timeout: Duration) {
         let payload = question.encode();

@@ -20,10 +20,7 @@ impl Peer {
         } else {
             member.state = MemberState::Crashed;
             let deadline = now.instant + self.settings.recovery.grace;
-            [Some(&mut member.bcast), member.live.as_mut(), Some(&mut member.ptp)]
-                .into_iter()
-                .flatten()
-                .for_each(|recv| recv.hasten(deadline));
+            member.sides_mut().for_each(|recv| recv.hasten(deadline));
             self.tell(epoch, MemberEvent::Crashed);
             self.give_up_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
@@ -67,13 +64,8 @@ impl Peer {
     pub(super) fn on_member_tick(&mut self, now: Now, epoch: Epoch) {
         let due = self.members.get(&epoch).and_then(Member::settle_deadline);
         if due.is_some_and(|deadline| deadline <= now.instant) {
-            let until = self.members.get(&epoch).map_or(now.instant, Member::awaited_until);
             for side in Side::ALL {
-                self.with_stream(now, epoch, side, |recv, ctx, out| {
-                    if recv.settle_deadline(until).is_some_and(|deadline| deadline <= ctx.now.instant) {
-                        recv.on_deadline(ctx, out);
-                    }
-                });
+                self.with_stream(now, epoch, side, |recv, ctx, out| recv.on_deadline(ctx, out));
             }
         }
         self.on_hearing_tick(now, epoch);
