@@ -178,8 +178,10 @@ impl Interest {
     /// The subscriptions of this mode that match `subject`, or `None` if nobody wants it.
     pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
         let matcher = &mut self.matchers[mode as usize];
-        if matcher.len <= FEW {
-            return self.find(subject, mode);
+        match matcher.len {
+            0 => return None,
+            1..=FEW => return self.find(subject, mode),
+            _ => {}
         }
         if let Some(matched) = matcher.cache.get(subject) {
             return matched.clone();
