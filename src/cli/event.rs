@@ -13,10 +13,8 @@ use crate::message::{Cause, Count, Delivery, Headers, Loss, Missing, Publisher, 
 struct MessageJson<'a> {
     r#type: &'static str,
     subject: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
+    #[serde(flatten)]
+    payload: PayloadJson<'a>,
     #[serde(flatten)]
     publisher: PublisherJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,6 +29,22 @@ struct MessageJson<'a> {
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<HeadersJson<'a>>,
+}
+
+/// A payload in JSON: as text if it is UTF-8, else in Base64.
+#[derive(serde::Serialize)]
+pub struct PayloadJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl<'a> From<&'a [u8]> for PayloadJson<'a> {
+    fn from(bytes: &'a [u8]) -> PayloadJson<'a> {
+        let payload = std::str::from_utf8(bytes).ok();
+        PayloadJson { payload, payload_base64: payload.is_none().then(|| BASE64_STANDARD.encode(bytes)) }
+    }
 }
 
 /// A publisher in JSON, as in the peer's reports: what tables show, the configured name, the run.
@@ -131,7 +145,6 @@ pub fn json(value: &impl Serialize) -> String {
 /// A delivered message as one line of JSON.
 pub fn message_json(delivery: &Delivery) -> String {
     let message = &delivery.message;
-    let payload = std::str::from_utf8(&message.payload).ok();
     let (verdict, missing) = match delivery.verdict {
         Verdict::Start(_) => ("start", None),
         Verdict::First => ("first", None),
@@ -143,8 +156,7 @@ pub fn message_json(delivery: &Delivery) -> String {
     json(&MessageJson {
         r#type: "message",
         subject: message.subject.as_str(),
-        payload,
-        payload_base64: payload.is_none().then(|| BASE64_STANDARD.encode(&message.payload)),
+        payload: message.payload[..].into(),
         publisher: (&delivery.publisher).into(),
         seq: delivery.seq.map(|seq| seq.to_string()),
         verdict,

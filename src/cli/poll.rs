@@ -4,11 +4,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-
 use super::args::PollOptions;
 use super::connect;
-use super::event::{HeadersJson, json};
+use super::event::{HeadersJson, PayloadJson, json};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::output::{Output, Printable, counted, note};
@@ -34,10 +32,8 @@ struct EventJson<'a> {
     time: String,
     time_ns: u64,
     recovery: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
+    #[serde(flatten)]
+    payload: PayloadJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +191,6 @@ impl Client<'_> {
             self.out.bytes(&message.payload)?;
             self.out.bytes(b"\n")?;
         } else if self.options.json {
-            let payload = std::str::from_utf8(&message.payload).ok();
             self.out.line(json(&EventJson {
                 r#type: "event",
                 subject: message.subject.as_str(),
@@ -205,8 +200,7 @@ impl Client<'_> {
                 time: event.time.to_string(),
                 time_ns: event.time.as_nanos(),
                 recovery,
-                payload,
-                payload_base64: payload.is_none().then(|| BASE64_STANDARD.encode(&message.payload)),
+                payload: message.payload[..].into(),
                 reply: message.reply.as_ref().map(|reply| reply.as_str()),
                 headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
             }))?;
