@@ -275,12 +275,7 @@ fn bytes_flipped_in_flight() {
 fn a_subscriber_stopped_for_five_seconds() {
     in_namespaces("netns::a_subscriber_stopped_for_five_seconds", || {
         let pair = Pair::new(group(), &["receive-buffer=16 kb"]);
-        let load = pair.publisher.publish("t.x", 3500, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
-        pair.subscriber.process().signal("STOP");
-        last(Duration::from_secs(5));
-        pair.subscriber.process().signal("CONT");
-        load.finish();
+        pair.stop_subscriber();
         until("all is sent", || pair.tap.count("t.x") == 3500);
         pair.publisher.publish_one("t.x", "closing");
         let all = pair.settled(|all| all.delivered + all.lost == 3501);
@@ -343,6 +338,16 @@ impl Pair {
         last(2 * BASELINE_MARGIN);
         let publisher = here.start_peer(names[0], group, &[]);
         Pair { lan: lan.clone(), tap, here, there, publisher, subscriber, sub }
+    }
+
+    /// Publishes 3500 messages in 7 s, in the midst of which the subscriber's peer stands still for 5 s.
+    fn stop_subscriber(&self) {
+        let load = self.publisher.publish("t.x", 3500, 500);
+        until("the stream flows", || 200 < self.tap.count("t.x"));
+        self.subscriber.process().signal("STOP");
+        last(Duration::from_secs(5));
+        self.subscriber.process().signal("CONT");
+        load.finish();
     }
 
     fn settled(&self, condition: impl Fn(&Account) -> bool) -> Account {

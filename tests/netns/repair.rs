@@ -182,12 +182,7 @@ fn a_partition_of_three_seconds_is_repaired() {
 fn a_subscriber_stopped_for_five_seconds_gets_everything() {
     in_namespaces("netns::repair::a_subscriber_stopped_for_five_seconds_gets_everything", || {
         let pair = Pair::new(group(), &["reliability=2 sec", "receive-buffer=256 kb"]);
-        let load = pair.publisher.publish("t.x", 3500, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
-        pair.subscriber.process().signal("STOP");
-        last(Duration::from_secs(5));
-        pair.subscriber.process().signal("CONT");
-        load.finish();
+        pair.stop_subscriber();
         assert_all_delivered(&pair, 3500);
         assert!(0 < pair.there.kernel_drops(), "a buffer of 256 KiB does not hold 5 s of the stream");
     });
