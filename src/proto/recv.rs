@@ -3,9 +3,12 @@
 //! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
 //! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
 
+mod held;
 mod item;
 mod outcome;
 mod repair;
+#[cfg(test)]
+mod tests;
 
 pub use item::{Fetched, Gone, Item};
 pub use outcome::{Context, Outcome};
@@ -23,8 +26,9 @@ use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Fragment, Record};
+use held::{Held, Position};
 use item::Arrival;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The end of the inbox subject that questions to the history go to.
@@ -45,17 +49,13 @@ pub enum Kind {
     Ptp,
 }
 
-/// Place of an item within its datagram: record by record.
-type Position = (Dseq, u32);
-
 /// The receiving side of one stream.
 #[derive(Clone, Debug)]
 pub struct Recv {
     kind: Kind,
     ledger: Ledger,
     asking: Asking,
-    held: BTreeMap<Position, (Arrival, Item)>,
-    held_bytes: usize,
+    held: Held,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
     /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held.
@@ -71,8 +71,7 @@ impl Recv {
             kind,
             ledger,
             asking,
-            held: BTreeMap::new(),
-            held_bytes: 0,
+            held: Held::default(),
             reassembly,
             rebuilds: Rebuilds::default(),
             partly: BTreeSet::new(),
@@ -87,7 +86,7 @@ impl Recv {
 
     /// Bytes of messages that wait for an earlier datagram.
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.held.bytes()
     }
 
     /// An entry of this publisher left the subscription window.
@@ -131,7 +130,7 @@ impl Recv {
         }
         self.doom(ctx, out);
         if accept != Accept::Fresh || !self.ledger.is_waiting() {
-            self.rescan(ctx, out);
+            self.release(ctx, out);
         }
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
@@ -155,7 +154,7 @@ impl Recv {
         // The last fragment stands first in its datagram, the first one last.
         match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
             Joined::Waiting => {}
-            Joined::GivenUp if is_head => self.on_late_head(dseq),
+            Joined::GivenUp if is_head => self.held.on_late_head(dseq),
             Joined::GivenUp => {}
             Joined::Whole(whole) => {
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
@@ -171,17 +170,6 @@ impl Recv {
         }
     }
 
-    /// The beginning of a message that was given up before arrived: no missing datagram accounts for it.
-    fn on_late_head(&mut self, dseq: Dseq) {
-        for (_, item) in self.held.values_mut() {
-            if let Item::Doomed(doomed) = item
-                && doomed.missing == dseq
-            {
-                doomed.begun = true;
-            }
-        }
-    }
-
     /// Hands an item on, or holds it.
     fn take(
         &mut self,
@@ -193,27 +181,26 @@ impl Recv {
     ) {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
-        if let Some(item) = self.judge(ctx, (at.0, arrival), item, settled, out) {
-            self.hold(at, arrival, item);
+        let followers = self.held.followers_of(&item);
+        match self.judge(ctx, (at.0, arrival), item, settled, out) {
+            Some(item) => self.hold(at, arrival, item),
+            None => self.held.on_gone(followers),
         }
     }
 
     fn hold(&mut self, at: Position, arrival: Arrival, item: Item) {
-        if !self.is_holding(at.0) {
+        if !self.held.has(at.0) {
             self.ledger.hold();
         }
-        self.held_bytes += item.bytes();
-        self.held.insert(at, (arrival, item));
-    }
-
-    fn is_holding(&self, dseq: Dseq) -> bool {
-        self.held.range((dseq, 0)..=(dseq, u32::MAX)).next().is_some()
+        self.held.insert(at, arrival, item);
     }
 
     fn hold_doomed(&mut self, doomed: Doomed) {
         let index = if doomed.at_end { u32::MAX } else { 0 };
+        let at = (doomed.dseq, index);
         let arrival = Arrival { reached: doomed.reached, repaired: false };
-        self.hold((doomed.dseq, index), arrival, Item::Doomed(doomed));
+        self.hold(at, arrival, Item::Doomed(doomed));
+        self.held.judge_again(at);
     }
 
     /// Gives up on large messages that lack a settled datagram, or for which there is no room.
@@ -229,22 +216,21 @@ impl Recv {
             any = true;
         }
         if any {
-            self.rescan(ctx, out);
+            self.release(ctx, out);
         }
     }
 
-    /// Looks at everything held again, in order.
-    fn rescan(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+    /// Hands on what no longer has to wait, in order.
+    fn release(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
         let frontier = self.ledger.frontier();
-        let mut held = std::mem::take(&mut self.held).into_iter().peekable();
-        self.held_bytes = 0;
-        while let Some((at, (arrival, item))) = held.next() {
+        while let Some((at, arrival, item)) = self.held.pop(frontier) {
+            let followers = self.held.followers_of(&item);
             if let Some(item) = self.judge(ctx, (at.0, arrival), item, at.0 < frontier, out) {
-                self.held_bytes += item.bytes();
-                self.held.insert(at, (arrival, item));
+                self.held.insert(at, arrival, item);
+                continue;
             }
-            let last_of_datagram = held.peek().is_none_or(|(next, _)| next.0 != at.0);
-            if last_of_datagram && !self.is_holding(at.0) {
+            self.held.on_gone(followers);
+            if !self.held.has(at.0) {
                 self.ledger.release();
                 self.lose_if_partly(at.0);
             }
@@ -310,7 +296,7 @@ impl Recv {
             return;
         }
         self.doom(ctx, out);
-        self.rescan(ctx, out);
+        self.release(ctx, out);
         for range in ranges {
             ctx.losses.overrun += range.overrun;
             let messages = self.ledger.unexplained_in(&range);
@@ -547,10 +533,9 @@ impl Recv {
     /// The ledger's states sum to its range, and nothing is held that could be handed on.
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();
+        self.held.assert_invariants();
         assert!(self.held.is_empty() || self.ledger.is_waiting());
-        let datagrams: std::collections::BTreeSet<Dseq> = self.held.keys().map(|at| at.0).collect();
-        assert_eq!(self.ledger.states().held, datagrams.len() as u64);
-        assert_eq!(self.held_bytes, self.held.values().map(|(_, item)| item.bytes()).sum::<usize>());
+        assert_eq!(self.ledger.states().held, self.held.datagrams());
     }
 }
 

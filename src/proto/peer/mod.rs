@@ -306,4 +306,4 @@ pub fn inbox_of(epoch: Epoch) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -75,7 +75,7 @@ impl Recv {
         debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
-        self.on_late_head(dseq);
+        self.held.on_late_head(dseq);
         rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
         let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
         for (index, item) in items.into_iter().enumerate() {
@@ -84,11 +84,11 @@ impl Recv {
             }
             self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
         }
-        if !self.is_holding(dseq) {
+        if !self.held.has(dseq) {
             self.lose_if_partly(dseq);
         }
         self.doom(ctx, out);
-        self.rescan(ctx, out);
+        self.release(ctx, out);
     }
 
     pub(super) fn lose_if_partly(&mut self, dseq: Dseq) {

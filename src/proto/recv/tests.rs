@@ -1,0 +1,264 @@
+//! Streams with faults, received twice: as the product does, and by looking at everything held again each time.
+
+use super::*;
+use crate::message::{ClientId, DeliveryMode, Message, SubId};
+use crate::proto::effect::Target;
+use crate::proto::interest::Interest;
+use crate::proto::loss::LossCounters;
+use crate::proto::mutant::Mutants;
+use crate::proto::peer::tests::settings;
+use crate::proto::send::{Origin, Send};
+use crate::proto::stats::Counters;
+use crate::proto::window::{Numbering, PubWindow, SubWindow};
+use crate::rng::Rng;
+use crate::time::{Now, Wall};
+use crate::wire::{self, Entry, Manifest};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What is handed on when a gap is filled is what a look at everything held would hand on, in the same order.
+#[test]
+fn nothing_is_released_but_what_a_look_at_everything_would_release() {
+    let mut seen = Seen::default();
+    for seed in 0..400 {
+        let mut rng = Rng::new(seed);
+        let datagrams = stream(&mut rng);
+        let [mut receiver, mut twin] = [Receiver::new(seed), Receiver::new(seed)];
+        for (millis, input) in inputs(&mut rng, &datagrams) {
+            receiver.take(millis, &input, &datagrams);
+            twin.recv.held.judge_all_again();
+            twin.take(millis, &input, &datagrams);
+            twin.recv.held.judge_all_again();
+            twin.with(millis, |recv, ctx, out| recv.release(ctx, out));
+            let outcomes = std::mem::take(&mut receiver.outcomes);
+            assert_eq!(outcomes, std::mem::take(&mut twin.outcomes), "seed {seed}, {millis} ms: {input:?}");
+            assert_eq!(receiver.recv.ledger.states(), twin.recv.ledger.states(), "seed {seed}, {millis} ms");
+            assert_eq!(receiver.recv.held_bytes(), twin.recv.held_bytes(), "seed {seed}, {millis} ms");
+            receiver.recv.assert_invariants();
+            seen.add(&receiver, &outcomes);
+        }
+        assert_eq!((receiver.recv.held.is_empty(), receiver.counters.inconsistent), (true, 0), "seed {seed}");
+    }
+    // The streams show what there is to see.
+    assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
+    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.held_most, "{seen:?}");
+}
+
+/// What came of all streams.
+#[derive(Debug, Default)]
+struct Seen {
+    delivered: usize,
+    lost: usize,
+    unverified: usize,
+    fetched: usize,
+    /// Deliveries while an earlier gap was open.
+    overtook: usize,
+    doomed: usize,
+    /// Datagrams held at a time.
+    held_most: u64,
+}
+
+impl Seen {
+    fn add(&mut self, receiver: &Receiver, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Deliver { .. } => {
+                    self.delivered += 1;
+                    self.overtook += usize::from(receiver.recv.ledger.is_waiting());
+                }
+                Outcome::Lost { .. } => self.lost += 1,
+                Outcome::Unverified { .. } => self.unverified += 1,
+                Outcome::Fetch { .. } => self.fetched += 1,
+                _ => {}
+            }
+        }
+        self.doomed += receiver.recv.held.doomed();
+        self.held_most = self.held_most.max(receiver.recv.ledger.states().held);
+    }
+}
+
+/// What a stream receives.
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    /// The datagram of this index arrives.
+    Datagram(usize),
+    /// Word that all up to it exist.
+    Word(usize),
+    /// The publisher says what was in it, and has this many of its messages in its history.
+    Manifest(usize, usize),
+    /// It has nothing of those up to it.
+    Expired(usize),
+    Overflow,
+    Time,
+    End,
+}
+
+/// The datagrams of a publisher: a few subjects, some of them wanted, frames that run over, and large messages.
+fn stream(rng: &mut Rng) -> Vec<Bytes> {
+    let settings = settings("A.pub");
+    let mut window = PubWindow::new(settings.pub_window, rng.between(3, 40), rng.next_u64());
+    let mut send = Send::new(None, 576, Mutants::default());
+    let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
+    let (subjects, mut sealed) = (rng.between(1, 8), Vec::new());
+    let large = rng.chance(0.5);
+    for millis in 0..rng.between(100, 300) {
+        let subject: Subject = match rng.below(subjects) {
+            7 => "unwanted".parse().unwrap(),
+            number => format!("t.{number}").parse().unwrap(),
+        };
+        let bytes = if large && rng.chance(0.05) { rng.between(500, 3000) } else { rng.between(1, 200) };
+        let message = Message::new(subject, vec![7; bytes as usize]);
+        let number = (!rng.chance(0.02)).then(|| window.number(&message.subject, at(millis), rng));
+        let entry = match number {
+            None => Entry { message: &message, seq: None, stamp: None, chain: None },
+            Some(Numbering::Numbered { seq, stamp, chain, .. }) => {
+                Entry { message: &message, seq: Some(seq), stamp, chain }
+            }
+            other => unreachable!("{other:?}"),
+        };
+        send.push(Instant::ZERO, &origin, &entry, &mut sealed);
+        if rng.chance(0.4) {
+            send.seal(Instant::ZERO, &origin, &mut sealed);
+        }
+    }
+    send.seal(Instant::ZERO, &origin, &mut sealed);
+    sealed.into_iter().map(|datagram| datagram.bytes).collect()
+}
+
+/// The datagrams in their order but for those that are late, come twice, come back on request, or never.
+fn inputs(rng: &mut Rng, datagrams: &[Bytes]) -> Vec<(u64, Input)> {
+    let missing = [0.02, 0.2, 0.6][rng.below(3) as usize];
+    let mut inputs = Vec::new();
+    for index in 0..datagrams.len() {
+        let sent = 2 * index as u64;
+        let later = sent + rng.between(1, 90);
+        match () {
+            () if !rng.chance(missing) => inputs.push((sent, Input::Datagram(index))),
+            () if rng.chance(0.7) => inputs.push((later, Input::Datagram(index))),
+            () if rng.chance(0.5) => inputs.push((later, Input::Manifest(index, rng.below(4) as usize))),
+            () if rng.chance(0.2) => inputs.push((later, Input::Expired(index))),
+            () => {}
+        }
+        match () {
+            () if rng.chance(0.05) => inputs.push((later, Input::Datagram(index))),
+            () if rng.chance(0.05) => inputs.push((sent, Input::Word(index))),
+            () if rng.chance(0.02) => inputs.push((sent, Input::Overflow)),
+            () => inputs.push((sent, Input::Time)),
+        }
+    }
+    inputs.sort_by_key(|(millis, _)| *millis);
+    inputs.push((2 * datagrams.len() as u64 + 100, Input::Time));
+    inputs.push((2 * datagrams.len() as u64 + 100, Input::End));
+    inputs
+}
+
+/// One stream and what it needs.
+struct Receiver {
+    recv: Recv,
+    window: SubWindow,
+    interest: Interest,
+    counters: Counters,
+    losses: LossCounters,
+    outcomes: Vec<Outcome>,
+}
+
+impl Receiver {
+    fn new(seed: u64) -> Receiver {
+        let settings = settings("B.sub");
+        let mut interest = Interest::new(&settings, seed);
+        let target = Target { client: ClientId(1), sub: SubId(1) };
+        interest.subscribe(Instant::ZERO, target, "t.>".parse().unwrap(), DeliveryMode::Repair).unwrap();
+        let ledger = Ledger::new(Dseq(0), 0, Instant::ZERO, [8, 64][seed as usize % 2]);
+        let asking = Asking::new(Duration::from_millis(5), true, Rng::new(seed));
+        let kind = Kind::Bcast { birth: Some(Instant::from_nanos(1)) };
+        Receiver {
+            recv: Recv::new(kind, ledger, asking, Reassembly::new(6000, 4)),
+            window: SubWindow::new(settings.sub_window, seed),
+            interest,
+            counters: Counters::default(),
+            losses: LossCounters::default(),
+            outcomes: Vec::new(),
+        }
+    }
+
+    fn with(&mut self, millis: u64, work: impl FnOnce(&mut Recv, &mut Context<'_>, &mut Vec<Outcome>)) {
+        let now = at(1 + millis);
+        let mut ctx = Context {
+            now,
+            uid: 1,
+            window: &mut self.window,
+            interest: &mut self.interest,
+            mode: DeliveryMode::Repair,
+            inbox: "_INBOX.0000000000000002.",
+            counters: &mut self.counters,
+            losses: &mut self.losses,
+            arrived: now.instant,
+            deadline: now.instant + Duration::from_millis(70),
+            settled_to: now.instant,
+            reason: Reason::Deadline,
+            receivers: 1,
+            overrun: &mut 0,
+            recent: Instant::ZERO,
+            frame_messages_max: 40,
+            mutants: Mutants::default(),
+        };
+        work(&mut self.recv, &mut ctx, &mut self.outcomes);
+    }
+
+    fn take(&mut self, millis: u64, input: &Input, datagrams: &[Bytes]) {
+        let decode = |index: usize| wire::decode(datagrams[index].clone()).unwrap();
+        let known = self.outcomes.len();
+        match *input {
+            Input::Datagram(index) => {
+                let datagram = decode(index);
+                let (dseq, before) = (Dseq(datagram.header.number), datagram.header.count);
+                self.with(millis, |recv, ctx, out| {
+                    recv.on_datagram(ctx, (dseq, before), datagram.records, out);
+                });
+            }
+            Input::Word(index) => {
+                let datagram = decode(index);
+                let messages: u64 = datagram.records.iter().map(Record::messages_begun).sum();
+                let (high, count) = (Dseq(datagram.header.number), datagram.header.count + messages);
+                self.with(millis, |recv, ctx, out| {
+                    recv.on_word(ctx, high, count, out);
+                });
+            }
+            Input::Manifest(index, kept) => {
+                let datagram = decode(index);
+                let (first, before) = (Dseq(datagram.header.number), datagram.header.count);
+                let manifest = Manifest { first, before, datagrams: vec![wire::contents_of(&datagrams[index])] };
+                self.with(millis, |recv, ctx, out| {
+                    recv.on_manifest(ctx, manifest, out);
+                });
+                self.fetch(millis, known, kept);
+            }
+            Input::Expired(index) => {
+                let last = Dseq(decode(index).header.number);
+                self.with(millis, |recv, ctx, out| recv.on_expired(ctx, last, out));
+            }
+            Input::Overflow => self.with(millis, |recv, ctx, out| recv.overflow(ctx, out)),
+            Input::Time => self.with(millis, |recv, ctx, out| recv.on_deadline(ctx, out)),
+            Input::End => self.with(millis, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out)),
+        }
+    }
+
+    /// The publisher's history has the first `kept` messages of each range that was asked for.
+    fn fetch(&mut self, millis: u64, known: usize, kept: usize) {
+        let asked = |outcome: &Outcome| match outcome {
+            Outcome::Fetch { dseq, subject, first, last } => Some((*dseq, subject.clone(), *first, *last)),
+            _ => None,
+        };
+        let mut ranges: VecDeque<_> = self.outcomes[known..].iter().filter_map(asked).collect();
+        while let Some((dseq, subject, first, last)) = ranges.pop_front() {
+            let seqs = (0..kept as u64).filter_map(|index| first.forward(index)).filter(|seq| *seq <= last);
+            let messages = seqs.map(|seq| (seq, Message::new(subject.clone(), &b"kept"[..]))).collect();
+            self.with(millis, |recv, ctx, out| recv.on_fetched(ctx, dseq, (&subject, first, last), messages, out));
+        }
+    }
+}
+
+fn at(millis: u64) -> Now {
+    Now { instant: Instant::from_nanos(millis * 1_000_000), wall: Wall::from_nanos(1_700_000_000_000_000_000) }
+}
