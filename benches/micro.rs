@@ -295,7 +295,8 @@ fn core(figures: &mut Figures) {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
         let (mut publisher, mut subscriber) = (peer(1), peer(2));
-        let subscribe = Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair };
+        let subscribe =
+            Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair, news: false };
         subscriber.handle(now(1), Input::Request { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
         let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);

@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 what => println!("after message {received}: {what:?} ({})", loss.reason),
             },
             Event::Dropped(count) => println!("too slow: {count} dropped here"),
+            Event::Joined(_) => {}
         }
     }
     println!("{MESSAGES} published, {received} received, {lost} lost");

@@ -419,12 +419,14 @@ pub struct Delivery {
     pub message: Message,
     /// Who published it.
     pub publisher: Publisher,
-    /// Its number; `None` with [`Verdict::Unnumbered`] and [`Verdict::Direct`].
+    /// Its number; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it went to all.
     pub seq: Option<Seq>,
     /// Its place in its stream.
     pub verdict: Verdict,
     /// Whether it was missing at first, and came because it was asked for.
     pub repaired: bool,
+    /// Whether it was published before, and comes from the publisher's history.
+    pub replayed: bool,
 }
 
 /// Why something counts as lost or unverified (reliability.md 3.2).

@@ -124,6 +124,7 @@ fn losses_come_as_values_and_add_up() {
                     }
                 }
                 Event::Dropped(count) => panic!("{count} dropped"),
+                Event::Joined(_) => panic!("not asked for"),
             }
         }
         let unverified = b.show("loss").unwrap()["rows"][0]["unverified"]["count"].as_u64().unwrap();
@@ -158,6 +159,7 @@ fn a_slow_subscription_loses_only_its_own_and_is_told() {
         match event {
             Event::Message(_) => read += 1,
             Event::Dropped(count) => dropped += count,
+            Event::Joined(_) => panic!("not asked for"),
             Event::Loss(loss) => panic!("{loss:?}"),
         }
     }

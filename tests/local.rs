@@ -43,7 +43,7 @@ impl Raw {
     }
 
     fn subscribe(&mut self, sub: u32, pattern: &str) {
-        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode: None });
+        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode: None, news: false });
         assert_eq!(self.next(), Some(ToClient::Subscribed { sub: SubId(sub) }));
     }
 
@@ -124,6 +124,7 @@ fn question_without_reply() -> seqcast::message::Delivery {
         seq: None,
         verdict: seqcast::message::Verdict::Direct,
         repaired: false,
+        replayed: false,
     }
 }
 

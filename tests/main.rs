@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod corpus;
+mod join;
 mod library;
 mod local;
 mod multicast;

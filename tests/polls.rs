@@ -251,7 +251,7 @@ fn a_subscription_says_what_it_gets_when_something_is_missing() {
         for (mode, shown) in
             [(None, "live"), (Some(DeliveryMode::Repair), "repair"), (Some(DeliveryMode::Live), "live")]
         {
-            let options = SubscribeOptions { mode };
+            let options = SubscribeOptions { mode, ..SubscribeOptions::default() };
             let _subscription = bus.subscribe_with(["x".parse().unwrap()], &options).unwrap();
             let subs = bus.show("subs").unwrap();
             assert_eq!(subs["rows"][0]["mode"], shown, "{subs}");

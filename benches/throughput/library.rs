@@ -214,6 +214,7 @@ impl Tally {
         match event {
             Event::Message(_) => self.received += 1,
             Event::Dropped(count) => self.dropped += count,
+            Event::Joined(_) => {}
             Event::Loss(_) => {}
         }
     }

@@ -133,13 +133,12 @@ impl Attached {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        pattern: &Pattern,
-        mode: Option<DeliveryMode>,
+        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
         answer: Sender<Result<(), Why>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let sent = self.send(&ToPeer::Subscribe { sub, pattern: pattern.clone(), mode }, |state| {
+        let sent = self.send(&ToPeer::Subscribe { sub, pattern, mode, news }, |state| {
             state.subscribes.insert(sub, answer);
         });
         if sent.is_err() {
@@ -293,6 +292,9 @@ impl Attached {
                 }
             }
             ToClient::Answered { id, answer } => self.on_answered(id, answer),
+            ToClient::Known { sub, publisher } => {
+                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
+            }
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
         }

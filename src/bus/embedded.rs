@@ -112,10 +112,12 @@ impl Embedded {
         }
         let queue = Arc::new(EventQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
-        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, pattern, options.mode, queue.clone());
+        let (news, patterns) = (options.joins(), vec![pattern.clone()]);
+        let wanted = (pattern, options.mode, news);
+        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, wanted, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
         let link = Link::Engine(self.engine.mailbox.clone(), self.client);
-        Ok(Subscription::new(queue, vec![sub], link))
+        Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
     }
 
     /// Asks a peer's history, which may be this peer's own. The question leaves with the next turn; take the answer

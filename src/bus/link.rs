@@ -44,20 +44,19 @@ impl Link {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        pattern: Pattern,
-        mode: Option<DeliveryMode>,
+        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {
             Link::Engine(mailbox, client) => {
-                let command = Command::Subscribe { client: *client, sub, pattern, mode, queue, answer };
+                let command = Command::Subscribe { client: *client, sub, pattern, mode, news, queue, answer };
                 mailbox.push(command, ANSWER_TIME).map_err(|rejected| match rejected {
                     Rejected::Full(_) => SubscribeError::Timeout,
                     Rejected::Closed => SubscribeError::Closed,
                 })?;
             }
-            Link::Attached(attached) => attached.subscribe(sub, &pattern, mode, queue, answer)?,
+            Link::Attached(attached) => attached.subscribe(sub, (pattern, mode, news), queue, answer)?,
         }
         match wait(&answered, ANSWER_TIME) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),

@@ -17,6 +17,7 @@ pub use crate::daemon::queue::Event;
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::door::frame::Why;
 pub use crate::proto::history::{HistoryEvent, Listed, Selection};
+pub use crate::proto::join::{Baseline, Joined, Unjoined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
 pub use ask::{AskError, Asked, HistoryList, Polled};
 pub use embedded::Embedded;
@@ -29,6 +30,7 @@ use crate::daemon::mailbox::Command;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::door::frame::Welcome;
 use crate::message::{Delivery, DeliveryMode, Epoch, Message, PeerName, SubId};
+use crate::proto::join::Join;
 use crate::subject::{Pattern, Subject};
 use attached::Attached;
 use bytes::Bytes;
@@ -87,6 +89,24 @@ impl Info {
 pub struct SubscribeOptions {
     /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
     pub mode: Option<DeliveryMode>,
+    /// What it gets first of the histories of all publishers, this peer and those of the LAN; then it goes on live, without a
+    /// gap and without a message twice. A publisher that becomes known later, and that has published before, is treated in the
+    /// same way. `Selection::default()` is all that they keep.
+    pub history: Option<Selection>,
+    /// Whether every publisher is asked to confirm where the subscription begins; [`Event::Joined`] tells it, as it does where
+    /// there is history.
+    pub confirm: bool,
+}
+
+impl SubscribeOptions {
+    /// Whether publishers are asked for anything.
+    fn joins(&self) -> bool {
+        self.confirm || self.history.is_some()
+    }
+
+    fn join(&self, patterns: Vec<Pattern>) -> Option<Join> {
+        self.joins().then(|| Join::new(patterns, self.history))
+    }
 }
 
 /// The numbers that a client gives.
@@ -235,16 +255,22 @@ impl Bus {
     ) -> Result<Subscription, SubscribeError> {
         let queue = Arc::new(EventQueue::new(self.shared.limits));
         let mut subs = Vec::new();
-        for pattern in patterns {
+        let patterns: Vec<Pattern> = patterns.into_iter().collect();
+        let last = patterns.len();
+        for (index, pattern) in patterns.iter().enumerate() {
             let sub = SubId(self.shared.numbers.next_sub());
-            if let Err(error) = self.shared.link.subscribe(sub, pattern, options.mode, queue.clone()) {
+            // Publishers are asked when all is subscribed to.
+            let news = index + 1 == last && options.joins();
+            let wanted = (pattern.clone(), options.mode, news);
+            if let Err(error) = self.shared.link.subscribe(sub, wanted, queue.clone()) {
                 // A refused one too: its answer may only have come too late.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));
                 return Err(error);
             }
             subs.push(sub);
         }
-        Ok(Subscription::new(queue, subs, self.shared.link.clone()))
+        let join = options.join(patterns).filter(|_| 0 < last);
+        Ok(Subscription::new(queue, subs, self.shared.link.clone(), join))
     }
 
     /// A subject of one's own for replies: `_INBOX.<epoch>.<client>.<n>`. Peers that know this one send what is published
@@ -297,7 +323,7 @@ impl Bus {
             match subscription.recv_timeout(left) {
                 Ok(Event::Message(delivery)) => answers.push(delivery),
                 // Word of losses elsewhere; a lost answer shows as a timeout.
-                Ok(Event::Loss(_) | Event::Dropped(_)) => {}
+                Ok(Event::Loss(_) | Event::Dropped(_) | Event::Joined(_)) => {}
                 Err(RecvError::Empty) => break,
                 Err(RecvError::Closed) => return Err(RequestError::Closed),
             }

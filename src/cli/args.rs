@@ -11,6 +11,7 @@ use clap_complete::Shell;
 
 use super::help;
 use super::value::{self, HeaderField, Rate, Setting};
+use crate::bus::Selection;
 use crate::message::PeerRef;
 use crate::subject::{Pattern, Subject};
 
@@ -198,6 +199,12 @@ pub struct SubscribeOptions {
     /// What to match: * stands for one token, > for all the rest.
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
+    /// First what all publishers keep of it: so many messages of each subject, or those not older than a time, or all.
+    #[arg(long, value_name = "N|TIME|all", value_parser = value::history)]
+    pub history: Option<Selection>,
+    /// Ask every known publisher where the subscription begins, and end with exit code 1 if one does not say so.
+    #[arg(long)]
+    pub confirm: bool,
     /// End after so many messages, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

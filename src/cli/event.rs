@@ -6,6 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::output::{Printable, counted};
+use crate::bus::{Baseline, Joined};
 use crate::message::{Cause, Count, Delivery, Headers, Loss, Missing, Publisher, Verdict};
 
 /// A message in JSON.
@@ -25,6 +26,9 @@ struct MessageJson<'a> {
     /// Only when it is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     repaired: Option<bool>,
+    /// Likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +109,23 @@ impl Serialize for HeadersJson<'_> {
     }
 }
 
+/// Where a subscription begins, in JSON.
+#[derive(serde::Serialize)]
+struct JoinedJson<'a> {
+    r#type: &'static str,
+    publishers: Vec<BaselineJson<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct BaselineJson<'a> {
+    #[serde(flatten)]
+    publisher: PublisherJson<'a>,
+    after: Option<u64>,
+    replayed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
 /// A loss in JSON.
 #[derive(serde::Serialize)]
 struct LossJson<'a> {
@@ -162,6 +183,7 @@ pub fn message_json(delivery: &Delivery) -> String {
         verdict,
         missing,
         repaired: delivery.repaired.then_some(true),
+        replayed: delivery.replayed.then_some(true),
         reply: message.reply.as_ref().map(|reply| reply.as_str()),
         headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
     })
@@ -203,6 +225,34 @@ pub fn loss_json(loss: &Loss) -> String {
 /// Word that `count` messages were dropped because this client read too slowly, as one line of JSON.
 pub fn dropped_json(count: u64) -> String {
     json(&DroppedJson { r#type: "dropped", count })
+}
+
+/// Where a subscription begins, as one line of JSON.
+pub fn joined_json(joined: &Joined) -> String {
+    let publishers = joined.baselines.iter().map(|baseline| BaselineJson {
+        publisher: (&baseline.publisher).into(),
+        after: baseline.after.map(|after| after.0),
+        replayed: baseline.replayed,
+        problem: baseline.unjoined.map(|unjoined| unjoined.to_string()),
+    });
+    json(&JoinedJson { r#type: "joined", publishers: publishers.collect() })
+}
+
+/// Where a subscription begins, as one line of text; a further one for each publisher that did not answer all.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinedLine<'a>(pub &'a Joined);
+
+impl fmt::Display for JoinedLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let publishers = counted(self.0.baselines.len() as u64, "publisher");
+        write!(f, "joined {publishers}, {} replayed", counted(self.0.replayed(), "message"))?;
+        for Baseline { publisher, unjoined, .. } in &self.0.baselines {
+            if let Some(unjoined) = unjoined {
+                write!(f, "\nno history, or not all, from {publisher}: {unjoined}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A message as one line of text: subject, two spaces, payload.
@@ -369,6 +419,7 @@ mod tests {
             seq: Seq::new(0x5c19_adc0_0000_0005),
             verdict,
             repaired: false,
+            replayed: false,
         }
     }
 

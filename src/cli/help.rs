@@ -45,12 +45,15 @@ Examples:
   seqcast sub demo.hello 'demo.*.state' --timestamp
   seqcast sub demo.hello --count 1 --wait 5s || echo 'nothing came'
   seqcast sub 'demo.>' --live                       never wait for what is missing
+  seqcast sub 'demo.>' --history 1                  first the last message of each subject
+  seqcast sub 'demo.>' --history '10 min' --json    first what was published in ten minutes
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
 
 Lines of text that begin with ! tell of messages that are lost: the publisher sent them, and they will not come.
 Lines that begin with ? tell of what is unverified: something is missing that nothing has explained yet; when a later \
 message of the subject proves what it was, a line with ! follows.
-With --json each line is an object whose \"type\" is message, loss or dropped (this program read too slowly).";
+With --json each line is an object whose \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
+program read too slowly).";
 
 /// Below `seqcast req --help`.
 pub const REQ: &str = "\

@@ -56,6 +56,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
             }
             Ok(Event::Loss(loss)) => note(LossLine(&loss)),
             Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
+            Ok(Event::Joined(_)) => {}
             Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
             Err(Ended::Interrupted) => break,
         }

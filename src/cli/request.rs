@@ -42,6 +42,7 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> 
             }
             Ok(Event::Loss(loss)) => note(LossLine(&loss)),
             Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
+            Ok(Event::Joined(_)) => {}
             Err(_) => {
                 out.flush()?;
                 let wait = humantime::format_duration(options.wait);

@@ -4,10 +4,10 @@ use std::io;
 
 use super::args::SubscribeOptions;
 use super::connect::{self, Ended, Events};
-use super::event::{self, LossLine, MessageLine};
+use super::event::{self, JoinedLine, LossLine, MessageLine};
 use super::exit::{Exit, Failure};
 use super::output::{Output, Printable, note};
-use crate::bus::{self, Event};
+use crate::bus::{self, Event, Joined};
 use crate::daemon::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
 
@@ -25,7 +25,8 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
         (_, true) => Some(DeliveryMode::Repair),
         _ => None,
     };
-    let mut events = Events::subscribe_with(&bus, &options.patterns, &bus::SubscribeOptions { mode }, options.wait)?;
+    let wanted = bus::SubscribeOptions { mode, history: options.history, confirm: options.confirm };
+    let mut events = Events::subscribe_with(&bus, &options.patterns, &wanted, options.wait)?;
     let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
     note(format_args!("listening on {}", names.join(" ")));
     let mut left = options.count;
@@ -34,6 +35,13 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
             Ok(event) => {
                 let is_message = matches!(event, Event::Message(_));
                 print(options, &event, out)?;
+                if let Event::Joined(joined) = &event
+                    && options.confirm
+                    && !joined.is_established()
+                {
+                    out.flush()?;
+                    return Err(unconfirmed(joined));
+                }
                 if is_message && let Some(left) = &mut left {
                     *left -= 1;
                     if *left == 0 {
@@ -48,11 +56,24 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
     }
 }
 
+/// Some publisher has not said where the subscription begins.
+fn unconfirmed(joined: &Joined) -> Failure {
+    let missing = joined.baselines.iter().filter(|baseline| baseline.after.is_none());
+    let names: Vec<String> = missing.map(|baseline| baseline.publisher.to_string()).collect();
+    let text = format!("not confirmed by {}: no answer came in time, or the peer has left", names.join(", "));
+    Failure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
+}
+
 fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
     match event {
         Event::Message(delivery) if options.json => out.line(event::message_json(delivery)),
         Event::Loss(loss) if options.json => out.line(event::loss_json(loss)),
         Event::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
+        Event::Joined(joined) if options.json => out.line(event::joined_json(joined)),
+        Event::Joined(joined) => {
+            note(JoinedLine(joined));
+            Ok(())
+        }
         Event::Message(delivery) if options.raw => {
             out.bytes(&delivery.message.payload)?;
             out.bytes(b"\n")
@@ -82,6 +103,7 @@ fn print_text(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io
         }
         Event::Loss(loss) => out.alarm(LossLine(loss), LossLine(loss).is_lost()),
         Event::Dropped(count) => out.alarm(event::dropped_line(*count), true),
+        Event::Joined(_) => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bus::Selection;
 use crate::message::Headers;
 
 /// Messages a second; above 0.
@@ -35,6 +36,26 @@ pub fn wait(text: &str) -> Result<Duration, String> {
         return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
     }
     humantime::parse_duration(text).map_err(|error| format!("{error}; a time looks like 2s or 500ms"))
+}
+
+/// Reads which part of a history: `all`, a number of messages of each subject, or a time back from now.
+///
+/// # Errors
+/// Says what it looks like.
+pub fn history(text: &str) -> Result<Selection, String> {
+    if text == "all" {
+        return Ok(Selection::default());
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return match text.parse() {
+            Ok(newest @ 1..) => Ok(Selection { newest: Some(newest), age: None }),
+            _ => Err("a number of messages is from 1 to 4294967295".to_owned()),
+        };
+    }
+    match humantime::parse_duration(text) {
+        Ok(age) if !age.is_zero() => Ok(Selection { newest: None, age: Some(age) }),
+        _ => Err("it is 'all', a number of messages of each subject, or a time such as 90s or '10 min'".to_owned()),
+    }
 }
 
 /// Reads a rate: `20000/s` or `20000`.
@@ -107,6 +128,16 @@ mod tests {
         assert_eq!(percent("5%"), Ok(0.05));
         assert_eq!(percent("0"), Ok(0.0));
         assert!(percent("100%").is_err() && percent("-1").is_err() && percent("x").is_err());
+    }
+
+    #[test]
+    fn parts_of_a_history_are_a_number_a_time_or_all() {
+        assert_eq!(history("all"), Ok(Selection::default()));
+        assert_eq!(history("7"), Ok(Selection { newest: Some(7), age: None }));
+        assert_eq!(history("90s"), Ok(Selection { newest: None, age: Some(Duration::from_secs(90)) }));
+        assert_eq!(history("10 min"), Ok(Selection { newest: None, age: Some(Duration::from_secs(600)) }));
+        assert!(history("0").unwrap_err().contains("from 1") && history("4294967296").unwrap_err().contains("from 1"));
+        assert!(history("0s").is_err() && history("").is_err() && history("ALL").is_err() && history("-1").is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::door::frame::ToClient;
 use crate::door::value::delivery_body;
-use crate::message::{ClientId, Delivery, Loss, Missing, SubId};
+use crate::message::{ClientId, Delivery, Loss, Missing, Publisher, SubId};
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
 use bytes::Bytes;
@@ -174,6 +174,17 @@ impl Clients {
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
             }
+        }
+    }
+
+    /// Tells a subscription of a publisher.
+    pub(crate) fn tell_known(&mut self, to: Target, publisher: Option<Publisher>) {
+        match self.map.get(&to.client).map(|client| &client.kind) {
+            Some(Kind::Embedded(queues)) => {
+                queues.get(&to.sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
+            }
+            Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Known { sub: to.sub, publisher }),
+            None => {}
         }
     }
 

@@ -193,8 +193,7 @@ impl Engine {
         now: Now,
         client: ClientId,
         sub: SubId,
-        pattern: Pattern,
-        mode: Option<DeliveryMode>,
+        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), Refusal> {
         // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
@@ -203,7 +202,7 @@ impl Engine {
         };
         queues.insert(sub, queue);
         let mode = mode.unwrap_or(self.delivery);
-        match self.request(now, client, Request::Subscribe { sub, pattern, mode }) {
+        match self.request(now, client, Request::Subscribe { sub, pattern, mode, news }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
@@ -356,8 +355,8 @@ impl Engine {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
-            Command::Subscribe { client, sub, pattern, mode, queue, answer } => {
-                let outcome = self.subscribe(now, client, sub, pattern, mode, queue);
+            Command::Subscribe { client, sub, pattern, mode, news, queue, answer } => {
+                let outcome = self.subscribe(now, client, sub, (pattern, mode, news), queue);
                 if answer.send(outcome.map_err(|refusal| why(&refusal))).is_err() {
                     self.unsubscribe(now, client, sub);
                 }
@@ -394,6 +393,7 @@ impl Engine {
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
                 Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
+                Effect::Known { to, publisher } => self.clients.tell_known(to, publisher),
                 Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.close(now),
             }

@@ -40,6 +40,8 @@ pub(crate) enum Command {
         pattern: Pattern,
         /// `None`: as configured.
         mode: Option<DeliveryMode>,
+        /// Whether it is told of publishers.
+        news: bool,
         /// Where its events go.
         queue: Arc<EventQueue>,
         /// Told whether it is active.

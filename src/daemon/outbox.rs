@@ -308,6 +308,7 @@ mod tests {
             seq: None,
             verdict: Verdict::Direct,
             repaired: false,
+            replayed: false,
         })
         .freeze()
     }

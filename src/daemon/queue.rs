@@ -3,7 +3,8 @@
 //! When the reader is too slow, the newest events are dropped and counted, and the count stands in the stream at the
 //! place where they would have been.
 
-use crate::message::{Delivery, Loss};
+use crate::message::{Delivery, Loss, Publisher};
+use crate::proto::join::Joined;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,18 @@ pub enum Event {
     Loss(Loss),
     /// So many messages and loss reports were dropped here, because this subscriber did not read fast enough.
     Dropped(u64),
+    /// The subscription has begun with every publisher that was known: only if it asked for history or for this
+    /// ([`SubscribeOptions`](crate::bus::SubscribeOptions)), and once.
+    Joined(Joined),
+}
+
+/// What comes out of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// For the user.
+    Event(Event),
+    /// A publisher is known; `None`: those that were known at first have all been named. Comes before all events.
+    Known(Option<Publisher>),
 }
 
 /// Bytes that an event counts beside its message: the structures around it.
@@ -54,6 +67,7 @@ pub(crate) struct EventQueue {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
+    known: VecDeque<Option<Publisher>>,
     bytes: usize,
     /// Dropped since the last event in the queue.
     dropped: u64,
@@ -88,6 +102,7 @@ impl EventQueue {
             }
             Event::Loss(_) => Some(self.limits.count_max + LOSSES_BEYOND_MAX <= state.events.len()),
             Event::Message(_) => Some(self.is_full(&state, bytes)),
+            Event::Joined(_) => Some(false),
         };
         match is_full {
             None => {}
@@ -110,6 +125,17 @@ impl EventQueue {
         }
     }
 
+    /// A publisher is known, or all are.
+    pub(crate) fn push_known(&self, publisher: Option<Publisher>) {
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        state.known.push_back(publisher);
+        drop(state);
+        self.ready.notify_all();
+    }
+
     /// After a drop the queue takes messages again when it has been read down to half, so that drops come in few spans.
     fn is_full(&self, state: &State, bytes: usize) -> bool {
         let part = if 0 < state.dropped { 2 } else { 1 };
@@ -117,16 +143,30 @@ impl EventQueue {
             || (0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes)
     }
 
-    /// Takes the oldest event.
-    pub(crate) fn pop(&self) -> Result<Event, Nothing> {
+    /// Takes the oldest item.
+    pub(crate) fn pop(&self) -> Result<Item, Nothing> {
         self.lock().pop()
     }
 
-    /// Takes the oldest event, waiting for one; for at most `timeout` if there is one.
-    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Event, Nothing> {
+    /// Takes the oldest item, waiting for one; for at most `timeout` if there is one.
+    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Item, Nothing> {
+        let mut state = self.wait(timeout, |state| {
+            state.events.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
+        });
+        state.pop()
+    }
+
+    /// Takes the oldest news of publishers and leaves the events where they are, waiting for at most `timeout`.
+    pub(crate) fn pop_known(&self, timeout: Option<Duration>) -> Result<Option<Publisher>, Nothing> {
+        let mut state = self.wait(timeout, |state| state.known.is_empty() && !state.closed);
+        let nothing = if state.closed { Nothing::Ever } else { Nothing::Yet };
+        state.known.pop_front().ok_or(nothing)
+    }
+
+    fn wait(&self, timeout: Option<Duration>, is_idle: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.readers_waiting += 1;
-        let is_idle = |state: &mut State| state.events.is_empty() && state.dropped == 0 && !state.closed;
+        let is_idle = |state: &mut State| is_idle(state);
         state = match timeout {
             None => self.ready.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
@@ -134,7 +174,7 @@ impl EventQueue {
             }
         };
         state.readers_waiting -= 1;
-        state.pop()
+        state
     }
 
     /// Nothing more comes; what is there can still be read.
@@ -151,13 +191,16 @@ impl EventQueue {
 }
 
 impl State {
-    fn pop(&mut self) -> Result<Event, Nothing> {
+    fn pop(&mut self) -> Result<Item, Nothing> {
+        if let Some(publisher) = self.known.pop_front() {
+            return Ok(Item::Known(publisher));
+        }
         match self.events.pop_front() {
             Some(event) => {
                 self.bytes -= bytes_of(&event);
-                Ok(event)
+                Ok(Item::Event(event))
             }
-            None if 0 < self.dropped => Ok(Event::Dropped(std::mem::take(&mut self.dropped))),
+            None if 0 < self.dropped => Ok(Item::Event(Event::Dropped(std::mem::take(&mut self.dropped)))),
             None if self.closed => Err(Nothing::Ever),
             None => Err(Nothing::Yet),
         }
@@ -168,7 +211,7 @@ fn bytes_of(event: &Event) -> usize {
     match event {
         Event::Message(delivery) => EVENT_BYTES + delivery.message.body_bytes(),
         Event::Loss(_) => EVENT_BYTES,
-        Event::Dropped(_) => 0,
+        Event::Dropped(_) | Event::Joined(_) => 0,
     }
 }
 
@@ -191,6 +234,7 @@ mod tests {
             seq: None,
             verdict: Verdict::Direct,
             repaired: false,
+            replayed: false,
         })
     }
 
@@ -207,10 +251,13 @@ mod tests {
         for step in story.chars() {
             match step {
                 'l' => queue.push(loss()),
+                'k' => queue.push_known(None),
                 'r' => match queue.pop() {
-                    Ok(Event::Message(_)) => read.push('m'),
-                    Ok(Event::Loss(_)) => read.push('l'),
-                    Ok(Event::Dropped(count)) => read.push_str(&count.to_string()),
+                    Ok(Item::Event(Event::Message(_))) => read.push('m'),
+                    Ok(Item::Event(Event::Loss(_))) => read.push('l'),
+                    Ok(Item::Event(Event::Dropped(count))) => read.push_str(&count.to_string()),
+                    Ok(Item::Event(Event::Joined(_))) => read.push('j'),
+                    Ok(Item::Known(_)) => read.push('k'),
                     Err(_) => read.push('.'),
                 },
                 digit => (0..digit.to_digit(10).unwrap()).for_each(|_| queue.push(message(1))),
@@ -228,6 +275,11 @@ mod tests {
     }
 
     #[test]
+    fn news_of_publishers_comes_before_events() {
+        check(4, "2k1krrrrrr", "kkmmm.");
+    }
+
+    #[test]
     fn losses_still_fit_a_full_queue() {
         check(2, "4lrrrrr", "mm2l.");
     }
@@ -238,13 +290,13 @@ mod tests {
         queue.push(message(5000));
         queue.push(message(1));
         assert_eq!(queue.fill(), (1, 5000 + EVENT_BYTES, 1));
-        assert!(matches!(queue.pop(), Ok(Event::Message(_))));
-        assert_eq!(queue.pop(), Ok(Event::Dropped(1)));
+        assert!(matches!(queue.pop(), Ok(Item::Event(Event::Message(_)))));
+        assert_eq!(queue.pop(), Ok(Item::Event(Event::Dropped(1))));
         assert_eq!(queue.pop(), Err(Nothing::Yet));
         queue.push(message(1));
         queue.close();
         queue.push(message(1));
-        assert!(matches!(queue.pop_wait(None), Ok(Event::Message(_))));
+        assert!(matches!(queue.pop_wait(None), Ok(Item::Event(Event::Message(_)))));
         assert_eq!(queue.pop_wait(None), Err(Nothing::Ever));
     }
 
@@ -256,7 +308,7 @@ mod tests {
             std::thread::spawn(move || {
                 let mut read = 0;
                 while let Ok(event) = queue.pop_wait(None) {
-                    read += if let Event::Dropped(count) = event { count } else { 1 };
+                    read += if let Item::Event(Event::Dropped(count)) = event { count } else { 1 };
                 }
                 read
             })

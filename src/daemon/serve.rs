@@ -86,9 +86,9 @@ impl Engine {
                 }
                 self.request(now, id, Request::Publish(message));
             }
-            ToPeer::Subscribe { sub, pattern, mode } => {
+            ToPeer::Subscribe { sub, pattern, mode, news } => {
                 let mode = mode.unwrap_or(self.delivery);
-                if self.request(now, id, Request::Subscribe { sub, pattern, mode }).is_none() {
+                if self.request(now, id, Request::Subscribe { sub, pattern, mode, news }).is_none() {
                     self.clients.answer(id, &ToClient::Subscribed { sub });
                 }
             }

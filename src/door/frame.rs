@@ -10,9 +10,12 @@
 
 use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
 use crate::door::value::{
-    FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, put_content, put_loss,
+    FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss,
+    put_publisher,
 };
-use crate::message::{Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, SubId};
+use crate::message::{
+    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, SubId,
+};
 use crate::proto::effect::Unanswered;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -52,6 +55,10 @@ const FLUSHED: u8 = 0x87;
 const BYE: u8 = 0x88;
 const SUBSCRIBED: u8 = 0x89;
 const ANSWERED: u8 = 0x8a;
+const KNOWN: u8 = 0x8b;
+
+/// SUBSCRIBE: publishers are told of.
+const FLAG_NEWS: u8 = 0x01;
 
 /// The first frame of a client must begin with these bytes, so that a stranger is told apart from an old version.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
@@ -76,6 +83,8 @@ pub enum ToPeer {
         pattern: Pattern,
         /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
         mode: Option<DeliveryMode>,
+        /// Whether it is told of publishers, with [`ToClient::Known`].
+        news: bool,
     },
     /// End a subscription. There is no answer; messages on their way still arrive.
     Unsubscribe {
@@ -156,6 +165,13 @@ pub enum ToClient {
         id: u64,
         /// The part as it stands on the wire, or why there is none. A part says itself whether it is the last one.
         answer: Result<Bytes, Unanswered>,
+    },
+    /// A publisher is known that the subscription is not owed all messages of; this comes before any message of it.
+    Known {
+        /// The subscription, one that asked for news.
+        sub: SubId,
+        /// The publisher; `None`: those that were known when the subscription was made have all been named.
+        publisher: Option<Publisher>,
     },
     /// The peer ends the connection.
     Bye {
@@ -283,11 +299,12 @@ impl ToPeer {
                 out.put_u8(if message.event { FLAG_EVENT } else { 0 });
                 put_content(out, message);
             }
-            ToPeer::Subscribe { sub, pattern, mode } => {
+            ToPeer::Subscribe { sub, pattern, mode, news } => {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
                 out.put_u8(code(&MODES, mode));
+                out.put_u8(if *news { FLAG_NEWS } else { 0 });
             }
             ToPeer::Unsubscribe { sub } => {
                 out.put_u8(UNSUBSCRIBE);
@@ -340,6 +357,7 @@ impl ToPeer {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
                 mode: decoded(&MODES, reader.u8()?, "mode")?,
+                news: flag(&mut reader, FLAG_NEWS)?,
             },
             UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
             SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
@@ -405,6 +423,14 @@ impl ToClient {
                     Err(why) => out.put_u8(code(&UNANSWERED, why)),
                 }
             }),
+            ToClient::Known { sub, publisher } => framed(out, |out| {
+                out.put_u8(KNOWN);
+                out.put_u32(sub.0);
+                out.put_u8(u8::from(publisher.is_some()));
+                if let Some(publisher) = publisher {
+                    put_publisher(out, publisher);
+                }
+            }),
             ToClient::Bye { reason, text } => framed(out, |out| {
                 out.put_u8(BYE);
                 out.put_u8(code(&BYE_REASONS, reason));
@@ -445,10 +471,24 @@ impl ToClient {
                     why => Err(decoded(&UNANSWERED, why, "why")?),
                 },
             },
+            KNOWN => {
+                let sub = SubId(reader.u32()?);
+                let publisher = if flag(&mut reader, 1)? { Some(publisher(&mut reader)?) } else { None };
+                ToClient::Known { sub, publisher }
+            }
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
         Ok(read)
+    }
+}
+
+/// Reads flags of which only `flag` may be set.
+fn flag(reader: &mut Reader, flag: u8) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        flags if flags == flag => Ok(true),
+        _ => Err(Malformed::Value("flags")),
     }
 }
 
@@ -536,11 +576,7 @@ fn welcome(reader: &mut Reader) -> Result<Welcome, Malformed> {
 }
 
 fn refused(reader: &mut Reader) -> Result<Refused, Malformed> {
-    let named = match reader.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(Malformed::Value("flags")),
-    };
+    let named = flag(reader, 1)?;
     let sub = SubId(reader.u32()?);
     let why = match reader.u8()? {
         0 => Why::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },

@@ -66,7 +66,7 @@ pub(crate) fn put_content(out: &mut BytesMut, message: &Message) {
     out.put_slice(&message.payload);
 }
 
-fn put_publisher(out: &mut BytesMut, publisher: &Publisher) {
+pub(crate) fn put_publisher(out: &mut BytesMut, publisher: &Publisher) {
     out.put_u64(publisher.epoch.bits());
     out.put_u32(publisher.uid);
     put_bytes8(out, publisher.name.as_ref().map_or("", |name| name.as_str()).as_bytes());
@@ -130,7 +130,7 @@ pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
         _ => return Err(Malformed::Value("verdict")),
     };
     let message = content(reader, flags & FLAG_EVENT != 0)?;
-    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0 })
+    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0, replayed: false })
 }
 
 pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {
@@ -141,7 +141,7 @@ pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malfo
     Ok(Message { subject, reply, headers, payload: reader.rest(), event })
 }
 
-fn publisher(reader: &mut Reader) -> Result<Publisher, Malformed> {
+pub(crate) fn publisher(reader: &mut Reader) -> Result<Publisher, Malformed> {
     let (epoch, uid) = (epoch(reader)?, reader.u32()?);
     let name = reader.text8("name")?;
     let name = if name.is_empty() { None } else { Some(name.parse()?) };

@@ -78,6 +78,8 @@ pub enum Request {
         pattern: Pattern,
         /// What it gets when something is missing.
         mode: DeliveryMode,
+        /// Whether it is told of publishers ([`Effect::Known`]), for [`Join`](crate::proto::join::Join).
+        news: bool,
     },
     /// Ask a peer's history; the answer comes as [`Effect::Answered`] with the same number, in one or more parts.
     Ask {
@@ -246,6 +248,15 @@ pub enum Effect {
         id: u64,
         /// The part, or why there is none.
         answer: Result<Answer, Unanswered>,
+    },
+    /// A publisher is known that this subscription is not owed all messages of: first this peer itself, then those that are heard,
+    /// later each that becomes known. Comes before anything of it is delivered.
+    Known {
+        /// The subscription, one that asked for news.
+        to: Target,
+        /// The publisher; `None`: those that were known when the subscription was made have all been named. A peer that has
+        /// just started waits with this until others had the time to answer it.
+        publisher: Option<Publisher>,
     },
     /// News of another peer.
     Member {

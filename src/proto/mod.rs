@@ -36,6 +36,7 @@ mod fragment;
 mod hearing;
 pub mod history;
 pub mod interest;
+pub mod join;
 mod ledger;
 mod loss;
 mod members;

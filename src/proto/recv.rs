@@ -84,6 +84,14 @@ impl Recv {
         &self.ledger
     }
 
+    /// Since when everything of the stream is owed, if from its first datagram on.
+    pub fn birth(&self) -> Option<Instant> {
+        match self.kind {
+            Kind::Bcast { birth } => birth,
+            Kind::Ptp => None,
+        }
+    }
+
     /// Bytes of messages that wait for an earlier datagram.
     pub fn held_bytes(&self) -> usize {
         self.held.bytes()

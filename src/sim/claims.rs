@@ -69,7 +69,7 @@ impl Oracle {
                 }
             }
         }
-        if delivery.verdict != Verdict::Direct || delivery.seq.is_some() {
+        if delivery.verdict != Verdict::Direct {
             self.findings.add("verdict", format!("run {run}: its own message {id} as {:?}", delivery.verdict));
         }
     }
@@ -303,7 +303,7 @@ impl View<'_> {
         }
         let flow = self.truth().streams[self.stream].directed_to(receiver);
         let Some(sent) = flow.and_then(|flow| flow.messages.get(message)).copied() else { return };
-        if delivery.verdict != Verdict::Direct || delivery.seq.is_some() {
+        if delivery.verdict != Verdict::Direct {
             self.wrong("verdict", format!("directed message {message} as {:?}", delivery.verdict));
         }
         if (sent.first..=sent.last).any(|number| !self.track().direct_read.get(number as usize - 1).is_some_and(|r| *r))

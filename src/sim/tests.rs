@@ -93,7 +93,14 @@ impl Story {
 
     fn deliver(&mut self, at: u64, nth: usize, verdict: Verdict) {
         let (_, message, seq) = self.sent[nth].clone();
-        let delivery = Delivery { message, publisher: self.publisher(), seq: Some(seq), verdict, repaired: false };
+        let delivery = Delivery {
+            message,
+            publisher: self.publisher(),
+            seq: Some(seq),
+            verdict,
+            repaired: false,
+            replayed: false,
+        };
         self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
     }
 

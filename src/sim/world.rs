@@ -351,6 +351,7 @@ impl<'a> World<'a> {
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
+            Effect::Known { .. } => unreachable!("nobody asked for news"),
             Effect::Rejoin => self.log(|| format!("host {host} joins the group anew")),
             Effect::NewEpoch(epoch) => {
                 self.log(|| format!("host {host} begins epoch {epoch}"));
@@ -551,7 +552,7 @@ impl<'a> World<'a> {
         }
         let pattern = self.patterns[pattern].clone();
         self.oracle.on_subscribe(self.now, self.machines[host].run, client, sub, &pattern);
-        let request = Request::Subscribe { sub: SubId(sub), pattern, mode: DeliveryMode::Repair };
+        let request = Request::Subscribe { sub: SubId(sub), pattern, mode: DeliveryMode::Repair, news: false };
         self.input(host, Input::Request { client: ClientId(client), request });
     }
 

@@ -69,6 +69,7 @@ impl Account {
                 }
             }
             Event::Dropped(count) => self.dropped += count,
+            Event::Joined(_) => {}
         }
     }
 
@@ -227,6 +228,7 @@ mod tests {
             seq: Some(seq(count)),
             verdict: Verdict::Next,
             repaired: false,
+            replayed: false,
         })
     }
 

@@ -44,7 +44,12 @@ fn to_peer(rng: &mut Rng) -> ToPeer {
         0 => ToPeer::Publish(message(rng)),
         1 => {
             let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
-            ToPeer::Subscribe { sub: SubId(rng.next_u32()), pattern: "a.*.>".parse().unwrap(), mode }
+            ToPeer::Subscribe {
+                sub: SubId(rng.next_u32()),
+                pattern: "a.*.>".parse().unwrap(),
+                mode,
+                news: rng.below(2) == 0,
+            }
         }
         2 => ToPeer::Unsubscribe { sub: SubId(rng.next_u32()) },
         3 => ToPeer::Show { id: rng.next_u32(), query: payload(rng) },
@@ -83,7 +88,7 @@ fn delivery(rng: &mut Rng) -> Delivery {
         _ => Verdict::Direct,
     };
     let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
-    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict, repaired: false }
+    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict, repaired: false, replayed: false }
 }
 
 fn loss(rng: &mut Rng) -> Loss {
@@ -122,7 +127,7 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(8) {
+    match rng.below(9) {
         0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
         1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
         2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
@@ -147,6 +152,10 @@ fn to_client(rng: &mut Rng) -> ToClient {
             ];
             let why = unanswered[rng.below(6) as usize];
             ToClient::Answered { id: rng.next_u64(), answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) } }
+        }
+        7 => {
+            let publisher = if rng.chance(0.5) { Some(publisher(rng)) } else { None };
+            ToClient::Known { sub: SubId(rng.next_u32()), publisher }
         }
         6 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
         _ => ToClient::Flushed { token: rng.next_u64() },
@@ -333,6 +342,7 @@ fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
         seq: Seq::new(1),
         verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
         repaired: true,
+        replayed: false,
     };
     let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
     let sent = vec![welcome(), ToClient::Message { subs, delivery }];

@@ -151,6 +151,7 @@ impl Peer {
         let started = member.started;
         self.members.insert(epoch, member);
         self.tell(epoch, MemberEvent::Up);
+        self.tell_news(epoch);
         // Rule: epoch
         // The same address means the same socket: an earlier run of that peer has ended (R1).
         let former: Vec<Epoch> = self
@@ -323,6 +324,7 @@ impl Peer {
             member.state = MemberState::Up;
             member.ended = None;
             self.tell(epoch, MemberEvent::Heard);
+            self.tell_news(epoch);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod hearing;
 mod intake;
+mod known;
 mod poll;
 mod publish;
 mod repair;
@@ -18,6 +19,7 @@ use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
 use crate::proto::peer::intake::Early;
+use crate::proto::peer::known::News;
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::recv::Outcome;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
@@ -85,6 +87,8 @@ pub struct Peer {
     /// sender is known, not later than it can have been sent.
     arrived: Instant,
     uids: u32,
+    /// Subscriptions that are told of publishers.
+    news: News,
     /// Kernel drops that no gap explains yet, and when the last of them was told.
     overrun: (u64, Instant),
     /// When the group was last joined anew.
@@ -142,6 +146,7 @@ impl Peer {
             lain_since: [None, None],
             arrived: now.instant,
             uids: 0,
+            news: News::new(now.instant),
             overrun: (0, now.instant),
             rejoined: None,
             open: Vec::new(),
@@ -168,6 +173,7 @@ impl Peer {
             Input::Detach { client } => {
                 self.interest.detach(client);
                 self.forget_questions(client);
+                self.news.detach(client);
                 self.on_interest(now);
             }
             Input::Arrived { path, at } => {
@@ -202,6 +208,7 @@ impl Peer {
             .chain(self.early_deadline())
             .chain(self.resends.deadline())
             .chain(self.question_deadline())
+            .chain(self.news.deadline())
             .min()
     }
 

@@ -8,6 +8,7 @@ use crate::proto::effect::{Effect, Refusal, Request, Target};
 use crate::proto::members::Member;
 use crate::proto::send::Sealed;
 use crate::proto::window::Numbering;
+use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Now;
 use crate::wire::Entry;
@@ -18,11 +19,15 @@ impl Peer {
     pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
         match request {
             Request::Publish(message) => self.on_publish(now, client, message),
-            Request::Subscribe { sub, pattern, mode } => {
+            Request::Subscribe { sub, pattern, mode, news } => {
                 let target = Target { client, sub };
-                if let Err(refusal) = self.interest.subscribe(now.instant, target, pattern, mode) {
-                    self.counters.refusals += 1;
-                    self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
+                match self.interest.subscribe(now.instant, target, pattern, mode) {
+                    Err(refusal) => {
+                        self.counters.refusals += 1;
+                        self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
+                    }
+                    Ok(()) if news => self.begin_news(now, target),
+                    Ok(()) => {}
                 }
                 self.on_interest(now);
             }
@@ -31,6 +36,7 @@ impl Peer {
             }
             Request::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
+                self.news.end(Target { client, sub });
                 self.on_interest(now);
             }
         }
@@ -63,28 +69,27 @@ impl Peer {
             return self.on_text_poll(now, client, &message);
         }
         self.counters.messages_published += 1;
+        self.opened.get_or_insert(now.instant);
+        let seq = match inbox_owner(&message.subject) {
+            Some(owner) if owner == self.origin.epoch => None,
+            Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => {
+                self.send_to(now, owner, &message);
+                None
+            }
+            _ => self.send_to_all(now, &message),
+        };
         let to = self.all_targets(&message.subject);
         if !to.is_empty() {
             self.counters.messages_local += 1;
-            let delivery = Delivery {
-                message: message.clone(),
-                publisher: self.me(),
-                seq: None,
-                verdict: Verdict::Direct,
-                repaired: false,
-            };
+            let (publisher, verdict) = (self.me(), Verdict::Direct);
+            let delivery = Delivery { message, publisher, seq, verdict, repaired: false, replayed: false };
             self.count_deliveries(&to, 1);
             self.effects.push_back(Effect::Deliver { to, delivery });
         }
-        self.opened.get_or_insert(now.instant);
-        match inbox_owner(&message.subject) {
-            Some(owner) if owner == self.origin.epoch => {}
-            Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => self.send_to(now, owner, &message),
-            _ => self.send_to_all(now, &message),
-        }
     }
 
-    pub(super) fn send_to_all(&mut self, now: Now, message: &Message) {
+    /// Sends to the group. Gives the message's number, if there was room for one.
+    pub(super) fn send_to_all(&mut self, now: Now, message: &Message) -> Option<Seq> {
         let numbering = match self.pub_window.number(&message.subject, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
@@ -102,8 +107,10 @@ impl Peer {
                 Entry { message, seq: None, stamp: None, chain: None }
             }
         };
+        let seq = entry.seq;
         self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
         self.send_sealed(now, None);
+        seq
     }
 
     pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: &Message) {

@@ -76,7 +76,9 @@ impl Peer {
                 item.for_each(|message| {
                     if repeated <= index {
                         let seq = first.and_then(|seq| seq.forward(index as u64));
-                        let delivery = Delivery { message, publisher: publisher.clone(), seq, verdict: next, repaired };
+                        let publisher = publisher.clone();
+                        let (verdict, replayed) = (next, false);
+                        let delivery = Delivery { message, publisher, seq, verdict, repaired, replayed };
                         self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
                         if !matches!(verdict, Verdict::Direct | Verdict::Unnumbered) {
                             next = Verdict::Next;

@@ -10,6 +10,7 @@ use crate::time::Wall;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
+mod known;
 mod poll;
 mod repair;
 
@@ -61,8 +62,12 @@ impl Host {
     }
 
     fn subscribe(&mut self, millis: u64, pattern: &str) {
-        let request =
-            Request::Subscribe { sub: SubId(1), pattern: pattern.parse().unwrap(), mode: DeliveryMode::Repair };
+        let request = Request::Subscribe {
+            sub: SubId(1),
+            pattern: pattern.parse().unwrap(),
+            mode: DeliveryMode::Repair,
+            news: false,
+        };
         self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
     }
 
@@ -296,7 +301,8 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
     s.hear(1003, p.address, &three);
-    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair };
+    let request =
+        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
     s.hear(1005, p.address, &two);
     s.hear(1006, p.address, &four);
@@ -311,7 +317,8 @@ fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant
     // The large message will never be whole.
     s.hear(1004, p.address, &large[1]);
     s.hear(1004, p.address, &next);
-    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair };
+    let request =
+        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
     s.tick_quietly(1009);
     s.hear(1010, p.address, &last);
@@ -323,7 +330,8 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
-    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair };
+    let request =
+        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(2000), Input::Request { client: CLIENT, request });
     s.hear(3000, p.address, &two);
     s.hear(3001, p.address, &p.publish(3001, "a"));
@@ -336,7 +344,8 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
     let (mut s, mut p) = pair("b", 1000);
     s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
     s.hear(2000, p.address, &p.publish(2000, "a"));
-    let request = Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair };
+    let request =
+        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(2001), Input::Request { client: CLIENT, request });
     let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
     for (millis, datagram) in [(2100, one), (2102, three)] {
@@ -609,7 +618,7 @@ fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
     let pattern = crate::proto::advisory::INBOUND_BCAST.parse().unwrap();
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair };
+    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(1000), Input::Request { client: CLIENT, request });
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(1002, "a");

@@ -54,6 +54,7 @@ impl Peer {
             self.ask(now, epoch);
         }
         self.on_question_tick(now);
+        self.on_news_tick(now);
         self.fetch(now);
         self.answer_requests(now);
         self.beat(now);

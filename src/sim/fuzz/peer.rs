@@ -320,7 +320,11 @@ impl World {
                 self.sent = Sent { epoch, control: 0, streams: BTreeMap::new(), has_stopped };
             }
             Effect::Stopped => self.sent.has_stopped = true,
-            Effect::Refuse { .. } | Effect::Member { .. } | Effect::Answered { .. } | Effect::Rejoin => {}
+            Effect::Refuse { .. }
+            | Effect::Member { .. }
+            | Effect::Answered { .. }
+            | Effect::Known { .. }
+            | Effect::Rejoin => {}
         }
     }
 
@@ -464,5 +468,6 @@ fn subscription(script: &mut Script<'_>) -> Request {
         sub,
         pattern: script.choose(&PATTERNS).parse().expect("a pattern"),
         mode: DeliveryMode::Repair,
+        news: script.choose(&[false, true]),
     }
 }

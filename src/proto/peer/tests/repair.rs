@@ -328,7 +328,7 @@ fn a_large_message_that_is_gone_is_lost_once() {
 fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse().unwrap());
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Live };
+    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Live, news: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
     lan.run(1, |_| false);
     lan.publish("a");

@@ -1,0 +1,87 @@
+//! News of publishers for subscriptions that begin with their histories: who is known, and when all are.
+
+use super::Peer;
+use crate::message::{ClientId, Epoch, Publisher};
+use crate::proto::effect::{Effect, Target};
+use crate::proto::stats::MemberState;
+use crate::time::{Instant, Now};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A peer that has listened for so long has been answered by those that heard its HELLOs; the last of these is said after
+/// 140 ms.
+const DISCOVERY: Duration = Duration::from_millis(500);
+
+/// The subscriptions that are told of publishers.
+#[derive(Debug)]
+pub(super) struct News {
+    /// When each of them began.
+    since: BTreeMap<Target, Instant>,
+    /// Those that have yet to be told that all are named.
+    waiting: Vec<Target>,
+    /// When all that are there can be known.
+    discovered: Instant,
+}
+
+impl News {
+    /// None yet, of a peer that begins to listen now.
+    pub(super) fn new(now: Instant) -> News {
+        News { since: BTreeMap::new(), waiting: Vec::new(), discovered: now + DISCOVERY }
+    }
+
+    pub(super) fn end(&mut self, target: Target) {
+        self.since.remove(&target);
+        self.waiting.retain(|waiting| *waiting != target);
+    }
+
+    pub(super) fn detach(&mut self, client: ClientId) {
+        self.since.retain(|target, _| target.client != client);
+        self.waiting.retain(|target| target.client != client);
+    }
+
+    /// When all that are there can be known, if somebody waits for that.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.discovered)
+    }
+}
+
+impl Peer {
+    /// A subscription wants news: who is known now, this peer first.
+    pub(super) fn begin_news(&mut self, now: Now, target: Target) {
+        if self.news.since.insert(target, now.instant).is_some() {
+            return;
+        }
+        let mut known: Vec<Publisher> = self
+            .members
+            .values()
+            .filter(|member| member.state == MemberState::Up)
+            .map(|member| member.publisher.clone())
+            .collect();
+        known.push(self.me());
+        known.sort_by_key(|publisher| publisher.uid);
+        for publisher in known {
+            self.effects.push_back(Effect::Known { to: target, publisher: Some(publisher) });
+        }
+        self.news.waiting.push(target);
+        self.on_news_tick(now);
+    }
+
+    /// Those that are there have had the time to answer.
+    pub(super) fn on_news_tick(&mut self, now: Now) {
+        if self.news.discovered <= now.instant {
+            for to in std::mem::take(&mut self.news.waiting) {
+                self.effects.push_back(Effect::Known { to, publisher: None });
+            }
+        }
+    }
+
+    /// A publisher is heard, for the first time or again: told to those that are not owed everything of it anyway.
+    pub(super) fn tell_news(&mut self, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let birth = member.bcast.birth();
+        let is_owed_all = |since: Instant| birth.is_some_and(|birth| since <= birth);
+        for (to, _) in self.news.since.iter().filter(|(_, since)| !is_owed_all(**since)) {
+            self.effects.push_back(Effect::Known { to: *to, publisher: Some(member.publisher.clone()) });
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! News of publishers for subscriptions that begin with their histories.
+
+use super::*;
+
+/// Subscribes with news.
+fn subscribe(host: &mut Host, millis: u64, sub: u32) {
+    let (sub, pattern) = (SubId(sub), "a.>".parse().unwrap());
+    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: true };
+    host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+}
+
+/// Whom the subscriptions were told of: `sub:uid`, or `sub:all`.
+fn known(host: &mut Host) -> String {
+    let known = host.drain().into_iter().filter_map(|effect| match effect {
+        Effect::Known { to, publisher } => {
+            Some(format!("{}:{}", to.sub.0, publisher.map_or("all".to_owned(), |publisher| publisher.uid.to_string())))
+        }
+        _ => None,
+    });
+    known.collect::<Vec<String>>().join(" ")
+}
+
+fn meet(host: &mut Host, other: &mut Host, millis: u64) {
+    for hello in other.tick(millis) {
+        host.hear(millis, other.address, &hello);
+    }
+}
+
+#[test]
+fn publishers_are_named_and_then_all_are_once_others_had_the_time_to_answer() {
+    let (mut older, mut young) = (Host::new("O.test", 2, 0), Host::new("S.test", 1, 10_000));
+    subscribe(&mut young, 10_000, 1);
+    assert_eq!(known(&mut young), "1:0", "itself; others have had no time to answer");
+    older.tick(1);
+    meet(&mut young, &mut older, 10_100);
+    assert_eq!(known(&mut young), "1:1");
+    young.peer.handle(at(10_499), Input::Tick);
+    assert_eq!(known(&mut young), "");
+    assert!(young.peer.poll_deadline().unwrap() <= at(10_500).instant);
+    young.peer.handle(at(10_500), Input::Tick);
+    assert_eq!(known(&mut young), "1:all");
+    subscribe(&mut young, 10_600, 2);
+    assert_eq!(known(&mut young), "2:0 2:1 2:all", "later all are named at once");
+}
+
+#[test]
+fn of_a_publisher_that_began_later_nothing_is_to_be_fetched() {
+    let mut host = Host::new("S.test", 1, 0);
+    subscribe(&mut host, 5_000, 1);
+    known(&mut host);
+    let mut later = Host::new("L.test", 2, 6_000);
+    meet(&mut host, &mut later, 6_000);
+    assert_eq!(known(&mut host), "", "all of it is owed");
+    subscribe(&mut host, 6_500, 2);
+    assert_eq!(known(&mut host), "2:0 2:1 2:all");
+    // One that was there before the subscription and is heard only now.
+    let mut earlier = Host::new("E.test", 3, 1_000);
+    earlier.tick(1_000);
+    meet(&mut host, &mut earlier, 7_000);
+    assert_eq!(known(&mut host), "1:2 2:2");
+    // Those whose subscriptions have ended are not told.
+    host.peer.handle(at(7_001), Input::Request { client: CLIENT, request: Request::Unsubscribe { sub: SubId(1) } });
+    let mut third = Host::new("T.test", 4, 1_000);
+    third.tick(1_000);
+    meet(&mut host, &mut third, 7_100);
+    assert_eq!(known(&mut host), "2:3");
+    host.peer.handle(at(7_200), Input::Detach { client: CLIENT });
+    let mut fourth = Host::new("F.test", 5, 1_000);
+    fourth.tick(1_000);
+    meet(&mut host, &mut fourth, 7_300);
+    assert_eq!(known(&mut host), "");
+}
+
+#[test]
+fn one_that_is_silent_is_named_when_it_is_heard_again() {
+    let (mut host, mut other) = (Host::new("S.test", 1, 0), Host::new("O.test", 2, 100));
+    meet(&mut host, &mut other, 100);
+    (1..80).for_each(|step| drop(host.tick(100 + step * 100)));
+    subscribe(&mut host, 8_100, 1);
+    assert_eq!(known(&mut host), "1:0 1:all");
+    meet(&mut host, &mut other, 8_200);
+    assert_eq!(known(&mut host), "1:1");
+}
+
+#[test]
+fn what_is_published_here_has_its_number_here_too() {
+    let mut host = Host::new("S.test", 1, 0);
+    host.subscribe(0, "a.>");
+    for _ in 0..2 {
+        let request = Request::Publish(Message::new("a.b".parse().unwrap(), &b"x"[..]));
+        host.peer.handle(at(1), Input::Request { client: CLIENT, request });
+    }
+    let counts: Vec<u64> = host
+        .drain()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Deliver { delivery, .. } => {
+                assert_eq!(delivery.verdict, Verdict::Direct);
+                Some(delivery.seq.unwrap().count())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts, [1, 2]);
+}

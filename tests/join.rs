@@ -1,0 +1,256 @@
+//! Late join on loopback: history first, then live, with nothing missed or twice at the seam; and confirmed starts.
+
+use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, messages, serve, wait_for};
+use crate::support::command::Place;
+use seqcast::bus::{
+    Bus, DropRule, Embedded, Event, Joined, Options, Selection, SubscribeOptions, Subscription, Unjoined,
+};
+use seqcast::config::Config;
+use seqcast::message::{Delivery, Missing, Verdict};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+const DONE: i32 = 0;
+const USAGE: i32 = 2;
+const TIMED_OUT: i32 = 27;
+
+fn named(config: &Config, name: &str) -> Config {
+    let mut config = config.clone();
+    config.name = name.parse().unwrap();
+    config
+}
+
+fn publish(bus: &Bus, subject: &str, payloads: std::ops::Range<u32>) {
+    payloads.for_each(|number| bus.publish_blocking(message(subject, &number.to_string())).unwrap());
+    bus.flush(PATIENCE).unwrap();
+}
+
+fn history(newest: Option<u32>) -> SubscribeOptions {
+    SubscribeOptions { history: Some(Selection { newest, age: None }), ..SubscribeOptions::default() }
+}
+
+/// Reads up to the word that the subscription has begun.
+fn replayed(subscription: &Subscription) -> (Vec<Delivery>, Joined) {
+    let mut deliveries = Vec::new();
+    loop {
+        match subscription.recv_timeout(PATIENCE).expect("it begins in time") {
+            Event::Message(delivery) => deliveries.push(delivery),
+            Event::Joined(joined) => return (deliveries, joined),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn texts(deliveries: &[Delivery], subject: &str) -> Vec<String> {
+    let of_subject = deliveries.iter().filter(|delivery| delivery.message.subject.as_str() == subject);
+    of_subject.map(|delivery| String::from_utf8(delivery.message.payload.to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn a_late_subscriber_gets_the_history_and_then_what_is_new() {
+    let config = config("late");
+    let (publisher, reader) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&reader, &publisher);
+    publish(&publisher, "x.a", 0..5);
+    publish(&publisher, "x.b", 0..3);
+    publish(&publisher, "y", 0..3);
+    publish(&reader, "x.a", 100..102);
+    let all = reader.subscribe_with(["x.>".parse().unwrap()], &history(None)).unwrap();
+    let newest = reader.subscribe_with(["x.*".parse().unwrap(), "x.a".parse().unwrap()], &history(Some(2))).unwrap();
+    publish(&publisher, "x.a", 5..7);
+    publish(&publisher, "x.c", 0..1);
+    publish(&reader, "x.a", 102..103);
+    let (mut old, joined) = replayed(&all);
+    assert!(
+        joined.is_established() && joined.baselines.iter().all(|baseline| baseline.unjoined.is_none()),
+        "{joined:?}"
+    );
+    assert_eq!(joined.baselines.iter().map(|b| b.publisher.uid).collect::<Vec<_>>(), [0, 1], "this peer and the other");
+    assert_eq!(old.len() as u64, joined.replayed());
+    assert!(old.iter().all(|delivery| delivery.replayed && !delivery.repaired && delivery.seq.is_some()));
+    assert!(10 <= old.len(), "{old:?}");
+    // What was published meanwhile comes from the history or live.
+    let live = messages(&all, 14 - old.len());
+    assert!(live.iter().all(|delivery| !delivery.replayed));
+    old.extend(live);
+    let by = |bus: &Bus| -> Vec<Delivery> {
+        old.iter().filter(|delivery| delivery.publisher.epoch == bus.info().epoch).cloned().collect()
+    };
+    assert_eq!(texts(&by(&publisher), "x.a"), ["0", "1", "2", "3", "4", "5", "6"]);
+    assert_eq!(texts(&by(&publisher), "x.b"), ["0", "1", "2"]);
+    assert_eq!(texts(&by(&publisher), "x.c"), ["0"]);
+    assert_eq!(texts(&by(&reader), "x.a"), ["100", "101", "102"]);
+    let firsts = old.iter().filter(|delivery| delivery.verdict == Verdict::First).count();
+    assert!(firsts <= 4, "one for each subject of each publisher: {old:?}");
+    // Two newest of each, as of the time when the publisher was asked, and each message once.
+    let (old, _) = replayed(&newest);
+    assert!(texts(&old, "x.b") == ["1", "2"], "{old:?}");
+    assert!(all.try_recv().is_err());
+}
+
+/// A publisher at work, a receiver that loses one datagram in twenty, and subscribers that come one after the other.
+#[test]
+fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
+    let mut config = config("seam");
+    config.history_count = 100_000;
+    let options = Options { drop: Some(DropRule { seed: 3, chance: 0.05, burst: 1 }), ..Options::default() };
+    let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
+    let reader = Bus::embed_with(&config, &options).unwrap();
+    wait_for(&reader, &publisher);
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU32::new(u32::MAX));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) && number < 60_000 {
+                for subject in 0..3 {
+                    publisher.publish_blocking(message(&format!("seam.{subject}"), &number.to_string())).unwrap();
+                }
+                number += 1;
+                if number % 5 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            publisher.flush(PATIENCE).unwrap();
+            sent.store(number, Ordering::Relaxed);
+        });
+        let mut readers = Vec::new();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(40));
+            let subscription = reader.subscribe_with(["seam.*".parse().unwrap()], &history(None)).unwrap();
+            readers.push(scope.spawn(|| read_all(subscription, &sent)));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            let (live, replayed, joined) = reader.join().unwrap();
+            assert!(0 < live && 0 < replayed, "{live} live, {replayed} replayed");
+            assert_eq!((joined.baselines.len(), joined.replayed()), (2, replayed), "{joined:?}");
+        }
+    });
+}
+
+/// Reads until each of three subjects has come to its end, one number after the other.
+fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) {
+    let mut next: BTreeMap<String, u32> = BTreeMap::new();
+    let (mut live, mut replayed, mut joined) = (0, 0, None);
+    eventually("everything comes", || {
+        while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
+            match event {
+                Event::Message(delivery) => {
+                    *if delivery.replayed { &mut replayed } else { &mut live } += 1;
+                    let next = next.entry(delivery.message.subject.to_string()).or_default();
+                    assert_eq!(delivery.message.payload, next.to_string(), "{delivery:?}");
+                    *next += 1;
+                }
+                Event::Joined(told) => assert!(joined.replace(told).is_none()),
+                // That something is missing may be told before it comes from the history; no message is lost.
+                Event::Loss(loss) => assert!(!matches!(loss.what, Missing::Messages { .. }), "{loss:?}"),
+                Event::Dropped(count) => panic!("{count} dropped"),
+            }
+        }
+        next.len() == 3 && next.values().all(|next| *next == sent.load(Ordering::Relaxed))
+    });
+    (live, replayed, joined.expect("it has begun"))
+}
+
+#[test]
+fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_begun() {
+    let config = config("start");
+    let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
+    publish(&publisher, "x", 0..4);
+    let reader = Bus::embed(&config).unwrap();
+    let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
+    let (old, joined) = replayed(&subscription);
+    assert_eq!((texts(&old, "x").len(), joined.baselines.len()), (4, 2), "{joined:?}");
+    // One that becomes known later, and has published before, is asked too.
+    let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
+    let subscription = reader.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
+    let joined = subscription.established(PATIENCE).unwrap().unwrap();
+    assert!(joined.is_established() && joined.baselines.len() == 2 && joined.replayed() == 0, "{joined:?}");
+    publish(&publisher, "x", 4..5);
+    assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Event::Joined(told)) if told == joined));
+    assert_eq!(texts(&messages(&subscription, 1), "x"), ["4"]);
+    let plain = reader.subscribe("x".parse().unwrap()).unwrap();
+    assert_eq!(plain.established(PATIENCE), Ok(None));
+}
+
+#[test]
+fn a_peer_without_history_and_one_that_has_left_are_named() {
+    let config = config("off");
+    let mut without = named(&config, "B.off");
+    without.history_count = 0;
+    let (publisher, reader) = (Bus::embed(&without).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&reader, &publisher);
+    publish(&publisher, "x", 0..3);
+    let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
+    let (old, joined) = replayed(&subscription);
+    assert!(old.is_empty() && joined.is_established(), "{joined:?}");
+    assert!(matches!(joined.baselines[1].unjoined, Some(Unjoined::Refused(_))), "{joined:?}");
+    publish(&publisher, "x", 3..4);
+    assert_eq!(texts(&messages(&subscription, 1), "x"), ["3"]);
+    publisher.close();
+    eventually("it has left", || reader.show("peers").unwrap()["rows"][0]["state"] == "left");
+    let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
+    assert_eq!(replayed(&subscription).1.baselines.len(), 1, "only this peer is left");
+}
+
+#[test]
+fn a_driven_peer_joins_without_waiting() {
+    let config = config("driven");
+    let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
+    publish(&publisher, "x", 0..4);
+    let mut reader = Embedded::open(&config).unwrap();
+    let subscription = reader.subscribe_with("x".parse().unwrap(), &history(Some(3))).unwrap();
+    let mut old = Vec::new();
+    eventually("the history comes", || {
+        reader.drive(Duration::from_millis(1)).unwrap();
+        match subscription.try_recv() {
+            Ok(Event::Message(delivery)) => old.push(delivery),
+            Ok(Event::Joined(_)) => return true,
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => {}
+        }
+        false
+    });
+    assert_eq!(texts(&old, "x"), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_program_attached_to_the_peer_joins_late_too() {
+    let (config, _directory) = config_with_socket("attached");
+    let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
+    let peer = serve(&config);
+    wait_for(&peer, &publisher);
+    publish(&publisher, "x", 0..3000);
+    let bus = Bus::attach(&config.socket).unwrap();
+    let subscription = bus.subscribe_with(["x".parse().unwrap()], &history(Some(500))).unwrap();
+    let (old, _) = replayed(&subscription);
+    assert_eq!((old.len(), texts(&old, "x").first().map(String::as_str)), (500, Some("2500")));
+    // It can be read from before all has come.
+    peer.close();
+    assert!(subscription.recv().is_none());
+}
+
+#[test]
+fn the_command_prints_history_and_confirms() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "B.test"]);
+    place.run(&["pub", "x.y", "n{{count}}", "--count", "5"]).exits(DONE);
+    place
+        .run(&["sub", "x.y", "--history", "3", "--count", "3", "--wait", "30s"])
+        .exits(DONE)
+        .prints("x.y  n3\nx.y  n4\nx.y  n5\n");
+    let outcome =
+        place.run(&["sub", "x.y", "--history", "1", "--confirm", "--json", "--wait", "1500ms"]).exits(TIMED_OUT);
+    let lines: Vec<serde_json::Value> =
+        outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["payload"], &lines[0]["replayed"]), (&"n5".into(), &true.into()));
+    assert_eq!((&lines[1]["type"], &lines[1]["publishers"][0]["replayed"]), (&"joined".into(), &1.into()));
+    place
+        .run(&["sub", "x", "--confirm", "--wait", "1500ms"])
+        .exits(TIMED_OUT)
+        .says(&["joined 1 publisher, 0 messages"]);
+    place.run(&["sub", "x", "--history", "0"]).exits(USAGE).says(&["--history", "from 1"]);
+    place.run(&["sub", "x", "--history", "soon"]).exits(USAGE).says(&["'all'", "10 min"]);
+}
