@@ -140,12 +140,12 @@ impl Oracle {
             self.findings.add("throttle", text);
         }
         match advisory.stream {
+            AdvisedStream::Ptp => track.advised[3] += advisory.lost_min,
             AdvisedStream::Bcast => {
                 track.advised[0] += advisory.lost_min;
                 track.advised[1] += advisory.lost_max;
                 track.advised[2] += advisory.unverified;
             }
-            AdvisedStream::Ptp => track.advised[3] += advisory.lost_min,
             AdvisedStream::Outbound => {}
         }
     }
@@ -204,8 +204,10 @@ impl View<'_> {
         if delivery.seq != sent.seq {
             self.wrong("O7", format!("message {message} delivered with number {:?}: {sent:?}", delivery.seq));
         }
+        self.check_repaired(message, &sent, delivery.repaired);
         for dseq in sent.first..=sent.last {
-            if self.track().read(dseq) == NEVER {
+            let fetched = delivery.repaired && self.truth().streams[self.stream].bcast.is_manifested(dseq);
+            if self.track().read(dseq) == NEVER && !fetched {
                 self.wrong("O4", format!("message {message} delivered without datagram {dseq}: {sent:?}"));
             } else if let Some(declared) = self.track().declared(dseq).filter(|declared| declared.at < self.at) {
                 self.wrong("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
@@ -224,6 +226,31 @@ impl View<'_> {
         }
     }
 
+    /// A5: what is called repaired was missing for longer than datagrams may be late, and what is not was not.
+    fn check_repaired(&mut self, message: usize, sent: &Sent, is_repaired: bool) {
+        let run = &self.oracle.runs[self.run];
+        let (repairs, grace) = (run.repairs(), run.reorder_grace());
+        let (track, mut dseqs) = (self.track(), sent.first..=sent.last);
+        // Rebuilt from a manifest, whatever came later.
+        let fetched =
+            |dseq: u64| self.truth().streams[self.stream].bcast.is_manifested(dseq) || track.is_doubtful(dseq);
+        let may = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
+        let must = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
+            && (sent.first..=sent.last).any(|dseq| {
+                track.found(dseq) == track.found_late(dseq) && track.came_late(dseq, grace * 1002 / 1000 + 1000)
+            });
+        if is_repaired && !(repairs && may) || !is_repaired && repairs && must {
+            self.wrong("A5", format!("message {message} delivered, repaired: {is_repaired}: {sent:?}"));
+        }
+        if is_repaired {
+            let found = (sent.first..=sent.last).map(|dseq| self.track().found(dseq)).min().unwrap_or(self.at);
+            let took = self.at.saturating_sub(found);
+            self.oracle.figures.repaired += 1;
+            self.oracle.repairs.add(took);
+            self.track_mut().repaired += 1;
+        }
+    }
+
     fn on_deliver_to(&mut self, sub: usize, message: usize, sent: &Sent, delivery: &Delivery) {
         let state = self.track().state(sub, message);
         if matches!(state, State::Delivered | State::Lost { .. }) {
@@ -231,7 +258,7 @@ impl View<'_> {
             self.wrong(rule, format!("message {message} delivered to subscription {sub} after {state:?}: {sent:?}"));
         }
         let run = &self.oracle.runs[self.run];
-        if !self.oracle.is_entitled(self.run, &run.subs[sub], self.track(), sent) {
+        if !self.oracle.is_entitled(self.run, &run.subs[sub], &self.truth().streams[self.stream], self.track(), sent) {
             let start = run.subs[sub].start;
             self.wrong("A6", format!("message {message} delivered to subscription {sub} of {start}: {sent:?}"));
         }
@@ -248,8 +275,11 @@ impl View<'_> {
         let from = if before == 0 { self.frame_start(sub, sent) } else { linked.then_some(before) };
         if let Some(from) = from.filter(|_| sent.seq.is_some()) {
             for skipped in self.unsaid(sub, sent.subject, from, message) {
-                let text =
-                    format!("subscription {sub} got {message} as {:?} without word of {skipped}", delivery.verdict);
+                let text = format!(
+                    "subscription {sub} got {message} as {:?} without word of {skipped}: {:?}",
+                    delivery.verdict,
+                    self.sent(skipped)
+                );
                 self.wrong("O6", text);
             }
         }
@@ -319,6 +349,8 @@ impl View<'_> {
             self.wrong("O7", format!("directed message {message} delivered after {}", before - 1));
         }
         self.track_mut().direct += 1;
+        self.track_mut().repaired += u64::from(delivery.repaired);
+        self.oracle.figures.repaired += u64::from(delivery.repaired);
     }
 
     fn on_lost(&mut self, to: &[Target], subject: usize, range: &[usize], count: Count, loss: &Loss) {
@@ -360,8 +392,10 @@ impl View<'_> {
         let before = *self.track_mut().last(sub, subject);
         let owed = self.unsaid(sub, subject, before, high + 1);
         let run = &self.oracle.runs[self.run];
-        let entitled =
-            |message: &usize| self.oracle.is_entitled(self.run, &run.subs[sub], self.track(), &self.sent(*message));
+        let stream = &self.truth().streams[self.stream];
+        let entitled = |message: &usize| {
+            self.oracle.is_entitled(self.run, &run.subs[sub], stream, self.track(), &self.sent(*message))
+        };
         let strangers: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
         let told: Vec<(usize, State)> =
             range.iter().map(|m| (*m, self.track().state(sub, *m))).filter(|(_, s)| *s != State::Nothing).collect();
@@ -404,12 +438,9 @@ impl View<'_> {
         let first_missing = (sent.first..=sent.last).find(|dseq| missing(*dseq));
         let arrived = first_missing.is_none();
         // A gap without a message that begins in it is settled without a word; what comes after that is late.
-        let grace = self.oracle.runs[self.run].grace();
-        let late = |dseq: u64| {
-            let found = self.track().found(dseq);
-            found != NEVER && found + grace * 999 / 1000 <= self.track().read(dseq)
-        };
-        let late = (sent.first..=sent.last).any(late);
+        let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+        let late = |dseq: u64| self.track().came_late(dseq, taken);
+        let late = (sent.first..=sent.last).any(|dseq| late(dseq) || self.track().is_doubtful(dseq));
         if self.oracle.runs[self.run].is_limited() {
             return;
         }
@@ -420,18 +451,49 @@ impl View<'_> {
             return;
         }
         if let Some(dseq) = first_missing {
-            self.check_grace(dseq, reason);
+            self.check_grace(dseq, None);
         }
     }
 
-    /// O3: nothing is given up before its time.
-    fn check_grace(&mut self, dseq: u64, reason: Reason) {
+    /// Whether the epoch was told as crashed while this datagram was awaited, and heard again later. What is missing was
+    /// given up then, however much later the numbers of a subject tell what was in it.
+    fn gave_up_with_epoch(&self, dseq: u64) -> bool {
         let found = self.track().found(dseq);
-        let grace = self.oracle.runs[self.run].grace();
-        let is_limited = self.oracle.runs[self.run].is_limited();
-        if reason != Reason::Overflow && !is_limited && self.at < found.saturating_add(grace * 999 / 1000) {
-            let early = found.saturating_add(grace) - self.at;
-            self.wrong("O3", format!("datagram {dseq} given up {} us early ({reason})", early / 1000));
+        self.track().ends.iter().any(|end| found <= end.at)
+    }
+
+    /// O3: nothing is given up before its time. The reason is that of this very datagram, if that is known.
+    fn check_grace(&mut self, dseq: u64, reason: Option<Reason>) {
+        let run = &self.oracle.runs[self.run];
+        if reason == Some(Reason::Overflow) || run.is_limited() {
+            return;
+        }
+        let (track, stream) = (self.track(), &self.truth().streams[self.stream]);
+        let (found, need) = (track.found(dseq), run.grace() * 999 / 1000);
+        let elapsed = self.at.saturating_sub(found);
+        let forgotten = nanos(run.settings.forget) * 999 / 1000 <= self.at - track.sign_sure;
+        let ended = stream.ended <= self.at || forgotten;
+        let gone = || stream.may_be_gone(self.at, dseq).0 && run.reorder_grace() * 999 / 1000 <= elapsed;
+        let deadline = need <= if run.repairs() { track.heard_most.between(found, self.at) } else { elapsed };
+        let fits = match reason {
+            Some(Reason::Disabled) => !run.repairs() && deadline,
+            Some(Reason::Deadline) => run.repairs() && deadline,
+            Some(Reason::Expired) => {
+                let manifest_gone = stream.may_be_gone(self.at, dseq).1 || stream.bcast.is_manifested(dseq);
+                run.repairs() && gone() && manifest_gone
+            }
+            Some(Reason::Crashed) => ended,
+            Some(Reason::PublisherGone) => track.bye_read && deadline || ended,
+            Some(_) => false,
+            None => deadline || ended || self.gave_up_with_epoch(dseq) || run.repairs() && gone(),
+        };
+        if !fits {
+            let text = format!(
+                "datagram {dseq} given up {} us after word of it ({reason:?}), heard for {} us of that",
+                elapsed / 1000,
+                track.heard_most.between(found, self.at) / 1000
+            );
+            self.wrong("O3", text);
         }
     }
 
@@ -447,14 +509,20 @@ impl View<'_> {
         if let Some(message) = self.broken(first, last, count) {
             return self.on_broken(message, clients, reason);
         }
+        if first == last && self.is_rebuilt(first, count) {
+            return self.on_unnumbered_gone(first, clients, reason);
+        }
         self.check_unverified_count(first, last, count);
         for dseq in first..=last {
             let (arrived, read) = (self.track().arrived(dseq), self.track().read(dseq));
-            let unread =
-                reason != Reason::Overflow && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
-            if self.had_read(dseq) || unread {
-                let grace = self.oracle.runs[self.run].grace() * 999 / 1000;
-                let late = self.had_read(dseq) && self.track().found(dseq) + grace <= read;
+            // What a limit or word of the publisher ends is told before the rest of a batch is read.
+            let at_once = matches!(reason, Reason::Overflow | Reason::Expired);
+            let unread = !at_once && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
+            // What came before the first word waited for it, and was taken after that one after the other.
+            let waited = reason == Reason::Overflow && at <= self.track().word_at || self.track().is_doubtful(dseq);
+            if self.had_read(dseq) && !waited || unread {
+                let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+                let late = self.had_read(dseq) && self.track().found(dseq) + taken <= read;
                 if !late {
                     self.wrong("O5", format!("datagram {dseq} unverified though it had come at {arrived}"));
                 }
@@ -462,7 +530,7 @@ impl View<'_> {
             if self.track().contact.is_none_or(|(_, low)| dseq <= low) {
                 self.check_baseline(dseq);
             }
-            self.check_grace(dseq, reason);
+            self.check_grace(dseq, Some(reason));
             self.on_settled(dseq, reason);
             self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
         }
@@ -494,6 +562,32 @@ impl View<'_> {
         self.check_missing(message, reason);
         self.track_mut().cover(message, at);
         self.track_mut().tell_broken(message, Declared { at, clients, by_limit: reason == Reason::Overflow });
+    }
+
+    /// Messages without a number in a datagram whose content the publisher told: only these are unverified, and not
+    /// the whole datagram.
+    fn unnumbered(&self, dseq: u64) -> Vec<usize> {
+        let range = self.truth().streams[self.stream].bcast.begun_in(dseq, dseq);
+        range.filter(|message| self.sent(*message).seq.is_none()).collect()
+    }
+
+    fn is_rebuilt(&self, dseq: u64, count: Count) -> bool {
+        let flow = &self.truth().streams[self.stream].bcast;
+        let all = flow.begun_in(dseq, dseq).len() as u64;
+        let unnumbered = self.unnumbered(dseq).len() as u64;
+        flow.is_manifested(dseq) && count.is_exact() && count.min() <= unnumbered && count.min() < all
+    }
+
+    fn on_unnumbered_gone(&mut self, dseq: u64, clients: u64, reason: Reason) {
+        let at = self.at;
+        self.check_grace(dseq, Some(reason));
+        for message in self.unnumbered(dseq) {
+            if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+                self.wrong("O5", format!("message {message} told as unverified after it was delivered"));
+            }
+            self.track_mut().cover(message, at);
+            self.track_mut().tell_broken(message, Declared { at, clients, by_limit: false });
+        }
     }
 
     /// Messages that begin in the range and are not yet told as lost.
@@ -531,21 +625,23 @@ impl View<'_> {
         if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
             return;
         }
+        let found = self.track().found_late(dseq);
         let run = &self.oracle.runs[self.run];
-        let found = self.track().found_for_certain(dseq, nanos(run.settings.heartbeat));
-        let took = self.at.saturating_sub(found);
+        let elapsed = self.at.saturating_sub(found);
+        // T_rec runs while the publisher is heard.
+        let took = if run.repairs() { self.track().heard.between(found, self.at) } else { elapsed };
         let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS);
         let flow = &self.truth().streams[self.stream].bcast;
         let sealed = flow.datagrams[dseq as usize - 1].at;
         let next = flow.datagrams.get(dseq as usize).map_or(NEVER, |next| next.at);
         let latency = self.at - sealed;
         let is_tail = 200 * MILLIS <= next.saturating_sub(sealed);
-        self.oracle.settling.add(took);
+        self.oracle.settling.add(elapsed);
         if is_tail {
             self.oracle.tails.add(latency);
         }
         if bound < took && found != NEVER {
-            self.wrong("O8", format!("datagram {dseq} given up {} us after its gap was found", took / 1000));
+            self.wrong("O8", format!("datagram {dseq} given up after it was awaited for {} us", took / 1000));
         }
     }
 

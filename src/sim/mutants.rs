@@ -90,7 +90,7 @@ fn every_skip_is_one() {
 
 #[test]
 fn late_datagrams_delivered() {
-    check(Mutant::DeliverLate, &[Fault::ReorderBeyond]);
+    check(Mutant::DeliverLate, &[Fault::ReorderBeyond, Fault::NoRepair]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn overflow_without_a_word() {
 
 #[test]
 fn bye_announces_too_little() {
-    check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss]);
+    check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss, Fault::NoRepair]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use crate::message::{Epoch, Message};
 use crate::proto::Settings;
 use crate::sim::report::{Figures, Findings, Spread};
-use crate::sim::scenario::MILLIS;
+use crate::sim::scenario::{MILLIS, SECOND};
 use crate::sim::truth::{NEVER, Note, Sent, Stream, Truth};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Now, nanos};
@@ -82,6 +82,45 @@ pub(crate) struct End {
     pub misled: Option<u64>,
 }
 
+/// So much data of an epoch waits for its first word at least.
+const EARLY_BYTES: usize = 64 << 10;
+
+/// Times at which a publisher counted as heard, apart and in order.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Vec<(u64, u64)>);
+
+impl Heard {
+    /// From `at` on, for so long.
+    fn add(&mut self, at: u64, nanos: u64) {
+        let until = at.saturating_add(nanos);
+        match self.0.last_mut() {
+            Some((_, end)) if at <= *end => *end = until.max(*end),
+            _ => self.0.push((at, until)),
+        }
+    }
+
+    /// For how long between two times.
+    pub fn between(&self, from: u64, to: u64) -> u64 {
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let part = |(start, end): &(u64, u64)| to.min(*end).saturating_sub(from.max(*start));
+        self.0[first..].iter().take_while(|(start, _)| *start < to).map(part).sum()
+    }
+
+    /// When it was heard for so long since `from`.
+    pub fn after(&self, from: u64, nanos: u64) -> u64 {
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let mut left = nanos;
+        for (start, end) in &self.0[first..] {
+            let start = from.max(*start);
+            if left <= end - start {
+                return start + left;
+            }
+            left -= end - start;
+        }
+        NEVER
+    }
+}
+
 /// One receiver's view of one stream.
 #[derive(Debug)]
 pub(crate) struct Track {
@@ -101,11 +140,16 @@ pub(crate) struct Track {
     /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
     pub highs: Vec<(u64, u64)>,
     pub control: u64,
-    /// When the first word was read.
-    pub worded: u64,
     /// When something was last read that must, or may, count as a sign of life.
     pub sign_sure: u64,
-    pub sign_maybe: u64,
+    /// When the publisher counted as heard, for certain and at the most: a beat and a half from each sign of life (A1).
+    pub heard: Heard,
+    pub heard_most: Heard,
+    /// When its first word was read.
+    pub word_at: u64,
+    /// Bytes of datagrams read before that, and those that may have found no room to wait for it.
+    pub early_bytes: usize,
+    pub doubtful: Vec<u64>,
     pub silences: Vec<Silence>,
     /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
     /// of a silence, and what they do not account for is told again one T_silent later.
@@ -128,6 +172,8 @@ pub(crate) struct Track {
     pub told_bounds: (u64, u64),
     pub advised: [u64; 4],
     pub advised_at: [u64; 3],
+    /// Messages delivered as repaired.
+    pub repaired: u64,
     /// Directed messages delivered.
     pub direct: u64,
     /// Directed messages told as lost.
@@ -150,9 +196,12 @@ impl Default for Track {
             broken: Vec::new(),
             highs: Vec::new(),
             control: 0,
-            worded: NEVER,
             sign_sure: 0,
-            sign_maybe: 0,
+            heard: Heard::default(),
+            heard_most: Heard::default(),
+            word_at: NEVER,
+            early_bytes: 0,
+            doubtful: Vec::new(),
             silences: Vec::new(),
             misled: Vec::new(),
             ends: Vec::new(),
@@ -166,6 +215,7 @@ impl Default for Track {
             told_bounds: (0, 0),
             advised: [0; 4],
             advised_at: [NEVER; 3],
+            repaired: 0,
             direct: 0,
             inbox: 0,
             direct_last: 0,
@@ -240,13 +290,6 @@ impl Track {
         self.highs.get(at).map_or(NEVER, |(at, _)| *at)
     }
 
-    /// The same, of a receiver that could not know at first whether the stream was younger than itself, and so waited for
-    /// a word, two heartbeats at most.
-    pub fn found_for_certain(&self, dseq: u64, heartbeat: u64) -> u64 {
-        let certain = self.contact.map_or(NEVER, |(at, _)| self.worded.min(at.saturating_add(2 * heartbeat)));
-        self.found(dseq).max(certain)
-    }
-
     fn learn(&mut self, at: u64, high: u64) {
         if self.high() < high {
             self.highs.push((at, high));
@@ -273,15 +316,33 @@ impl Track {
             // What is counted of it begins anew.
             (self.told, self.advised) = ([0; 4], [0; 4]);
             self.last.clear();
+            self.repaired = 0;
         }
     }
 
-    fn sign(&mut self, at: u64, is_late: bool) {
+    /// When the receiver found that a datagram exists, at the latest: what came before the first word may have waited.
+    pub fn found_late(&self, dseq: u64) -> u64 {
+        let found = self.found(dseq);
+        if found == NEVER { NEVER } else { found.max(self.word_at.min(found + 3 * SECOND)) }
+    }
+
+    /// Whether a datagram that was read may not have been taken.
+    pub fn is_doubtful(&self, dseq: u64) -> bool {
+        self.doubtful.contains(&dseq)
+    }
+
+    /// Whether a datagram came more than `grace` after word of it.
+    pub fn came_late(&self, dseq: u64, grace: u64) -> bool {
+        self.read(dseq) != NEVER && self.found(dseq) != NEVER && self.found(dseq) + grace <= self.read(dseq)
+    }
+
+    fn sign(&mut self, at: u64, beat: u64, is_late: bool) {
         if is_late {
             self.misled.push(at);
         }
         self.sign_sure = at;
-        self.sign_maybe = at;
+        self.heard.add(at, beat / 1000 * 999);
+        self.heard_most.add(at, beat / 1000 * 1001);
         if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
             silence.until = at;
             silence.misled = is_late;
@@ -332,6 +393,23 @@ impl Run {
         nanos(self.settings.reliability)
     }
 
+    /// The reorder grace in nanoseconds.
+    pub fn reorder_grace(&self) -> u64 {
+        nanos(self.settings.recovery.grace)
+    }
+
+    /// Whether it asks for what is missing.
+    pub fn repairs(&self) -> bool {
+        self.settings.recovery.grace < self.settings.reliability
+    }
+
+    /// What comes within so many nanoseconds of word of it is certainly taken from a publisher with these settings: later
+    /// it may be settled already, if the publisher can let go of it.
+    pub fn taken_within(&self, publisher: &Settings) -> u64 {
+        let kept = 1 << 20 <= publisher.recovery.ring.bytes_max && SECOND * 30 <= nanos(publisher.recovery.ring.time);
+        (if kept { self.grace() } else { self.reorder_grace() }) * 999 / 1000
+    }
+
     /// The clients that have a subscription, as a bit set.
     pub fn clients(&self) -> u64 {
         self.subs.iter().filter(|sub| sub.is_active()).fold(0, |set, sub| set | 1 << sub.client)
@@ -358,6 +436,7 @@ pub struct Oracle {
     pub(crate) figures: Figures,
     pub(crate) settling: Spread,
     pub(crate) tails: Spread,
+    pub(crate) repairs: Spread,
     pub(crate) digest: u64,
     /// The most that a datagram is under way.
     pub(crate) delay_max: u64,
@@ -373,6 +452,7 @@ impl Oracle {
             figures: Figures::default(),
             settling: Spread::default(),
             tails: Spread::default(),
+            repairs: Spread::default(),
             digest: 0,
             delay_max,
         }
@@ -517,11 +597,13 @@ impl Oracle {
     pub fn on_read(&mut self, at: u64, run: usize, note: Note) {
         let own = self.runs[run].stream;
         let arrived = self.runs[run].arrived;
-        let (forget, grace) = (nanos(self.runs[run].settings.forget), self.runs[run].grace());
+        let forget = nanos(self.runs[run].settings.forget);
         let is_late = self.is_late(at, run, note);
         let is_limited = self.runs[run].is_limited();
         match note {
             Note::Data { stream, dseq } if self.truth.streams[stream].run != run => {
+                let settings = &self.truth.streams[stream].settings;
+                let (taken, beat) = (self.runs[run].taken_within(settings), nanos(settings.heartbeat) * 3 / 2);
                 let track = self.runs[run].track(stream);
                 let is_new = track.read(dseq) == NEVER;
                 if is_new && (track.ends.is_empty() || track.high() < dseq) {
@@ -529,36 +611,39 @@ impl Oracle {
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
-                    track.sign_maybe = at;
+                    if track.word_at == NEVER {
+                        track.early_bytes += self.truth.streams[stream].bcast.bytes_of(dseq);
+                        if EARLY_BYTES < track.early_bytes {
+                            track.doubtful.push(dseq);
+                        }
+                    }
+                    track.heard_most.add(at, beat / 1000 * 1001);
                 }
                 // Late ones and those from before the baseline need not count, nor what a limit had settled without a word
                 // because it was explained already.
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
-                let found = track.found(dseq);
-                let in_time = found == NEVER || !is_limited && at < found + grace * 999 / 1000;
+                let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
                 if is_new && above && in_time && track.declared(dseq).is_none() {
-                    track.sign(at, is_late);
+                    track.sign(at, beat, is_late);
                 }
                 track.learn(at, dseq);
             }
-            Note::Control { stream, number, high, bye } if self.truth.streams[stream].run != run => {
+            Note::Control { stream, number, high, bye, word: true } if self.truth.streams[stream].run != run => {
+                let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
                 let track = self.runs[run].track(stream);
-                track.worded = track.worded.min(at);
                 if track.control < number {
                     track.meet(at, high, forget, (arrived, is_late));
                     track.control = number;
-                    track.sign(at, is_late);
+                    track.word_at = track.word_at.min(at);
+                    // Who said BYE is not waited for any longer.
+                    track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
                     track.learn(at, high);
                     track.bye_read |= bye;
                 }
             }
             Note::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
                 let track = self.runs[run].track(stream);
-                let read = slot(&mut track.direct_read, number as usize - 1, false);
-                if !*read {
-                    *read = true;
-                    track.sign_maybe = at;
-                }
+                *slot(&mut track.direct_read, number as usize - 1, false) = true;
             }
             _ => {}
         }
@@ -586,20 +671,29 @@ impl Oracle {
     /// R4: the subscription is older than the epoch by more than the margin.
     pub(crate) fn is_owed_all(&self, sub: &Sub, stream: &Stream, track: &Track) -> bool {
         let Some((contact, _)) = track.contact.filter(|_| !track.returned) else { return false };
-        let age = contact.saturating_sub(sub.start);
-        let margin = 100 * MILLIS + age / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
+        // Nobody is older than the time itself.
+        let margin = 100 * MILLIS + contact / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
         sub.start + margin < stream.born
     }
 
     /// Whether a subscription may be told of a message or get it: it was sent while it stood, or was under way when it
     /// began (A6).
-    pub(crate) fn is_entitled(&self, run: usize, sub: &Sub, track: &Track, sent: &Sent) -> bool {
+    pub(crate) fn is_entitled(&self, run: usize, sub: &Sub, stream: &Stream, track: &Track, sent: &Sent) -> bool {
         let receiver = &self.runs[run];
         let under_way = |dseq: u64| match track.read(dseq) {
             NEVER => receiver.awake_at(track.gone(dseq).max(sent.at + self.delay_max)),
             read => read,
         };
         let settled = (sent.first..=sent.last).map(under_way).max().unwrap_or(0);
-        sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS
+        if sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS {
+            return true;
+        }
+        // What is asked for is under way for as long.
+        let found = track.found_late(sent.last);
+        let above = track.contact.is_some_and(|(_, first)| first < sent.last) || receiver.born < stream.born;
+        above
+            && receiver.repairs()
+            && found != NEVER
+            && sub.start <= track.heard.after(found, receiver.grace() + 10 * MILLIS)
     }
 }

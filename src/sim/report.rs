@@ -164,6 +164,18 @@ figures! {
     copies_repeated,
     /// Deliveries of messages to subscriptions.
     deliveries,
+    /// Messages delivered after they were missing and asked for.
+    repaired,
+    /// Datagrams still awaited at the end, of publishers that live.
+    pending,
+    /// Requests for datagrams.
+    requests,
+    /// Datagrams sent again.
+    resends,
+    /// Datagrams told by their manifests.
+    manifests,
+    /// Datagrams told to be gone.
+    expired,
     /// (subscription, message) pairs that the oracle found owed.
     owed,
     /// Of those owed, told as lost by number.
@@ -205,6 +217,8 @@ pub struct Outcome {
     pub settling: Spread,
     /// From the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
     pub tails: Spread,
+    /// From the first word of a missing datagram to the delivery of what was in it.
+    pub repairs: Spread,
     /// A digest of who got and was told what, without wall times and numbers that depend on them.
     pub digest: u64,
     /// The last things that happened, if asked for.
@@ -222,6 +236,8 @@ pub struct Totals {
     pub settling: Spread,
     /// As in [`Outcome`].
     pub tails: Spread,
+    /// As in [`Outcome`].
+    pub repairs: Spread,
 }
 
 impl Totals {
@@ -234,6 +250,7 @@ impl Totals {
         self.figures.merge(&outcome.figures);
         self.settling.merge(&outcome.settling);
         self.tails.merge(&outcome.tails);
+        self.repairs.merge(&outcome.repairs);
     }
 
     /// Adds the sums of another thread.
@@ -245,6 +262,7 @@ impl Totals {
         self.figures.merge(&other.figures);
         self.settling.merge(&other.settling);
         self.tails.merge(&other.tails);
+        self.repairs.merge(&other.repairs);
     }
 }
 
@@ -259,6 +277,7 @@ impl fmt::Display for Totals {
         }
         writeln!(f, "from word to report: {}", self.settling)?;
         writeln!(f, "from a tail's sealing to report, all weathers: {}", self.tails)?;
+        writeln!(f, "from word to repair: {}", self.repairs)?;
         write!(f, "share of scenarios with each fault:")?;
         for (kind, count) in Fault::ALL.iter().zip(&self.faults) {
             let share = 100.0 * *count as f64 / self.figures.scenarios.max(1) as f64;

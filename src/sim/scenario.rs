@@ -3,9 +3,12 @@
 //! Each kind of fault is on or off for the whole scenario (a swarm), so that some runs have one fault alone and others
 //! many at once. A scenario is plain data; hand-made ones serve the tests of the simulator itself.
 
+use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
+use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
+use crate::time::nanos;
 use std::time::Duration;
 
 /// One nanosecond, microsecond … as virtual time.
@@ -104,6 +107,16 @@ faults! {
     Replay,
     /// Epochs are forgotten after a short silence.
     ShortForget,
+    /// Nothing is asked for again.
+    NoRepair,
+    /// Few datagrams can be sent again.
+    TinyRing,
+    /// Little or nothing is known of datagrams that cannot be sent again.
+    TinyManifests,
+    /// Few messages of each subject are kept, or none.
+    TinyHistory,
+    /// What is sent again may take a few kilobytes a second.
+    SlowResends,
 }
 
 /// Which kinds of fault are on.
@@ -327,7 +340,7 @@ impl Scenario {
         let heal_at = rng.between(45, 62) * SECOND;
         let quiet_at = heal_at + 4 * SECOND;
         let heartbeat = u64::try_from(settings.heartbeat.as_nanos()).unwrap_or(SECOND);
-        let end = quiet_at + heartbeat * 9 / 2 + 3 * SECOND;
+        let end = quiet_at + heartbeat * 9 / 2 + 3 * SECOND + nanos(settings.reliability);
         let mut scenario = Scenario {
             seed,
             faults,
@@ -532,8 +545,8 @@ fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> Settings {
         datagram_bytes_max: [576, 1400, 1400, 1400, 8900][rng.below(5) as usize],
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_millis([250, 500, 1000, 1000][rng.below(4) as usize]),
-        reliability: Duration::from_millis(grace),
-        recovery: Recovery { grace: Duration::from_millis(grace), ..Recovery::modest() },
+        reliability: Duration::from_millis(if faults.has(Fault::NoRepair) { grace } else { rng.between(300, 2000) }),
+        recovery: draw_recovery(rng, faults, Duration::from_millis(grace)),
         forget: Duration::from_secs(if faults.has(Fault::ShortForget) { rng.between(4, 8) } else { 60 }),
         pub_window: window(rng, faults.has(Fault::TinyPubWindow)),
         sub_window: window(rng, faults.has(Fault::TinySubWindow)),
@@ -554,6 +567,28 @@ fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> Settings {
         advisory_subjects_max: [2, 100][rng.below(2) as usize],
         mutants,
     }
+}
+
+fn draw_recovery(rng: &mut Rng, faults: Faults, grace: Duration) -> Recovery {
+    let mut recovery = Recovery { grace, linger: Duration::from_millis(rng.between(100, 2000)), ..Recovery::modest() };
+    (recovery.ring.bytes_max, recovery.ring.manifest_bytes_max) = (64 << 20, 64 << 20);
+    if faults.has(Fault::TinyRing) {
+        // A small datagram takes 200 to 400 bytes.
+        let bytes_max = if rng.chance(0.2) { 0 } else { rng.between(1000, 12_000) as usize };
+        let time = if rng.chance(0.2) { Duration::from_millis(rng.between(50, 3000)) } else { recovery.ring.time };
+        recovery.ring = RingSettings { bytes_max, time, ..recovery.ring };
+    }
+    if faults.has(Fault::TinyManifests) {
+        recovery.ring.manifest_bytes_max = if rng.chance(0.5) { 0 } else { rng.between(500, 6000) as usize };
+    }
+    if faults.has(Fault::TinyHistory) {
+        let count_max = if rng.chance(0.2) { 0 } else { rng.between(2, 10) as u32 };
+        recovery.history = HistorySettings { count_max, ..recovery.history };
+    }
+    if faults.has(Fault::SlowResends) {
+        recovery.resend_rate_min = rng.between(500, 20_000);
+    }
+    recovery
 }
 
 fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, number: usize) -> Host {
@@ -598,7 +633,7 @@ fn draw_traffic(rng: &mut Rng, faults: Faults, settings: &Settings) -> Traffic {
 }
 
 fn draw_weather(rng: &mut Rng, faults: Faults, settings: &Settings) -> Weather {
-    let grace = u64::try_from(settings.reliability.as_nanos()).unwrap_or(5 * MILLIS);
+    let grace = nanos(settings.recovery.grace);
     let mut weather = Weather { latency: rng.between(20, 200) * MICROS, ..Weather::default() };
     weather.jitter = rng.below(weather.latency);
     if faults.has(Fault::Delay) {

@@ -1,14 +1,14 @@
 //! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
 //! from the bytes that leave the peers, and checked as it is written down.
 
-use crate::message::{Dseq, Epoch, Message};
+use crate::message::{Epoch, Message};
 use crate::proto::Settings;
 use crate::seqno::{Frame, Seq};
 use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
 use crate::time::{Now, nanos};
-use crate::wire::{self, Announce, Datagram, Header, Kind, Record};
+use crate::wire::{self, Announce, Datagram, Expired, Header, Kind, Manifest, Record};
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
 
@@ -74,9 +74,38 @@ pub struct Flow {
     /// For each subject, the indexes of its numbered messages in order.
     numbered: Vec<Vec<usize>>,
     published_last: Option<usize>,
+    /// The bytes of each datagram, which a resend must repeat.
+    bytes: Vec<Bytes>,
+    /// The sum of the bytes of all datagrams up to each.
+    bytes_to: Vec<u64>,
+    /// Messages that are questions to a history or answers of one.
+    pub services: u64,
+    /// For each datagram, whether its manifest was sent to anybody.
+    manifested: Vec<bool>,
 }
 
 impl Flow {
+    /// Whether the manifest of a datagram was ever sent.
+    pub fn is_manifested(&self, dseq: u64) -> bool {
+        self.manifested.get(dseq as usize - 1).copied().unwrap_or(false)
+    }
+
+    /// The length of a datagram.
+    pub fn bytes_of(&self, dseq: u64) -> usize {
+        self.bytes[dseq as usize - 1].len()
+    }
+
+    /// Whether a memory of so many bytes, which keeps each datagram for so long, may have let go of a datagram at `at`.
+    /// What it needs besides the bytes themselves is guessed high.
+    fn may_be_gone(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
+        let Some(sealed) = self.datagrams.get(dseq as usize - 1) else { return false };
+        let before = if dseq < 2 { 0 } else { self.bytes_to[dseq as usize - 2] };
+        let bytes = self.bytes_to.last().map_or(0, |all| all - before);
+        let datagrams = self.high() + 1 - dseq;
+        let bytes_max = bytes_max as u64;
+        bytes_max < bytes * 2 + 300 * datagrams + 1024 || time * 999 / 1000 <= at - sealed.at
+    }
+
     /// The numbered messages of a subject, in order.
     pub fn numbered(&self, subject: usize) -> &[usize] {
         self.numbered.get(subject).map_or(&[], Vec::as_slice)
@@ -172,6 +201,8 @@ pub enum Note {
         high: u64,
         /// Whether it is a BYE.
         bye: bool,
+        /// Whether it announces anything: a request, a manifest and word of what is gone are no signs of life.
+        word: bool,
     },
     /// Not of any known epoch, or not decodable.
     Alien,
@@ -190,6 +221,14 @@ pub struct Truth {
     stream_index: HashMap<u64, usize>,
     /// Data datagrams sealed.
     pub sealed: u64,
+    /// Datagrams sent again.
+    pub resends: u64,
+    /// Requests for datagrams.
+    pub requests: u64,
+    /// Datagrams told by their manifests.
+    pub manifests: u64,
+    /// Datagrams told to be gone.
+    pub expired: u64,
     /// Whether what leaves a peer is checked; off only to see whether receivers alone would show a mistake.
     pub is_strict: bool,
 }
@@ -312,21 +351,28 @@ impl Truth {
             out.add("R1", format!("run {run} sent in the name of epoch {}", header.epoch));
             return Note::Alien;
         };
+        let (receiver, note) = match header.kind {
+            Kind::Control => (None, None),
+            Kind::Data => (None, Some(Note::Data { stream: index, dseq: header.number })),
+            Kind::Directed => {
+                let receiver = header.receiver.map_or(0, Epoch::bits);
+                (Some(receiver), Some(Note::Directed { stream: index, receiver, number: header.number }))
+            }
+        };
+        let sealed = note.and_then(|_| self.streams[index].flow(receiver).bytes.get(header.number as usize - 1));
+        if let (Some(sealed), Some(note)) = (sealed, note) {
+            self.resends += 1;
+            if sealed != bytes || self.streams[index].ended != NEVER {
+                out.add("R6", format!("{note:?} was sent again with other bytes, or after its epoch"));
+            }
+            return note;
+        }
         if self.is_strict {
             self.streams[index].check_header(at, now, &header, bytes.len(), multicast, out);
         }
-        match header.kind {
-            Kind::Control => self.on_control(at, index, &datagram, multicast, out),
-            Kind::Data => {
-                self.on_data(at, now, index, None, datagram, out);
-                Note::Data { stream: index, dseq: header.number }
-            }
-            Kind::Directed => {
-                let receiver = header.receiver.map_or(0, Epoch::bits);
-                self.on_data(at, now, index, Some(receiver), datagram, out);
-                Note::Directed { stream: index, receiver, number: header.number }
-            }
-        }
+        let Some(note) = note else { return self.on_control(at, index, &datagram, multicast, out) };
+        self.on_data(at, now, index, receiver, (datagram, bytes), out);
+        note
     }
 
     fn on_control(&mut self, at: u64, index: usize, datagram: &Datagram, multicast: bool, out: &mut Findings) -> Note {
@@ -337,7 +383,7 @@ impl Truth {
         }
         stream.control = number;
         stream.controls.resize(number as usize, at);
-        let (mut high, mut bye) = (0, false);
+        let (mut high, mut bye, mut word) = (0, false, false);
         for record in &datagram.records {
             let announce = match record {
                 Record::Heartbeat(announce) => announce,
@@ -346,11 +392,28 @@ impl Truth {
                     bye = true;
                     announce
                 }
+                Record::ResendRequest(_) => {
+                    self.requests += 1;
+                    continue;
+                }
+                Record::Manifest(manifest) => {
+                    self.manifests += manifest.datagrams.len() as u64;
+                    stream.on_manifest(at, manifest, (&self.subject_index, self.is_strict), out);
+                    continue;
+                }
+                Record::Expired(expired) => {
+                    self.expired += expired.ranges.iter().map(wire::Range::datagrams).sum::<u64>();
+                    if self.is_strict {
+                        stream.check_expired(at, expired, out);
+                    }
+                    continue;
+                }
                 _ => continue,
             };
+            word = true;
             high = announce.high.0;
             if self.is_strict {
-                stream.check_announce(announce, datagram.header.count, out);
+                stream.check_announce(at, announce, datagram.header.count, out);
             }
             if multicast && !bye {
                 let (due, interval) = stream.beat;
@@ -359,7 +422,7 @@ impl Truth {
             }
         }
         stream.said_bye |= bye;
-        Note::Control { stream: index, number, high, bye }
+        Note::Control { stream: index, number, high, bye, word }
     }
 
     fn on_data(
@@ -368,7 +431,7 @@ impl Truth {
         now: Now,
         index: usize,
         receiver: Option<u64>,
-        datagram: Datagram,
+        (datagram, bytes): (Datagram, &Bytes),
         out: &mut Findings,
     ) {
         self.sealed += 1;
@@ -388,6 +451,9 @@ impl Truth {
         }
         let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
         flow.datagrams.push(Sealed { at, first: flow.messages.len(), begun: 0, goes_on });
+        let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
+        flow.bytes_to.push(bytes_to);
+        flow.bytes.push(bytes.clone());
         for record in datagram.records {
             self.on_record(at, now, (index, receiver), &mut flow, record, out);
         }
@@ -463,6 +529,10 @@ impl Truth {
     /// A whole message was sealed: it must be the next one published.
     fn on_message(&mut self, whose: (usize, Option<u64>), flow: &mut Flow, message: &Message, out: &mut Findings) {
         let (stream, receiver) = whose;
+        if receiver.is_some() && is_service(&message.subject) {
+            flow.services += 1;
+            return;
+        }
         match self.identify(message) {
             Ok(id) => {
                 let known = &mut self.published[id];
@@ -563,11 +633,85 @@ impl Stream {
         }
     }
 
-    fn check_announce(&self, announce: &Announce, count: u64, out: &mut Findings) {
+    /// Whether the publisher may have let go of a datagram, and of its manifest.
+    pub fn may_be_gone(&self, at: u64, dseq: u64) -> (bool, bool) {
+        let ring = &self.settings.recovery.ring;
+        let time = nanos(ring.time);
+        let datagram = self.bcast.may_be_gone(at, dseq, ring.bytes_max, time);
+        (datagram, datagram && self.bcast.may_be_gone(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
+    }
+
+    /// R6: a manifest tells what was in datagrams that the publisher may have let go of, and nothing else.
+    fn on_manifest(
+        &mut self,
+        at: u64,
+        manifest: &Manifest,
+        (subjects, is_strict): (&HashMap<Subject, usize>, bool),
+        out: &mut Findings,
+    ) {
+        for (dseq, contents) in (manifest.first.0..).zip(&manifest.datagrams) {
+            if self.bcast.high() < dseq {
+                return out.add("R6", format!("manifest of datagram {dseq}, {} were sent", self.bcast.high()));
+            }
+            if self.bcast.manifested.len() < dseq as usize {
+                self.bcast.manifested.resize(dseq as usize, false);
+            }
+            self.bcast.manifested[dseq as usize - 1] = true;
+            let sealed = self.bcast.datagrams[dseq as usize - 1];
+            let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
+            let mut messages = sealed.goes_on.into_iter().chain(sealed.first..sealed.first + sealed.begun);
+            let fits = contents.iter().all(|content| {
+                let count = match content.what {
+                    wire::ContentKind::Run { count } => u64::from(count),
+                    wire::ContentKind::Part { .. } => 1,
+                };
+                (0..count).all(|nth| {
+                    let Some(sent) = messages.next().map(|message| self.bcast.messages[message]) else { return false };
+                    Some(&sent.subject) == subjects.get(&content.subject)
+                        && sent.seq == content.seq.and_then(|seq| seq.forward(nth))
+                })
+            });
+            let whole = fits && messages.next().is_none() && begun == sealed.begun as u64;
+            let before = dseq > manifest.first.0 || manifest.before == sealed.first as u64;
+            if is_strict && !(whole && before) {
+                out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
+            }
+            let manifests_only = self.settings.recovery.ring.bytes_max;
+            if is_strict && !self.may_be_gone(at, dseq).0 {
+                out.add(
+                    "R6",
+                    format!("manifest of datagram {dseq} though it is in the ring of {manifests_only} bytes"),
+                );
+            }
+        }
+    }
+
+    /// R6: what is told to be gone may be gone.
+    fn check_expired(&self, at: u64, expired: &Expired, out: &mut Findings) {
+        let ring = &self.settings.recovery.ring;
+        for range in &expired.ranges {
+            let gone = match expired.receiver {
+                None => self.may_be_gone(at, range.last.0).1,
+                // Who was forgotten and came back finds nothing of what was sent to it before.
+                Some(_) if nanos(self.settings.forget) < 30_000 * MILLIS => true,
+                Some(receiver) => self.directed_to(receiver.bits()).is_some_and(|flow| {
+                    flow.may_be_gone(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))
+                }),
+            };
+            if !gone {
+                out.add("R6", format!("{expired:?} though it must be there"));
+            }
+        }
+    }
+
+    fn check_announce(&self, at: u64, announce: &Announce, count: u64, out: &mut Findings) {
+        let trail = announce.trail.0;
+        let kept = trail <= self.bcast.high() + 1
+            && announce.manifest_trail <= announce.trail
+            && (trail < 2 || self.may_be_gone(at, trail - 1).0);
         let fits = announce.high.0 == self.bcast.high()
             && count == self.bcast.messages.len() as u64
-            && announce.manifest_trail <= announce.trail
-            && announce.trail <= Dseq(self.bcast.high() + 1)
+            && kept
             && announce.heartbeat == self.settings.heartbeat
             && announce.pub_window_time == self.settings.pub_window.time
             && announce.name == self.settings.name;
@@ -576,6 +720,12 @@ impl Stream {
             out.add("R3", format!("{announce:?} with count {count} after datagram {high}"));
         }
     }
+}
+
+/// Whether a directed message is a question to a history, or an answer of one.
+fn is_service(subject: &Subject) -> bool {
+    let rest = subject.as_str().strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(_, rest)| rest == "HISTORY" || rest.starts_with("H."))
 }
 
 /// The payload of message `id`: its number, then the lowest byte of it again and again.

@@ -14,6 +14,8 @@ enum Fate {
     Lost,
     Unverified,
     Tail,
+    /// It is awaited, and the publisher was not heard for T_rec since that is known.
+    Suspended,
     /// It came, was owed, and was neither delivered nor told as lost.
     Withheld,
     Missed,
@@ -65,29 +67,33 @@ impl Oracle {
         let Some(stream) = self.truth.stream(row.publisher.epoch) else {
             return self.findings.add("O4", format!("run {run} shows an epoch that is not: {row:?}"));
         };
-        let grace = self.runs[run].grace();
         let truth = &self.truth.streams[stream];
+        let taken = self.runs[run].taken_within(&truth.settings);
+        let rebuilt = !self.runs[run].repairs() || taken < self.runs[run].grace() * 999 / 1000;
         let states = row.datagrams;
         let sum = states.delivered + states.held + states.pending + states.lost + states.unverified;
         let Some(track) = self.runs[run].tracks.get(stream).and_then(Option::as_ref) else { return };
         let high = truth.bcast.high();
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
-        let settled = states.pending == 0 && states.held == 0;
+        // What is awaited of a publisher that is not heard is awaited until it is, or is forgotten.
+        let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
+        self.figures.pending += if lives { states.pending } else { 0 };
         let knows_all = states.high.0 == high || !(lives || track.bye_read);
         // What came within the grace must have been taken, what never came cannot have been.
         let (mut sure, mut most) = (0, 0);
         for dseq in states.baseline.0 + 1..=states.high.0 {
             let read = track.read(dseq);
+            most += u64::from(read != NEVER || truth.bcast.is_manifested(dseq));
             if read != NEVER {
-                most += 1;
-                let in_time =
-                    read < track.found(dseq).saturating_add(grace * 999 / 1000) && track.declared(dseq).is_none();
+                let in_time = read < track.found(dseq).saturating_add(taken) && track.declared(dseq).is_none();
+                let in_time = in_time && !track.is_doubtful(dseq);
                 sure += u64::from(in_time);
             }
         }
-        let sure = if self.runs[run].is_limited() { 0 } else { sure };
-        let counted = (sure..=most).contains(&states.delivered);
+        let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
+        let counted = (sure..=most).contains(&(states.delivered + states.held));
+        let repaired = row.repaired.count == track.repaired || track.returned;
         let told = row.msg_loss.count == track.told[0]
             && row.msg_loss.count + row.msg_loss_uncertain == track.told[1]
             && row.ibx_loss.count == track.told[3];
@@ -96,7 +102,7 @@ impl Oracle {
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
         let told_of = (track.told, track.advised);
-        self.figures.cross_checks += 7;
+        self.figures.cross_checks += 8;
         for (rule, holds) in [
             ("ledger sum", sound),
             ("ledger settled", settled),
@@ -105,6 +111,7 @@ impl Oracle {
             ("show loss", told),
             ("advisories", advised),
             ("inconsistent", row.inconsistent == 0),
+            ("repaired", repaired),
         ] {
             if !holds {
                 let text = format!(
@@ -152,7 +159,8 @@ impl Oracle {
         let sent = flow.messages.len() as u64;
         let known = track.direct + track.inbox;
         self.figures.cross_checks += 1;
-        if known != sent {
+        // Questions to histories and their answers are no messages of anybody here, but count when they are lost.
+        if !(sent - flow.services..=sent).contains(&known) {
             let text = format!(
                 "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} told",
                 track.direct, track.inbox
@@ -181,13 +189,19 @@ impl Oracle {
             if !stands_at_end && until < sent.at.saturating_add(bound) {
                 continue;
             }
-            owed += 1;
             let whole = self.silence_bound(receiver, truth);
-            match fate(receiver, truth, track, (index, sub), (message, sent), (until, whole)) {
+            let fate = fate(receiver, truth, track, (index, sub), (message, sent), (until, whole));
+            if !stands_at_end && fate == Fate::Suspended {
+                continue;
+            }
+            owed += 1;
+            match fate {
                 Fate::Delivered => {}
                 Fate::Lost => fates[0] += 1,
                 Fate::Unverified => fates[1] += 1,
                 Fate::Tail => fates[2] += 1,
+                // What is awaited of a publisher that is not heard is awaited until it is.
+                Fate::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
                 missed => {
                     if missed == Fate::Missed || stands_at_end {
                         wrong.push(("O1", message, *sent, missed));
@@ -265,13 +279,22 @@ fn fate(
     if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
         return Fate::Unverified;
     }
+    let found = track.found_late(sent.last);
+    let suspended = receiver.repairs()
+        && state == State::Nothing
+        && found != NEVER
+        && track.heard.between(found, until) <= receiver.grace() + 5 * MILLIS;
+    if suspended && !told_broken && !dseqs().any(told) {
+        return Fate::Suspended;
+    }
     // A message whose datagrams all came in time must have been delivered.
-    let grace = receiver.grace() * 999 / 1000;
+    let taken = receiver.taken_within(&truth.settings);
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER
             && track.declared(dseq).is_none()
-            && read < track.found(dseq).saturating_add(grace)
+            && !track.is_doubtful(dseq)
+            && read < track.found(dseq).saturating_add(taken)
             && read < until
     };
     if sent.is_whole && !receiver.is_limited() && dseqs().all(in_time) {
@@ -313,13 +336,18 @@ fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, (bound, w
     }
     let covered = track.covered.get(message).copied().unwrap_or(NEVER);
     let due = sent.at.saturating_add(bound);
-    if covered <= due {
+    // T_rec runs while the publisher is heard, from the first word of the last datagram.
+    let found = track.found_late(sent.last);
+    let repairs = receiver.repairs() && found != NEVER;
+    let repaired_by = if repairs { track.heard.after(found, receiver.grace() * 1001 / 1000 + 5 * MILLIS) } else { 0 };
+    if covered <= due || found <= due && covered <= repaired_by {
         return None;
     }
     let excused = track.silences.iter().any(|silence| {
         let slack = if silence.misled { whole } else { receiver.grace() + 5 * MILLIS };
         let end = silence.until.saturating_add(slack);
-        silence.from <= due && (covered == NEVER || covered <= end.saturating_add(receiver.paused(silence.until, end)))
+        let end = end.saturating_add(receiver.paused(silence.until, end)).max(repaired_by);
+        silence.from <= due && (covered == NEVER || covered <= end)
     });
     let crashed = track.ends.iter().any(|end| end.at <= due && end.after < sent.last);
     (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)

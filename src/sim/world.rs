@@ -146,6 +146,10 @@ impl<'a> World<'a> {
         self.oracle.figures.scenarios = 1;
         self.oracle.figures.nanos = self.scenario.end;
         self.oracle.figures.datagrams_sealed = self.oracle.truth.sealed;
+        self.oracle.figures.requests = self.oracle.truth.requests;
+        self.oracle.figures.resends = self.oracle.truth.resends;
+        self.oracle.figures.manifests = self.oracle.truth.manifests;
+        self.oracle.figures.expired = self.oracle.truth.expired;
         self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
         Outcome {
             seed: self.scenario.seed,
@@ -154,6 +158,7 @@ impl<'a> World<'a> {
             figures: self.oracle.figures,
             settling: self.oracle.settling,
             tails: self.oracle.tails,
+            repairs: self.oracle.repairs,
             digest: self.oracle.digest,
             trace: self.trace.unwrap_or_default().into(),
         }
@@ -321,10 +326,11 @@ impl<'a> World<'a> {
             Effect::Deliver { to, delivery } => {
                 self.log(|| {
                     format!(
-                        "host {host} delivers {} {:?} {:?} to {}",
+                        "host {host} delivers {} {:?} {:?}{} to {}",
                         delivery.message.subject,
                         delivery.seq,
                         delivery.verdict,
+                        if delivery.repaired { " repaired" } else { "" },
                         to.len()
                     )
                 });
