@@ -213,11 +213,7 @@ impl Recv {
 
     /// Gives up on large messages that lack a settled datagram, or for which there is no room.
     fn doom(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
-        let mut any = false;
-        while let Some(doomed) = self.reassembly.doomed_below(self.ledger.frontier()) {
-            self.hold_doomed(doomed);
-            any = true;
-        }
+        let mut any = self.hold_doomed_below_frontier();
         while let Some(doomed) = self.reassembly.doomed_by_limit() {
             ctx.counters.overflow_reassembly += 1;
             self.hold_doomed(doomed);
@@ -226,6 +222,16 @@ impl Recv {
         if any {
             self.release(ctx, out);
         }
+    }
+
+    /// Large messages that lack a settled datagram take their place among what is held. Whether there were any.
+    fn hold_doomed_below_frontier(&mut self) -> bool {
+        let mut any = false;
+        while let Some(doomed) = self.reassembly.doomed_below(self.ledger.frontier()) {
+            self.hold_doomed(doomed);
+            any = true;
+        }
+        any
     }
 
     /// Hands on what no longer has to wait, in order.

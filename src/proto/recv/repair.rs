@@ -78,6 +78,8 @@ impl Recv {
         self.held.on_late_head(dseq);
         rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
         let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
+        // Large messages that end here for want of it come before what begins here.
+        self.hold_doomed_below_frontier();
         for (index, item) in items.into_iter().enumerate() {
             if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
                 self.partly.insert(dseq);

@@ -325,6 +325,20 @@ fn a_large_message_that_is_gone_is_lost_once() {
 }
 
 #[test]
+fn a_large_message_that_lacks_its_end_is_lost_before_what_follows_it_there() {
+    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+    lan.publish("a");
+    for payload in [5000, 1] {
+        let message = Message::new("a".parse().unwrap(), vec![7u8; payload]);
+        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
+    }
+    lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq() == Some(5));
+    assert_eq!(lan.told(1), "1, lost 2-2 1 EXPIRED, 3r");
+    assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
+}
+
+#[test]
 fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse().unwrap());
