@@ -35,7 +35,7 @@ pub struct Rebuild {
     before: u64,
     messages: u64,
     parts: Vec<Part>,
-    /// The indices of fragments of wanted messages in it, which are gone.
+    /// The indices of fragments in it, which are gone.
     fragments: Vec<u32>,
     ask_at: Instant,
     wait: Duration,
@@ -52,7 +52,8 @@ impl Rebuild {
         let messages = contents.iter().map(Content::messages_begun).sum();
         let (mut parts, mut fragments) = (Vec::new(), Vec::new());
         for content in contents {
-            if !is_wanted(&content.subject) {
+            // Whether a large message is wanted is asked when it is given up, as for those that came.
+            if matches!(content.what, ContentKind::Run { .. }) && !is_wanted(&content.subject) {
                 continue;
             }
             let place = content.seq.map(|seq| Place { seq, stamp: None, chain: content.chain });
@@ -87,7 +88,7 @@ impl Rebuild {
         self.messages
     }
 
-    /// The first datagrams of wanted large messages that lack a fragment because of this one, as datagram `dseq`.
+    /// The first datagrams of large messages that lack a fragment because of this one, as datagram `dseq`.
     pub fn lacking(&self, dseq: Dseq) -> impl Iterator<Item = Dseq> {
         self.fragments.iter().filter_map(move |index| dseq.0.checked_sub(u64::from(*index)).map(Dseq))
     }
