@@ -1,14 +1,16 @@
 //! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
 //! from the bytes that leave the peers, and checked as it is written down.
 
+mod rules;
+
 use crate::message::{Epoch, Message};
 use crate::proto::Settings;
-use crate::seqno::{Frame, Seq};
+use crate::seqno::Seq;
 use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
 use crate::time::{Now, nanos};
-use crate::wire::{self, Announce, Datagram, Expired, Header, Kind, Manifest, Record};
+use crate::wire::{self, Datagram, Header, Kind, Record};
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
 
@@ -93,17 +95,6 @@ impl Flow {
     /// The length of a datagram.
     pub fn bytes_of(&self, dseq: u64) -> usize {
         self.bytes[dseq as usize - 1].len()
-    }
-
-    /// Whether a memory of so many bytes, which keeps each datagram for so long, may have let go of a datagram at `at`.
-    /// What it needs besides the bytes themselves is guessed high.
-    fn may_be_gone(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
-        let Some(sealed) = self.datagrams.get(dseq as usize - 1) else { return false };
-        let before = if dseq < 2 { 0 } else { self.bytes_to[dseq as usize - 2] };
-        let bytes = self.bytes_to.last().map_or(0, |all| all - before);
-        let datagrams = self.high() + 1 - dseq;
-        let bytes_max = bytes_max as u64;
-        bytes_max < bytes * 2 + 300 * datagrams + 1024 || time * 999 / 1000 <= at - sealed.at
     }
 
     /// The numbered messages of a subject, in order.
@@ -545,46 +536,6 @@ impl Truth {
             Err(why) => out.add("publish", format!("sent a message on {}: {why}", message.subject)),
         }
     }
-
-    /// The number of a message against the last one of its subject (seed 002; R10, R11, A11).
-    #[expect(clippy::too_many_arguments, reason = "one message with its place in the stream")]
-    fn check_number(
-        &self,
-        at: u64,
-        now: Now,
-        (stream, receiver): (usize, Option<u64>),
-        flow: &Flow,
-        (subject, seq): (usize, Option<Seq>),
-        (stamp, chain): (Option<crate::message::Stamp>, Option<Seq>),
-        out: &mut Findings,
-    ) {
-        if !self.is_strict {
-            return;
-        }
-        let settings = &self.streams[stream].settings;
-        let name = &self.subjects[subject];
-        let Some(seq) = seq else {
-            if receiver.is_none() && 1 << 20 <= settings.pub_window.bytes_max {
-                out.add("R9", format!("{name} has no number though there is room"));
-            }
-            return;
-        };
-        let before = flow.numbered(subject).last().map(|at| flow.messages[*at]);
-        let fits = match before.and_then(|before| Some((before.seq?, before.at))) {
-            None => seq.count() == 1 && chain.is_none(),
-            Some((last, _)) if last.frame() == seq.frame() => Some(seq) == last.forward(1) && stamp.is_none(),
-            Some((last, last_at)) => {
-                let idle = at - last_at;
-                let forgot = nanos(settings.pub_window.time) * 999 / 1000 <= idle;
-                last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
-            }
-        };
-        let dated = (seq.count() == 1) == stamp.is_some()
-            && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && Frame::at(now.wall) <= seq.frame());
-        if !fits || !dated || settings.frame_messages_max < seq.count() {
-            out.add("R10", format!("{name}: {seq:?} (stamp {stamp:?}, chain {chain:?}) after {before:?}"));
-        }
-    }
 }
 
 impl Flow {
@@ -608,117 +559,6 @@ impl Stream {
             self.directed.len() - 1
         });
         &mut self.directed[at].1
-    }
-
-    /// R3: heartbeats at +20, 60, 140, 300 ms … after the last datagram.
-    fn check_beat(&self, at: u64, out: &mut Findings) {
-        if !self.said_bye && self.beat.0 + 4 * MILLIS < at {
-            out.add("R3", format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.beat.0) / MILLIS));
-        }
-    }
-
-    fn check_header(&self, at: u64, now: Now, header: &Header, bytes: usize, multicast: bool, out: &mut Findings) {
-        if multicast {
-            self.check_beat(at, out);
-        }
-        let uptime = now.instant.since(self.started.instant).as_millis() as u64;
-        if u64::from(header.uptime_ms).abs_diff(uptime) > 1 || header.group != self.settings.group {
-            out.add("wire", format!("uptime {} of {uptime} ms, group {}", header.uptime_ms, header.group));
-        }
-        if self.settings.datagram_bytes_max < bytes {
-            out.add("wire", format!("a datagram of {bytes} bytes"));
-        }
-        if self.ended != NEVER {
-            out.add("R1", format!("epoch {} has ended and sent {header:?}", self.epoch));
-        }
-    }
-
-    /// Whether the publisher may have let go of a datagram, and of its manifest.
-    pub fn may_be_gone(&self, at: u64, dseq: u64) -> (bool, bool) {
-        let ring = &self.settings.recovery.ring;
-        let time = nanos(ring.time);
-        let datagram = self.bcast.may_be_gone(at, dseq, ring.bytes_max, time);
-        (datagram, datagram && self.bcast.may_be_gone(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
-    }
-
-    /// R6: a manifest tells what was in datagrams that the publisher may have let go of, and nothing else.
-    fn on_manifest(
-        &mut self,
-        at: u64,
-        manifest: &Manifest,
-        (subjects, is_strict): (&HashMap<Subject, usize>, bool),
-        out: &mut Findings,
-    ) {
-        for (dseq, contents) in (manifest.first.0..).zip(&manifest.datagrams) {
-            if self.bcast.high() < dseq {
-                return out.add("R6", format!("manifest of datagram {dseq}, {} were sent", self.bcast.high()));
-            }
-            if self.bcast.manifested.len() < dseq as usize {
-                self.bcast.manifested.resize(dseq as usize, false);
-            }
-            self.bcast.manifested[dseq as usize - 1] = true;
-            let sealed = self.bcast.datagrams[dseq as usize - 1];
-            let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
-            let mut messages = sealed.goes_on.into_iter().chain(sealed.first..sealed.first + sealed.begun);
-            let fits = contents.iter().all(|content| {
-                let count = match content.what {
-                    wire::ContentKind::Run { count } => u64::from(count),
-                    wire::ContentKind::Part { .. } => 1,
-                };
-                (0..count).all(|nth| {
-                    let Some(sent) = messages.next().map(|message| self.bcast.messages[message]) else { return false };
-                    Some(&sent.subject) == subjects.get(&content.subject)
-                        && sent.seq == content.seq.and_then(|seq| seq.forward(nth))
-                })
-            });
-            let whole = fits && messages.next().is_none() && begun == sealed.begun as u64;
-            let before = dseq > manifest.first.0 || manifest.before == sealed.first as u64;
-            if is_strict && !(whole && before) {
-                out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
-            }
-            let manifests_only = self.settings.recovery.ring.bytes_max;
-            if is_strict && !self.may_be_gone(at, dseq).0 {
-                out.add(
-                    "R6",
-                    format!("manifest of datagram {dseq} though it is in the ring of {manifests_only} bytes"),
-                );
-            }
-        }
-    }
-
-    /// R6: what is told to be gone may be gone.
-    fn check_expired(&self, at: u64, expired: &Expired, out: &mut Findings) {
-        let ring = &self.settings.recovery.ring;
-        for range in &expired.ranges {
-            let gone = match expired.receiver {
-                None => self.may_be_gone(at, range.last.0).1,
-                // Who was forgotten and came back finds nothing of what was sent to it before.
-                Some(_) if nanos(self.settings.forget) < 30_000 * MILLIS => true,
-                Some(receiver) => self.directed_to(receiver.bits()).is_some_and(|flow| {
-                    flow.may_be_gone(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))
-                }),
-            };
-            if !gone {
-                out.add("R6", format!("{expired:?} though it must be there"));
-            }
-        }
-    }
-
-    fn check_announce(&self, at: u64, announce: &Announce, count: u64, out: &mut Findings) {
-        let trail = announce.trail.0;
-        let kept = trail <= self.bcast.high() + 1
-            && announce.manifest_trail <= announce.trail
-            && (trail < 2 || self.may_be_gone(at, trail - 1).0);
-        let fits = announce.high.0 == self.bcast.high()
-            && count == self.bcast.messages.len() as u64
-            && kept
-            && announce.heartbeat == self.settings.heartbeat
-            && announce.pub_window_time == self.settings.pub_window.time
-            && announce.name == self.settings.name;
-        if !fits {
-            let high = self.bcast.high();
-            out.add("R3", format!("{announce:?} with count {count} after datagram {high}"));
-        }
     }
 }
 

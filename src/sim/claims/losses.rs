@@ -1,0 +1,353 @@
+//! Reports of losses against what the oracle knows (O2, O3, O5, O6, O8).
+
+use super::View;
+use crate::message::{Count, Loss, Reason};
+use crate::proto::effect::Target;
+use crate::sim::oracle::{Declared, State};
+use crate::sim::scenario::MILLIS;
+use crate::sim::truth::NEVER;
+use crate::time::nanos;
+
+impl View<'_> {
+    pub(super) fn on_lost(&mut self, to: &[Target], subject: usize, range: &[usize], count: Count, loss: &Loss) {
+        let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
+        self.oracle.figures.reports_lost += 1;
+        self.oracle.figures.reports_between += u64::from(!count.is_exact());
+        self.oracle.note(&[at, run, 3, stream, subject as u64, count.min(), count.max(), range.len() as u64]);
+        let missing = range.len() as u64;
+        let fits = match count {
+            Count::Exact(exact) => exact == missing,
+            // One that came later than the last message before may be owed none of them.
+            Count::Between { max, .. } => missing <= max,
+        };
+        if !fits {
+            self.wrong("O6", format!("{count} lost on subject {subject}, in truth {missing} in {range:?}"));
+        }
+        for message in range {
+            self.check_missing(*message, loss.reason);
+        }
+        for target in to {
+            let Some(sub) = self.sub(*target, subject) else {
+                self.wrong("O2", format!("loss on subject {subject} told to {target:?}, which does not want it"));
+                continue;
+            };
+            self.on_lost_to(sub, subject, range, count, loss.reason);
+        }
+        // One loss is told twice if some subscriptions are owed less of it than others.
+        let track = self.track_mut();
+        let same = track.told_last == Some((at, subject, range[0]));
+        let (min, max) = if same { track.told_bounds } else { (0, 0) };
+        track.told[0] += count.min().saturating_sub(min);
+        track.told[1] += count.max().saturating_sub(max);
+        track.told_bounds = (count.min().max(min), count.max().max(max));
+        track.told_last = Some((at, subject, range[0]));
+    }
+
+    fn on_lost_to(&mut self, sub: usize, subject: usize, range: &[usize], count: Count, reason: Reason) {
+        let (low, high) = (range[0], range[range.len() - 1]);
+        let before = *self.track_mut().last(sub, subject);
+        let owed = self.unsaid(sub, subject, before, high + 1);
+        let run = &self.oracle.runs[self.run];
+        let stream = &self.truth().streams[self.stream];
+        let entitled = |message: &usize| {
+            self.oracle.is_entitled(self.run, &run.subs[sub], stream, self.track(), &self.sent(*message))
+        };
+        let strangers: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
+        let told: Vec<(usize, State)> =
+            range.iter().map(|m| (*m, self.track().state(sub, *m))).filter(|(_, s)| *s != State::Nothing).collect();
+        if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, State::Maybe { .. })) {
+            self.wrong("O2", format!("message {message} told as lost to subscription {sub} after {state:?}"));
+        }
+        if count.is_exact() && !strangers.is_empty() {
+            self.wrong(
+                "O2",
+                format!("messages {strangers:?} told as lost to subscription {sub}, which was not owed them"),
+            );
+        }
+        let all = owed.len() as u64;
+        // A frame without a link says nothing of the frame before it.
+        let frame = |message: usize| self.sent(message).seq.map(crate::seqno::Seq::frame);
+        let early: Vec<usize> = owed.iter().copied().filter(|m| *m < low && frame(*m) == frame(low)).collect();
+        let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
+        if self.is_linked(sub, subject, before)
+            && !forgets
+            && (!count.is_exact() && count.max() < all || count.is_exact() && !early.is_empty())
+        {
+            let text =
+                format!("{count} told as lost to subscription {sub}, in truth {all} with {early:?} before {low}");
+            self.wrong("O6", text);
+        }
+        let overflow = reason == Reason::Overflow;
+        let state = if count.is_exact() { State::Lost { overflow } } else { State::Maybe { overflow } };
+        for message in range.iter().copied().chain(owed.iter().copied().filter(|_| !count.is_exact())) {
+            self.track_mut().tell(sub, message, state);
+            let at = self.at;
+            self.track_mut().cover(message, at);
+        }
+        *self.track_mut().last(sub, subject) = before.max(high + 1);
+    }
+
+    /// O3: a message told as lost is really missing.
+    fn check_missing(&mut self, message: usize, reason: Reason) {
+        let sent = self.sent(message);
+        let missing = |dseq: u64| !self.had_read(dseq) || self.track().declared(dseq).is_some();
+        let first_missing = (sent.first..=sent.last).find(|dseq| missing(*dseq));
+        let arrived = first_missing.is_none();
+        // A gap without a message that begins in it is settled without a word; what comes after that is late.
+        let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+        let late = |dseq: u64| self.track().came_late(dseq, taken);
+        let late = (sent.first..=sent.last).any(|dseq| late(dseq) || self.track().is_doubtful(dseq));
+        if self.oracle.runs[self.run].is_limited() {
+            return;
+        }
+        if arrived && !late && reason != Reason::Overflow {
+            self.wrong("O3", format!("message {message} told as lost though it had come: {sent:?}"));
+        }
+        if reason == Reason::Overflow || !sent.is_whole && self.truth().streams[self.stream].ended == NEVER {
+            return;
+        }
+        if let Some(dseq) = first_missing {
+            self.check_grace(dseq, None);
+        }
+    }
+
+    /// Whether the epoch was told as crashed while this datagram was awaited, and heard again later. What is missing was
+    /// given up then, however much later the numbers of a subject tell what was in it.
+    fn gave_up_with_epoch(&self, dseq: u64) -> bool {
+        let found = self.track().found(dseq);
+        self.track().ends.iter().any(|end| found <= end.at)
+    }
+
+    /// O3: nothing is given up before its time. The reason is that of this very datagram, if that is known.
+    fn check_grace(&mut self, dseq: u64, reason: Option<Reason>) {
+        let run = &self.oracle.runs[self.run];
+        if reason == Some(Reason::Overflow) || run.is_limited() {
+            return;
+        }
+        let (track, stream) = (self.track(), &self.truth().streams[self.stream]);
+        let (found, need) = (track.found(dseq), run.grace() * 999 / 1000);
+        let elapsed = self.at.saturating_sub(found);
+        let forgotten = nanos(run.settings.forget) * 999 / 1000 <= self.at - track.sign_sure;
+        let ended = stream.ended <= self.at || forgotten;
+        let gone = || stream.may_be_gone(self.at, dseq).0 && run.reorder_grace() * 999 / 1000 <= elapsed;
+        let deadline = need <= if run.repairs() { track.heard_most.between(found, self.at) } else { elapsed };
+        let fits = match reason {
+            Some(Reason::Disabled) => !run.repairs() && deadline,
+            Some(Reason::Deadline) => run.repairs() && deadline,
+            Some(Reason::Expired) => {
+                let manifest_gone = stream.may_be_gone(self.at, dseq).1 || stream.bcast.is_manifested(dseq);
+                run.repairs() && gone() && manifest_gone
+            }
+            Some(Reason::Crashed) => ended,
+            Some(Reason::PublisherGone) => track.bye_read && deadline || ended,
+            Some(_) => false,
+            None => deadline || ended || self.gave_up_with_epoch(dseq) || run.repairs() && gone(),
+        };
+        if !fits {
+            let text = format!(
+                "datagram {dseq} given up {} us after word of it ({reason:?}), heard for {} us of that",
+                elapsed / 1000,
+                track.heard_most.between(found, self.at) / 1000
+            );
+            self.wrong("O3", text);
+        }
+    }
+
+    pub(super) fn on_unverified(&mut self, clients: u64, first: u64, last: u64, count: Count, reason: Reason) {
+        let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
+        self.oracle.figures.reports_unverified += 1;
+        self.oracle.note(&[at, run, 4, stream, first, last, count.min(), count.max()]);
+        self.track_mut().told[2] += count.max();
+        let high = self.truth().streams[self.stream].bcast.high();
+        if last < first || first == 0 || high < last {
+            return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
+        }
+        if let Some(message) = self.broken(first, last, count) {
+            return self.on_broken(message, clients, reason);
+        }
+        if first == last && self.is_rebuilt(first, count) {
+            return self.on_unnumbered_gone(first, clients, reason);
+        }
+        self.check_unverified_count(first, last, count);
+        for dseq in first..=last {
+            let (arrived, read) = (self.track().arrived(dseq), self.track().read(dseq));
+            // What a limit or word of the publisher ends is told before the rest of a batch is read.
+            let at_once = matches!(reason, Reason::Overflow | Reason::Expired);
+            let unread = !at_once && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
+            // What came before the first word waited for it, and was taken after that one after the other.
+            let waited = reason == Reason::Overflow && at <= self.track().word_at || self.track().is_doubtful(dseq);
+            if self.had_read(dseq) && !waited || unread {
+                let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
+                let late = self.had_read(dseq) && self.track().found(dseq) + taken <= read;
+                if !late {
+                    self.wrong("O5", format!("datagram {dseq} unverified though it had come at {arrived}"));
+                }
+            }
+            if self.track().contact.is_none_or(|(_, low)| dseq <= low) {
+                self.check_baseline(dseq);
+            }
+            self.check_grace(dseq, Some(reason));
+            self.on_settled(dseq, reason);
+            self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
+        }
+        let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
+        let going_on = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].goes_on;
+        for message in range.chain(going_on) {
+            self.track_mut().cover(message, at);
+        }
+    }
+
+    /// The large message without a number that a report of one datagram is about: it begins there, in a datagram that
+    /// came, so nothing else can be unknown of it.
+    fn broken(&self, first: u64, last: u64, count: Count) -> Option<usize> {
+        let message = self.truth().streams[self.stream].bcast.begun_in(first, first).last()?;
+        let sent = self.sent(message);
+        let is_large = sent.first < sent.last || !sent.is_whole;
+        let came = self.track().read(first) <= self.at && self.track().declared(first).is_none();
+        (first == last && count == Count::Exact(1) && sent.seq.is_none() && is_large && came).then_some(message)
+    }
+
+    fn on_broken(&mut self, message: usize, clients: u64, reason: Reason) {
+        let at = self.at;
+        if let Some(before) = self.track().broken(message) {
+            self.wrong("O5", format!("large message {message} told as unverified after {before:?}"));
+        }
+        if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+            self.wrong("O5", format!("large message {message} told as unverified after it was delivered"));
+        }
+        self.check_missing(message, reason);
+        self.track_mut().cover(message, at);
+        self.track_mut().tell_broken(message, Declared { at, clients, by_limit: reason == Reason::Overflow });
+    }
+
+    /// Messages without a number in a datagram whose content the publisher told: only these are unverified, and not
+    /// the whole datagram.
+    fn unnumbered(&self, dseq: u64) -> Vec<usize> {
+        let range = self.truth().streams[self.stream].bcast.begun_in(dseq, dseq);
+        range.filter(|message| self.sent(*message).seq.is_none()).collect()
+    }
+
+    fn is_rebuilt(&self, dseq: u64, count: Count) -> bool {
+        let flow = &self.truth().streams[self.stream].bcast;
+        let all = flow.begun_in(dseq, dseq).len() as u64;
+        let unnumbered = self.unnumbered(dseq).len() as u64;
+        flow.is_manifested(dseq) && count.is_exact() && count.min() <= unnumbered && count.min() < all
+    }
+
+    fn on_unnumbered_gone(&mut self, dseq: u64, clients: u64, reason: Reason) {
+        let at = self.at;
+        self.check_grace(dseq, Some(reason));
+        for message in self.unnumbered(dseq) {
+            if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+                self.wrong("O5", format!("message {message} told as unverified after it was delivered"));
+            }
+            self.track_mut().cover(message, at);
+            self.track_mut().tell_broken(message, Declared { at, clients, by_limit: false });
+        }
+    }
+
+    /// Messages that begin in the range and are not yet told as lost.
+    fn check_unverified_count(&mut self, first: u64, last: u64, count: Count) {
+        let flow = &self.truth().streams[self.stream].bcast;
+        let range = flow.begun_in(first, last);
+        let all = range.len() as u64;
+        let told = |message: &usize| {
+            let states = self.track().states.iter();
+            let mut states = states.filter_map(|of| of.get(*message));
+            states.any(|state| matches!(state, State::Lost { .. } | State::Maybe { .. }))
+        };
+        let explained = range.filter(told).count() as u64;
+        let fits = match count {
+            Count::Exact(exact) => exact <= all && all - explained <= exact,
+            Count::Between { min, max } => min <= all && max <= all && all - explained <= max,
+        };
+        if !fits {
+            self.wrong("O5", format!("{count} messages in {first}..{last}, in truth {all}, {explained} told before"));
+        }
+    }
+
+    /// O5, R4: nothing from before the baseline is told, unless some subscription may be older than the epoch.
+    fn check_baseline(&mut self, dseq: u64) {
+        let run = &self.oracle.runs[self.run];
+        let born = self.truth().streams[self.stream].born;
+        // At the edge of being forgotten the receiver may still go on with its ledger.
+        if born <= run.born && !self.track().returned {
+            self.wrong("O2", format!("datagram {dseq} is from before this peer listened"));
+        }
+    }
+
+    /// O8: how long it took.
+    fn on_settled(&mut self, dseq: u64, reason: Reason) {
+        if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
+            return;
+        }
+        let found = self.track().found_late(dseq);
+        let run = &self.oracle.runs[self.run];
+        let elapsed = self.at.saturating_sub(found);
+        // T_rec runs while the publisher is heard.
+        let took = if run.repairs() { self.track().heard.between(found, self.at) } else { elapsed };
+        let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS);
+        let flow = &self.truth().streams[self.stream].bcast;
+        let sealed = flow.datagrams[dseq as usize - 1].at;
+        let next = flow.datagrams.get(dseq as usize).map_or(NEVER, |next| next.at);
+        let latency = self.at - sealed;
+        let is_tail = 200 * MILLIS <= next.saturating_sub(sealed);
+        self.oracle.settling.add(elapsed);
+        if is_tail {
+            self.oracle.tails.add(latency);
+        }
+        if bound < took && found != NEVER {
+            self.wrong("O8", format!("datagram {dseq} given up after it was awaited for {} us", took / 1000));
+        }
+    }
+
+    pub(super) fn on_tail(&mut self, after: u64, reason: Reason) {
+        let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
+        self.oracle.note(&[at, run, 5, stream, after, reason as u64]);
+        let high = self.truth().streams[self.stream].bcast.high();
+        if high < after {
+            self.wrong("O4", format!("nothing known after {after}, in truth {high} were sent"));
+        }
+        let truth = &self.truth().streams[self.stream];
+        let silent_after = truth.silent_after().min(nanos(self.oracle.runs[self.run].settings.heartbeat) * 7 / 2);
+        let quiet = at - self.track().sign_sure.min(at);
+        let died = truth.ended < at;
+        match reason {
+            Reason::Silent => {
+                self.oracle.figures.reports_silent += 1;
+                if quiet < silent_after * 999 / 1000 {
+                    self.wrong("O5", format!("silent after {} ms", quiet / MILLIS));
+                }
+                self.track_mut().silences.push(crate::sim::oracle::Silence {
+                    from: at,
+                    until: NEVER,
+                    after,
+                    misled: false,
+                });
+            }
+            Reason::Crashed => {
+                self.oracle.figures.reports_crashed += 1;
+                let forget = nanos(self.oracle.runs[self.run].settings.forget);
+                if !died && quiet < forget * 999 / 1000 {
+                    self.wrong("O5", format!("crashed though it lives and was heard {} ms ago", quiet / MILLIS));
+                }
+                self.track_mut().ends.push(crate::sim::oracle::End { at, after, upto: NEVER, misled: None });
+            }
+            other => self.wrong("O5", format!("a tail because of {other}")),
+        }
+    }
+
+    pub(super) fn on_inbox(&mut self, messages: u64) {
+        let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
+        self.oracle.figures.inbox_lost += messages;
+        self.oracle.note(&[at, run, 6, stream, messages]);
+        self.track_mut().told[3] += messages;
+        self.track_mut().inbox += messages;
+        let own = self.truth().streams[self.oracle.runs[self.run].stream].epoch.bits();
+        let sent = self.truth().streams[self.stream].directed_to(own).map_or(0, |flow| flow.messages.len() as u64);
+        let known = self.track().inbox + self.track().direct;
+        if sent < known {
+            self.wrong("O4", format!("{known} directed messages delivered or lost, {sent} sent"));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One receiver's view of one stream, as the oracle keeps it.
+
+use crate::sim::scenario::SECOND;
+use crate::sim::truth::NEVER;
+
+/// What a subscription knows of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Nothing,
+    Delivered,
+    /// Told as lost; whether because a limit was reached.
+    Lost {
+        overflow: bool,
+    },
+    /// Within a loss whose number is an interval; whether because a limit was reached.
+    Maybe {
+        overflow: bool,
+    },
+}
+
+/// What a receiver said of a datagram, or of a message by the datagram in which it begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared {
+    pub at: u64,
+    /// Which clients were told, as a bit set.
+    pub clients: u64,
+    /// Whether because a limit was reached.
+    pub by_limit: bool,
+}
+
+/// A time of silence, from its report until the publisher was heard again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub from: u64,
+    pub until: u64,
+    pub after: u64,
+    /// Whether what ended it had been under way for seconds.
+    pub misled: bool,
+}
+
+/// Word that an epoch ended: after which datagram nothing is known, and up to which if it came back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub at: u64,
+    pub after: u64,
+    pub upto: u64,
+    /// When something that had been under way for seconds made it seem alive again.
+    pub misled: Option<u64>,
+}
+
+/// Times at which a publisher counted as heard, apart and in order.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Vec<(u64, u64)>);
+
+impl Heard {
+    /// From `at` on, for so long.
+    pub(super) fn add(&mut self, at: u64, nanos: u64) {
+        let until = at.saturating_add(nanos);
+        match self.0.last_mut() {
+            Some((_, end)) if at <= *end => *end = until.max(*end),
+            _ => self.0.push((at, until)),
+        }
+    }
+
+    /// For how long between two times.
+    pub fn between(&self, from: u64, to: u64) -> u64 {
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let part = |(start, end): &(u64, u64)| to.min(*end).saturating_sub(from.max(*start));
+        self.0[first..].iter().take_while(|(start, _)| *start < to).map(part).sum()
+    }
+
+    /// When it was heard for so long since `from`.
+    pub fn after(&self, from: u64, nanos: u64) -> u64 {
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let mut left = nanos;
+        for (start, end) in &self.0[first..] {
+            let start = from.max(*start);
+            if left <= end - start {
+                return start + left;
+            }
+            left -= end - start;
+        }
+        NEVER
+    }
+}
+
+/// One receiver's view of one stream.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// When the receiver first read something of the stream, and the datagram up to which nothing need be owed.
+    pub contact: Option<(u64, u64)>,
+    /// How long before that its socket was last known to be empty: so much younger it must think itself.
+    pub doubt: u64,
+    /// For each datagram, when its first whole copy reached the receive buffer.
+    pub arrived: Vec<u64>,
+    /// For each datagram, when the first whole copy was read.
+    pub read: Vec<u64>,
+    /// For each datagram, when its last copy arrived or would have.
+    pub gone: Vec<u64>,
+    pub declared: Vec<Option<Declared>>,
+    /// For each message: large ones without a number that were told by the datagram in which they began.
+    pub broken: Vec<Option<Declared>>,
+    /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
+    pub highs: Vec<(u64, u64)>,
+    pub control: u64,
+    /// When something was last read that must, or may, count as a sign of life.
+    pub sign_sure: u64,
+    /// When the publisher counted as heard, for certain and at the most: a beat and a half from each sign of life (A1).
+    pub heard: Heard,
+    pub heard_most: Heard,
+    /// When its first word was read.
+    pub word_at: u64,
+    /// Bytes of datagrams read before that, and those that may have found no room to wait for it.
+    pub early_bytes: usize,
+    pub doubtful: Vec<u64>,
+    pub silences: Vec<Silence>,
+    /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
+    /// of a silence, and what they do not account for is told again one T_silent later.
+    pub misled: Vec<u64>,
+    /// When it was told as crashed.
+    pub ends: Vec<End>,
+    /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
+    pub returned: bool,
+    pub bye_read: bool,
+    /// For each subscription and message.
+    pub states: Vec<Vec<State>>,
+    /// For each subscription and subject: one more than the last message delivered or lost.
+    pub last: Vec<Vec<usize>>,
+    /// For each message: when it was first delivered or told as missing to anybody.
+    pub covered: Vec<u64>,
+    /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
+    pub told: [u64; 4],
+    /// The last loss told: when, of which subject, from which message, and its bounds.
+    pub told_last: Option<(u64, usize, usize)>,
+    pub told_bounds: (u64, u64),
+    pub advised: [u64; 4],
+    pub advised_at: [u64; 3],
+    /// Messages delivered as repaired.
+    pub repaired: u64,
+    /// Directed messages delivered.
+    pub direct: u64,
+    /// Directed messages told as lost.
+    pub inbox: u64,
+    /// One more than the last of them.
+    pub direct_last: usize,
+    /// For each directed datagram, whether it was read.
+    pub direct_read: Vec<bool>,
+}
+
+impl Default for Track {
+    fn default() -> Track {
+        Track {
+            contact: None,
+            doubt: 0,
+            arrived: Vec::new(),
+            read: Vec::new(),
+            gone: Vec::new(),
+            declared: Vec::new(),
+            broken: Vec::new(),
+            highs: Vec::new(),
+            control: 0,
+            sign_sure: 0,
+            heard: Heard::default(),
+            heard_most: Heard::default(),
+            word_at: NEVER,
+            early_bytes: 0,
+            doubtful: Vec::new(),
+            silences: Vec::new(),
+            misled: Vec::new(),
+            ends: Vec::new(),
+            returned: false,
+            bye_read: false,
+            states: Vec::new(),
+            last: Vec::new(),
+            covered: Vec::new(),
+            told: [0; 4],
+            told_last: None,
+            told_bounds: (0, 0),
+            advised: [0; 4],
+            advised_at: [NEVER; 3],
+            repaired: 0,
+            direct: 0,
+            inbox: 0,
+            direct_last: 0,
+            direct_read: Vec::new(),
+        }
+    }
+}
+
+/// The entry for a datagram or message, which are counted from `first`.
+pub(super) fn slot<T: Clone>(list: &mut Vec<T>, index: usize, empty: T) -> &mut T {
+    if list.len() <= index {
+        list.resize(index + 1, empty);
+    }
+    &mut list[index]
+}
+
+impl Track {
+    pub fn arrived(&self, dseq: u64) -> u64 {
+        self.arrived.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    }
+
+    pub fn read(&self, dseq: u64) -> u64 {
+        self.read.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    }
+
+    pub fn gone(&self, dseq: u64) -> u64 {
+        self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
+    }
+
+    pub fn declared(&self, dseq: u64) -> Option<Declared> {
+        self.declared.get(dseq as usize - 1).copied().flatten()
+    }
+
+    pub fn declare(&mut self, dseq: u64, told: Declared) {
+        let declared = slot(&mut self.declared, dseq as usize - 1, None);
+        declared.get_or_insert(told).clients |= told.clients;
+    }
+
+    pub fn broken(&self, message: usize) -> Option<Declared> {
+        self.broken.get(message).copied().flatten()
+    }
+
+    pub fn tell_broken(&mut self, message: usize, told: Declared) {
+        *slot(&mut self.broken, message, None) = Some(told);
+    }
+
+    pub fn state(&self, sub: usize, message: usize) -> State {
+        self.states.get(sub).and_then(|of| of.get(message)).copied().unwrap_or(State::Nothing)
+    }
+
+    pub fn tell(&mut self, sub: usize, message: usize, state: State) {
+        *slot(slot(&mut self.states, sub, Vec::new()), message, State::Nothing) = state;
+    }
+
+    pub fn cover(&mut self, message: usize, at: u64) {
+        let covered = slot(&mut self.covered, message, NEVER);
+        *covered = at.min(*covered);
+    }
+
+    pub fn last(&mut self, sub: usize, subject: usize) -> &mut usize {
+        slot(slot(&mut self.last, sub, Vec::new()), subject, 0)
+    }
+
+    /// The highest datagram that the receiver knows of.
+    pub fn high(&self) -> u64 {
+        self.highs.last().map_or(0, |(_, high)| *high)
+    }
+
+    /// When the receiver first learnt that a datagram exists.
+    pub fn found(&self, dseq: u64) -> u64 {
+        let at = self.highs.partition_point(|(_, high)| *high < dseq);
+        self.highs.get(at).map_or(NEVER, |(at, _)| *at)
+    }
+
+    pub(super) fn learn(&mut self, at: u64, high: u64) {
+        if self.high() < high {
+            self.highs.push((at, high));
+        }
+    }
+
+    /// Something new of the stream was read, after which datagrams up to `high` are known.
+    pub(super) fn meet(&mut self, at: u64, high: u64, forget: u64, (arrived, is_late): (Option<u64>, bool)) {
+        if self.contact.is_none() {
+            self.doubt = arrived.map_or(0, |arrived| at - arrived);
+        }
+        let Some(end) = self.ends.last_mut().filter(|end| end.upto == NEVER) else {
+            self.contact.get_or_insert((at, high));
+            return;
+        };
+        if at < end.at + forget {
+            // Still remembered: the ledger goes on.
+            end.upto = end.after;
+            end.misled = is_late.then_some(at);
+        } else {
+            end.upto = high;
+            self.contact = Some((at, high));
+            self.returned = true;
+            // What is counted of it begins anew.
+            (self.told, self.advised) = ([0; 4], [0; 4]);
+            self.last.clear();
+            self.repaired = 0;
+        }
+    }
+
+    /// When the receiver found that a datagram exists, at the latest: what came before the first word may have waited.
+    pub fn found_late(&self, dseq: u64) -> u64 {
+        let found = self.found(dseq);
+        if found == NEVER { NEVER } else { found.max(self.word_at.min(found + 3 * SECOND)) }
+    }
+
+    /// Whether a datagram that was read may not have been taken.
+    pub fn is_doubtful(&self, dseq: u64) -> bool {
+        self.doubtful.contains(&dseq)
+    }
+
+    /// Whether a datagram came more than `grace` after word of it.
+    pub fn came_late(&self, dseq: u64, grace: u64) -> bool {
+        self.read(dseq) != NEVER && self.found(dseq) != NEVER && self.found(dseq) + grace <= self.read(dseq)
+    }
+
+    pub(super) fn sign(&mut self, at: u64, beat: u64, is_late: bool) {
+        if is_late {
+            self.misled.push(at);
+        }
+        self.sign_sure = at;
+        self.heard.add(at, beat / 1000 * 999);
+        self.heard_most.add(at, beat / 1000 * 1001);
+        if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
+            silence.until = at;
+            silence.misled = is_late;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The kinds of fault.
+
+use crate::rng::Rng;
+
+macro_rules! faults {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The kinds of fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Fault {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Fault {
+            /// Every kind, in the order of declaration.
+            pub const ALL: &'static [Fault] = &[$(Fault::$name,)+];
+
+            /// The name in tables.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Fault::$name => stringify!($name),)+ }
+            }
+        }
+    };
+}
+
+faults! {
+    /// Each packet copy is lost with a probability up to 30 %.
+    Loss,
+    /// Loss in bursts (Gilbert-Elliott).
+    Burst,
+    /// Packets arrive twice.
+    Duplicate,
+    /// Packets overtake each other within the reorder grace.
+    ReorderWithin,
+    /// Packets are late by more than the reorder grace.
+    ReorderBeyond,
+    /// A latency of milliseconds instead of microseconds.
+    Delay,
+    /// A link is down for 50 ms to 3 s.
+    Flap,
+    /// The peers fall into two halves that do not hear each other.
+    Partition,
+    /// Some peers are heard by others but do not hear them.
+    OneWay,
+    /// Multicast does not reach a peer while unicast does.
+    MulticastDead,
+    /// A peer dies and is back within a frame (8.59 s).
+    CrashSoon,
+    /// A peer dies and is back after more than a frame.
+    CrashLate,
+    /// A peer that comes back does so on another port.
+    OtherPort,
+    /// A peer stops with a BYE, and may come back.
+    Stop,
+    /// A wall clock steps by up to a minute either way.
+    ClockSeconds,
+    /// A wall clock steps by up to a day either way.
+    ClockHours,
+    /// A wall clock says 1970.
+    Clock1970,
+    /// A wall clock says 2115.
+    Clock2115,
+    /// A wall clock stands beyond the last frame (2116), so a peer that needs another frame begins a new epoch.
+    ClockBeyond,
+    /// Boot clocks run up to 500 ppm fast or slow.
+    Skew,
+    /// Peers start while others are already talking.
+    LateJoin,
+    /// Subscriptions come and go.
+    Resubscribe,
+    /// Publication windows so small that subjects rotate out and some get no number.
+    TinyPubWindow,
+    /// Subscription windows so small that subjects rotate out and some are not tracked.
+    TinySubWindow,
+    /// Frames of a few messages.
+    TinyFrames,
+    /// Limits on held messages, gaps and reassembly that are reached.
+    TinyLimits,
+    /// Messages larger than a datagram.
+    Large,
+    /// Bytes are flipped and datagrams cut in flight.
+    Corrupt,
+    /// Datagrams of strangers and garbage arrive.
+    Garbage,
+    /// Requests and replies between two peers.
+    Directed,
+    /// A receive buffer of few datagrams, and a reader that is late.
+    Overrun,
+    /// A process stands still for up to 5 s.
+    Pause,
+    /// Old packets arrive again, seconds later.
+    Replay,
+    /// Epochs are forgotten after a short silence.
+    ShortForget,
+    /// Nothing is asked for again.
+    NoRepair,
+    /// Few datagrams can be sent again.
+    TinyRing,
+    /// Little or nothing is known of datagrams that cannot be sent again.
+    TinyManifests,
+    /// Few messages of each subject are kept, or none.
+    TinyHistory,
+    /// What is sent again may take a few kilobytes a second.
+    SlowResends,
+}
+
+/// Which kinds of fault are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults(u64);
+
+impl Faults {
+    /// These kinds.
+    pub fn of(kinds: &[Fault]) -> Faults {
+        kinds.iter().fold(Faults::default(), |sum, kind| sum.with(*kind))
+    }
+
+    /// Whether `kind` is on.
+    pub fn has(self, kind: Fault) -> bool {
+        self.0 >> (kind as u32) & 1 == 1
+    }
+
+    /// With `kind` on as well.
+    pub fn with(self, kind: Fault) -> Faults {
+        Faults(self.0 | 1 << (kind as u32))
+    }
+
+    /// With `kind` off.
+    pub fn without(self, kind: Fault) -> Faults {
+        Faults(self.0 & !(1 << (kind as u32)))
+    }
+
+    pub(super) fn draw(rng: &mut Rng) -> Faults {
+        // Between none and about two fifths of the kinds.
+        let share = rng.below(5) as f64 / 10.0;
+        Fault::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
+    }
+}
