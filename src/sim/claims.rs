@@ -208,7 +208,7 @@ impl View<'_> {
         }
         self.check_repaired(message, &sent, delivery.repaired);
         for dseq in sent.first..=sent.last {
-            let fetched = delivery.repaired && self.truth().streams[self.stream].bcast.is_manifested(dseq);
+            let fetched = delivery.repaired && self.track().may_be_rebuilt(dseq);
             if self.track().read(dseq) == NEVER && !fetched {
                 self.wrong("O4", format!("message {message} delivered without datagram {dseq}: {sent:?}"));
             } else if let Some(declared) = self.track().declared(dseq).filter(|declared| declared.at < self.at) {
@@ -234,8 +234,7 @@ impl View<'_> {
         let (repairs, grace) = (run.repairs(), run.reorder_grace());
         let (track, mut dseqs) = (self.track(), sent.first..=sent.last);
         // Rebuilt from a manifest, whatever came later.
-        let fetched =
-            |dseq: u64| self.truth().streams[self.stream].bcast.is_manifested(dseq) || track.is_doubtful(dseq);
+        let fetched = |dseq: u64| track.may_be_rebuilt(dseq) || track.is_doubtful(dseq);
         let may = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
         let must = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
             && (sent.first..=sent.last).any(|dseq| {

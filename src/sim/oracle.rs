@@ -5,17 +5,16 @@
 
 mod track;
 
-pub(crate) use track::{Declared, End, Silence, State, Track};
+pub(crate) use track::{Declared, End, Silence, State, Track, slot};
 
 use crate::message::{Epoch, Message};
 use crate::proto::Settings;
 use crate::sim::report::{Figures, Findings, Spread};
 use crate::sim::scenario::{MILLIS, SECOND};
-use crate::sim::truth::{NEVER, Note, Sent, Stream, Truth};
+use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Now, nanos};
 use bytes::Bytes;
-use track::slot;
 
 /// A subscription and the time for which it stood.
 #[derive(Debug)]
@@ -323,7 +322,9 @@ impl Oracle {
                 }
                 track.learn(at, dseq);
             }
-            Note::Control { stream, number, high, bye, word: true } if self.truth.streams[stream].run != run => {
+            Note::Control { stream, number, says: Says::Word { high, bye, .. } }
+                if self.truth.streams[stream].run != run =>
+            {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
                 let track = self.runs[run].track(stream);
                 if track.control < number {
@@ -334,6 +335,13 @@ impl Oracle {
                     track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
                     track.learn(at, high);
                     track.bye_read |= bye;
+                }
+            }
+            Note::Control { stream, says: Says::Manifest { first, last }, .. } => {
+                let track = self.runs[run].track(stream);
+                for dseq in first..=last {
+                    let told_of = slot(&mut track.told_of, dseq as usize - 1, NEVER);
+                    *told_of = at.min(*told_of);
                 }
             }
             Note::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {

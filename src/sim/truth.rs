@@ -82,16 +82,9 @@ pub struct Flow {
     bytes_to: Vec<u64>,
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
-    /// For each datagram, whether its manifest was sent to anybody.
-    manifested: Vec<bool>,
 }
 
 impl Flow {
-    /// Whether the manifest of a datagram was ever sent.
-    pub fn is_manifested(&self, dseq: u64) -> bool {
-        self.manifested.get(dseq as usize - 1).copied().unwrap_or(false)
-    }
-
     /// The length of a datagram.
     pub fn bytes_of(&self, dseq: u64) -> usize {
         self.bytes[dseq as usize - 1].len()
@@ -143,6 +136,8 @@ pub struct Stream {
     /// The settings of the peer.
     pub settings: Settings,
     control: u64,
+    /// The last token sent to each receiver.
+    tokens: HashMap<u64, u64>,
     /// When each control datagram was sealed, by its number less one.
     pub controls: Vec<u64>,
     /// When the next multicast datagram is due at the latest, and the interval after that.
@@ -161,6 +156,29 @@ impl Stream {
     pub fn directed_to(&self, receiver: u64) -> Option<&Flow> {
         self.directed.iter().find(|(epoch, _)| *epoch == receiver).map(|(_, flow)| flow)
     }
+}
+
+/// What a control datagram says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// It announces its sender. Nothing else is a sign of life.
+    Word {
+        /// The last dseq.
+        high: u64,
+        /// Whether it is a BYE.
+        bye: bool,
+        /// The token that it gives back, if it is for one receiver and has one: receiver and token.
+        echo: Option<(u64, u64)>,
+    },
+    /// What was in datagrams.
+    Manifest {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// Something else: a request, or word of what is gone.
+    Other,
 }
 
 /// What a datagram that travels is.
@@ -188,12 +206,8 @@ pub enum Note {
         stream: usize,
         /// Its counter.
         number: u64,
-        /// The last dseq it announces.
-        high: u64,
-        /// Whether it is a BYE.
-        bye: bool,
-        /// Whether it announces anything: a request, a manifest and word of what is gone are no signs of life.
-        word: bool,
+        /// What it says.
+        says: Says,
     },
     /// Not of any known epoch, or not decodable.
     Alien,
@@ -266,6 +280,7 @@ impl Truth {
             directed: Vec::new(),
             settings: settings.clone(),
             control: 0,
+            tokens: HashMap::new(),
             controls: Vec::new(),
             beat: (at + heartbeat, 20 * MILLIS),
             said_bye: false,
@@ -374,22 +389,21 @@ impl Truth {
         }
         stream.control = number;
         stream.controls.resize(number as usize, at);
-        let (mut high, mut bye, mut word) = (0, false, false);
+        let mut says = Says::Other;
         for record in &datagram.records {
-            let announce = match record {
-                Record::Heartbeat(announce) => announce,
-                Record::Hello(hello) => &hello.announce,
-                Record::Bye(announce) => {
-                    bye = true;
-                    announce
-                }
+            let (announce, bye) = match record {
+                Record::Heartbeat(announce) => (announce, false),
+                Record::Hello(hello) => (&hello.announce, false),
+                Record::Bye(announce) => (announce, true),
                 Record::ResendRequest(_) => {
                     self.requests += 1;
                     continue;
                 }
                 Record::Manifest(manifest) => {
-                    self.manifests += manifest.datagrams.len() as u64;
-                    stream.on_manifest(at, manifest, (&self.subject_index, self.is_strict), out);
+                    let datagrams = manifest.datagrams.len() as u64;
+                    self.manifests += datagrams;
+                    says = Says::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
+                    stream.check_manifest(at, manifest, (&self.subject_index, self.is_strict), out);
                     continue;
                 }
                 Record::Expired(expired) => {
@@ -401,8 +415,12 @@ impl Truth {
                 }
                 _ => continue,
             };
-            word = true;
-            high = announce.high.0;
+            let receiver = announce.directed_receiver.map(Epoch::bits);
+            if let (Some(receiver), Some(token)) = (receiver, announce.token) {
+                stream.tokens.insert(receiver, token);
+            }
+            says = Says::Word { high: announce.high.0, bye, echo: receiver.zip(announce.echo) };
+            stream.said_bye |= bye;
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);
             }
@@ -412,8 +430,7 @@ impl Truth {
                 stream.beat = (at.max(due) + next, next);
             }
         }
-        stream.said_bye |= bye;
-        Note::Control { stream: index, number, high, bye, word }
+        Note::Control { stream: index, number, says }
     }
 
     fn on_data(

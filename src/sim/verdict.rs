@@ -84,7 +84,7 @@ impl Oracle {
         let (mut sure, mut most) = (0, 0);
         for dseq in states.baseline.0 + 1..=states.high.0 {
             let read = track.read(dseq);
-            most += u64::from(read != NEVER || truth.bcast.is_manifested(dseq));
+            most += u64::from(read != NEVER || track.may_be_rebuilt(dseq));
             if read != NEVER {
                 let in_time = read < track.found(dseq).saturating_add(taken) && track.declared(dseq).is_none();
                 let in_time = in_time && !track.is_doubtful(dseq);

@@ -3,9 +3,9 @@
 use super::View;
 use crate::message::{Count, Loss, Reason};
 use crate::proto::effect::Target;
-use crate::sim::oracle::{Declared, State};
+use crate::sim::oracle::{Declared, State, slot};
 use crate::sim::scenario::MILLIS;
-use crate::sim::truth::NEVER;
+use crate::sim::truth::{NEVER, Sent};
 use crate::time::nanos;
 
 impl View<'_> {
@@ -106,9 +106,22 @@ impl View<'_> {
         if reason == Reason::Overflow || !sent.is_whole && self.truth().streams[self.stream].ended == NEVER {
             return;
         }
-        if let Some(dseq) = first_missing {
-            self.check_grace(dseq, None);
+        if let Some(text) = self.never_due(&sent) {
+            self.wrong("O3", text);
         }
+    }
+
+    /// What is wrong if a message is given up now of which none of the datagrams that are missing, or may have been
+    /// rebuilt, was due. A large one is given up as soon as one of them is, though that may come later.
+    fn never_due(&self, sent: &Sent) -> Option<String> {
+        let given_up = |dseq: &u64| {
+            !self.had_read(*dseq) || self.track().declared(*dseq).is_some() || self.track().may_be_rebuilt(*dseq)
+        };
+        let mut first = None;
+        for dseq in (sent.first..=sent.last).filter(given_up) {
+            first.get_or_insert(self.too_early(dseq, None)?);
+        }
+        first
     }
 
     /// Whether the epoch was told as crashed while this datagram was awaited, and heard again later. What is missing was
@@ -118,11 +131,17 @@ impl View<'_> {
         self.track().ends.iter().any(|end| found <= end.at)
     }
 
-    /// O3: nothing is given up before its time. The reason is that of this very datagram, if that is known.
-    fn check_grace(&mut self, dseq: u64, reason: Option<Reason>) {
+    /// O3: nothing is given up before its time.
+    fn check_grace(&mut self, dseq: u64, reason: Reason) {
+        let text = self.too_early(dseq, Some(reason));
+        text.into_iter().for_each(|text| self.wrong("O3", text));
+    }
+
+    /// What is wrong if a datagram is given up now. The reason is that of this very datagram, if that is known.
+    fn too_early(&self, dseq: u64, reason: Option<Reason>) -> Option<String> {
         let run = &self.oracle.runs[self.run];
         if reason == Some(Reason::Overflow) || run.is_limited() {
-            return;
+            return None;
         }
         let (track, stream) = (self.track(), &self.truth().streams[self.stream]);
         let (found, need) = (track.found(dseq), run.grace() * 999 / 1000);
@@ -135,7 +154,7 @@ impl View<'_> {
             Some(Reason::Disabled) => !run.repairs() && deadline,
             Some(Reason::Deadline) => run.repairs() && deadline,
             Some(Reason::Expired) => {
-                let manifest_gone = stream.may_be_gone(self.at, dseq).1 || stream.bcast.is_manifested(dseq);
+                let manifest_gone = stream.may_be_gone(self.at, dseq).1 || track.may_be_rebuilt(dseq);
                 run.repairs() && gone() && manifest_gone
             }
             Some(Reason::Crashed) => ended,
@@ -143,14 +162,11 @@ impl View<'_> {
             Some(_) => false,
             None => deadline || ended || self.gave_up_with_epoch(dseq) || run.repairs() && gone(),
         };
-        if !fits {
-            let text = format!(
-                "datagram {dseq} given up {} us after word of it ({reason:?}), heard for {} us of that",
-                elapsed / 1000,
-                track.heard_most.between(found, self.at) / 1000
-            );
-            self.wrong("O3", text);
-        }
+        (!fits).then(|| {
+            let heard = track.heard_most.between(found, self.at) / 1000;
+            let elapsed = elapsed / 1000;
+            format!("datagram {dseq} given up {elapsed} us after word of it ({reason:?}), heard for {heard} us of that")
+        })
     }
 
     pub(super) fn on_unverified(&mut self, clients: u64, first: u64, last: u64, count: Count, reason: Reason) {
@@ -162,11 +178,11 @@ impl View<'_> {
         if last < first || first == 0 || high < last {
             return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
         }
+        if first == last && self.is_rebuilt(first, count) {
+            return self.on_unnumbered_gone(first, count.min(), clients, reason);
+        }
         if let Some(message) = self.broken(first, last, count) {
             return self.on_broken(message, clients, reason);
-        }
-        if first == last && self.is_rebuilt(first, count) {
-            return self.on_unnumbered_gone(first, clients, reason);
         }
         self.check_unverified_count(first, last, count);
         for dseq in first..=last {
@@ -186,7 +202,7 @@ impl View<'_> {
             if self.track().contact.is_none_or(|(_, low)| dseq <= low) {
                 self.check_baseline(dseq);
             }
-            self.check_grace(dseq, Some(reason));
+            self.check_grace(dseq, reason);
             self.on_settled(dseq, reason);
             self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
         }
@@ -228,15 +244,19 @@ impl View<'_> {
     }
 
     fn is_rebuilt(&self, dseq: u64, count: Count) -> bool {
-        let flow = &self.truth().streams[self.stream].bcast;
-        let all = flow.begun_in(dseq, dseq).len() as u64;
-        let unnumbered = self.unnumbered(dseq).len() as u64;
-        flow.is_manifested(dseq) && count.is_exact() && count.min() <= unnumbered && count.min() < all
+        count.is_exact() && self.track().may_be_rebuilt(dseq) && count.min() <= self.unnumbered(dseq).len() as u64
     }
 
-    fn on_unnumbered_gone(&mut self, dseq: u64, clients: u64, reason: Reason) {
+    fn on_unnumbered_gone(&mut self, dseq: u64, messages: u64, clients: u64, reason: Reason) {
         let at = self.at;
-        self.check_grace(dseq, Some(reason));
+        self.check_grace(dseq, reason);
+        let most = self.unnumbered(dseq).len() as u64;
+        let told = slot(&mut self.track_mut().rebuilt, dseq as usize - 1, 0);
+        *told += messages;
+        let told = *told;
+        if most < told {
+            self.wrong("O5", format!("{told} messages without a number are gone of datagram {dseq}, which has {most}"));
+        }
         for message in self.unnumbered(dseq) {
             if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
                 self.wrong("O5", format!("message {message} told as unverified after it was delivered"));

@@ -97,6 +97,10 @@ pub(crate) struct Track {
     pub read: Vec<u64>,
     /// For each datagram, when its last copy arrived or would have.
     pub gone: Vec<u64>,
+    /// For each datagram, when its manifest was read.
+    pub told_of: Vec<u64>,
+    /// For each datagram, how many messages without a number were told to be gone of it.
+    pub rebuilt: Vec<u64>,
     pub declared: Vec<Option<Declared>>,
     /// For each message: large ones without a number that were told by the datagram in which they began.
     pub broken: Vec<Option<Declared>>,
@@ -155,6 +159,8 @@ impl Default for Track {
             arrived: Vec::new(),
             read: Vec::new(),
             gone: Vec::new(),
+            told_of: Vec::new(),
+            rebuilt: Vec::new(),
             declared: Vec::new(),
             broken: Vec::new(),
             highs: Vec::new(),
@@ -188,7 +194,7 @@ impl Default for Track {
 }
 
 /// The entry for a datagram or message, which are counted from `first`.
-pub(super) fn slot<T: Clone>(list: &mut Vec<T>, index: usize, empty: T) -> &mut T {
+pub(crate) fn slot<T: Clone>(list: &mut Vec<T>, index: usize, empty: T) -> &mut T {
     if list.len() <= index {
         list.resize(index + 1, empty);
     }
@@ -206,6 +212,17 @@ impl Track {
 
     pub fn gone(&self, dseq: u64) -> u64 {
         self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
+    }
+
+    /// When the manifest of a datagram was read.
+    pub fn told_of(&self, dseq: u64) -> u64 {
+        self.told_of.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    }
+
+    /// Whether the manifest of a datagram was read before the datagram itself: what was in it may come from the history.
+    pub fn may_be_rebuilt(&self, dseq: u64) -> bool {
+        let told_of = self.told_of(dseq);
+        told_of != NEVER && told_of <= self.read(dseq)
     }
 
     pub fn declared(&self, dseq: u64) -> Option<Declared> {
@@ -268,8 +285,8 @@ impl Track {
             self.contact.get_or_insert((at, high));
             return;
         };
-        if at < end.at + forget {
-            // Still remembered: the ledger goes on.
+        if at < end.at + forget / 1000 * 999 {
+            // Still remembered, by any clock: the ledger goes on.
             end.upto = end.after;
             end.misled = is_late.then_some(at);
         } else {

@@ -107,8 +107,8 @@ impl Stream {
     }
 
     /// R6: a manifest tells what was in datagrams that the publisher may have let go of, and nothing else.
-    pub(super) fn on_manifest(
-        &mut self,
+    pub(super) fn check_manifest(
+        &self,
         at: u64,
         manifest: &Manifest,
         (subjects, is_strict): (&HashMap<Subject, usize>, bool),
@@ -118,10 +118,6 @@ impl Stream {
             if self.bcast.high() < dseq {
                 return out.add("R6", format!("manifest of datagram {dseq}, {} were sent", self.bcast.high()));
             }
-            if self.bcast.manifested.len() < dseq as usize {
-                self.bcast.manifested.resize(dseq as usize, false);
-            }
-            self.bcast.manifested[dseq as usize - 1] = true;
             let sealed = self.bcast.datagrams[dseq as usize - 1];
             let begun: u64 = contents.iter().map(wire::Content::messages_begun).sum();
             let mut messages = sealed.goes_on.into_iter().chain(sealed.first..sealed.first + sealed.begun);
@@ -141,12 +137,9 @@ impl Stream {
             if is_strict && !(whole && before) {
                 out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
             }
-            let manifests_only = self.settings.recovery.ring.bytes_max;
             if is_strict && !self.may_be_gone(at, dseq).0 {
-                out.add(
-                    "R6",
-                    format!("manifest of datagram {dseq} though it is in the ring of {manifests_only} bytes"),
-                );
+                let ring = self.settings.recovery.ring.bytes_max;
+                out.add("R6", format!("manifest of datagram {dseq} though it is in the ring of {ring} bytes"));
             }
         }
     }
