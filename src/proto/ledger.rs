@@ -467,6 +467,12 @@ impl Ledger {
         self.states.delivered += 1;
     }
 
+    /// Something wanted of the datagram that was repaired last is lost: it counts as lost once it is handed on, and not
+    /// as repaired besides.
+    pub fn on_partly_lost(&mut self) {
+        self.states.repaired -= 1;
+    }
+
     /// Something wanted of a datagram that counted as delivered is lost, its content being known.
     pub fn lose(&mut self) {
         self.states.delivered -= 1;

@@ -81,8 +81,11 @@ impl Recv {
         // Large messages that end here for want of it come before what begins here.
         self.hold_doomed_below_frontier();
         for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
-                self.partly.insert(dseq);
+            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some())
+                && self.partly.insert(dseq)
+                && accept == Accept::Repaired
+            {
+                self.ledger.on_partly_lost();
             }
             self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
         }

@@ -262,6 +262,7 @@ fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told
     let row = &lan.hosts[1].peer.loss_rows()[0];
     assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (3, 0, 0));
     assert_eq!((row.datagrams.lost, row.datagrams.unverified, row.datagrams.pending), (3, 0, 0));
+    assert_eq!(row.datagrams.repaired, 5, "of eight that were missing, each is counted once");
 }
 
 #[test]
