@@ -1,6 +1,7 @@
 //! What a peer says, deliveries, losses, advisories, news of members, against what the oracle knows (O2 to O7).
 
 mod losses;
+mod repairs;
 
 use crate::message::{Delivery, Loss, Missing, Verdict};
 use crate::proto::advisory::{Advisory, Stream as AdvisedStream};

@@ -3,6 +3,7 @@
 //!
 //! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
 
+mod asks;
 mod track;
 
 pub(crate) use track::{Declared, End, Silence, State, Track, slot};
@@ -15,6 +16,7 @@ use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Now, nanos};
 use bytes::Bytes;
+use std::net::SocketAddr;
 
 /// A subscription and the time for which it stood.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub(crate) struct Run {
     /// Local deliveries that are still owed: message and subscription.
     pub local: Vec<(usize, usize)>,
     pub kernel_drops: u64,
+    /// Addresses that gave back the token sent there.
+    pub proven: Vec<SocketAddr>,
     /// When the datagram that was read last had arrived, if that is said.
     pub arrived: Option<u64>,
     /// Whether its effects are drained after each input.
@@ -134,6 +138,8 @@ pub struct Oracle {
     pub(crate) digest: u64,
     /// The most that a datagram is under way.
     pub(crate) delay_max: u64,
+    /// When all network faults ended.
+    pub(crate) healed: u64,
 }
 
 impl Oracle {
@@ -149,6 +155,7 @@ impl Oracle {
             repairs: Spread::default(),
             digest: 0,
             delay_max,
+            healed: NEVER,
         }
     }
 
@@ -172,6 +179,7 @@ impl Oracle {
             pauses: Vec::new(),
             local: Vec::new(),
             kernel_drops: 0,
+            proven: Vec::new(),
             arrived: None,
             drains_each: true,
             settings: settings.clone(),
@@ -259,10 +267,17 @@ impl Oracle {
         }
     }
 
-    /// A peer sends a datagram.
-    pub fn on_sent(&mut self, at: u64, now: Now, run: usize, bytes: &Bytes, multicast: bool) -> Note {
+    /// A peer sends a datagram, to an address or to the group.
+    pub fn on_sent(&mut self, at: u64, now: Now, run: usize, bytes: &Bytes, to: Option<SocketAddr>) -> Note {
         self.figures.datagrams_sent += 1;
-        self.truth.on_sent(at, now, run, bytes, multicast, &mut self.findings)
+        let note = self.truth.on_sent(at, now, run, bytes, to.is_none(), &mut self.findings);
+        if let Some(to) = to {
+            self.check_proof(run, to, note);
+        }
+        if let Some(request) = self.truth.request.take() {
+            self.on_request(at, run, &request);
+        }
+        note
     }
 
     /// A copy reaches a receive buffer, or would have if it had not been lost or damaged.
@@ -288,8 +303,9 @@ impl Oracle {
     }
 
     /// A peer reads a whole datagram from its receive buffer.
-    pub fn on_read(&mut self, at: u64, run: usize, note: Note) {
+    pub fn on_read(&mut self, at: u64, run: usize, note: Note, from: SocketAddr) {
         let own = self.runs[run].stream;
+        self.on_echo(at, run, note, from);
         let arrived = self.runs[run].arrived;
         let forget = nanos(self.runs[run].settings.forget);
         let is_late = self.is_late(at, run, note);

@@ -78,13 +78,13 @@ impl Story {
             receiver: None,
         };
         let bytes = self.builder.seal(&header);
-        let note = self.oracle.on_sent(at, now(at), PUBLISHER, &bytes, true);
+        let note = self.oracle.on_sent(at, now(at), PUBLISHER, &bytes, None);
         self.sent.push((note, message, seq));
     }
 
     fn arrive(&mut self, at: u64, nth: usize) {
         self.oracle.on_copy(at, SUBSCRIBER, self.sent[nth].0, true);
-        self.oracle.on_read(at, SUBSCRIBER, self.sent[nth].0);
+        self.oracle.on_read(at, SUBSCRIBER, self.sent[nth].0, ([10, 0, 0, 1], 7500).into());
     }
 
     fn publisher(&self) -> Publisher {

@@ -1,6 +1,7 @@
 //! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
 //! from the bytes that leave the peers, and checked as it is written down.
 
+mod meter;
 mod rules;
 
 use crate::message::{Epoch, Message};
@@ -10,9 +11,10 @@ use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
 use crate::time::{Now, nanos};
-use crate::wire::{self, Datagram, Header, Kind, Record};
+use crate::wire::{self, Datagram, Header, Kind, Record, ResendRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
+use meter::Meter;
 
 /// "Not yet" and "never".
 pub const NEVER: u64 = u64::MAX;
@@ -62,6 +64,8 @@ pub struct Sent {
     pub last: u64,
     /// Whether that is the last of all.
     pub is_whole: bool,
+    /// Bytes of the payload, once it is whole.
+    pub bytes: usize,
 }
 
 /// One numbered stream of datagrams.
@@ -82,6 +86,8 @@ pub struct Flow {
     bytes_to: Vec<u64>,
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
+    /// For each datagram, how often it was asked for, and sent again.
+    pub asked: Vec<(u32, u32)>,
 }
 
 impl Flow {
@@ -136,6 +142,8 @@ pub struct Stream {
     /// The settings of the peer.
     pub settings: Settings,
     control: u64,
+    /// What it may spend on answers.
+    meter: Meter,
     /// The last token sent to each receiver.
     tokens: HashMap<u64, u64>,
     /// When each control datagram was sealed, by its number less one.
@@ -234,6 +242,10 @@ pub struct Truth {
     pub manifests: u64,
     /// Datagrams told to be gone.
     pub expired: u64,
+    /// Whether the datagram sent last answers a request or a question, so that its receiver's address must be proven.
+    pub is_answer: bool,
+    /// The request sent last, until somebody looks at it.
+    pub request: Option<ResendRequest>,
     /// Whether what leaves a peer is checked; off only to see whether receivers alone would show a mistake.
     pub is_strict: bool,
 }
@@ -280,6 +292,7 @@ impl Truth {
             directed: Vec::new(),
             settings: settings.clone(),
             control: 0,
+            meter: Meter::new(at, settings.recovery.resend_rate_min),
             tokens: HashMap::new(),
             controls: Vec::new(),
             beat: (at + heartbeat, 20 * MILLIS),
@@ -365,23 +378,34 @@ impl Truth {
                 (Some(receiver), Some(Note::Directed { stream: index, receiver, number: header.number }))
             }
         };
+        self.is_answer = false;
         let sealed = note.and_then(|_| self.streams[index].flow(receiver).bytes.get(header.number as usize - 1));
         if let (Some(sealed), Some(note)) = (sealed, note) {
             self.resends += 1;
             if sealed != bytes || self.streams[index].ended != NEVER {
                 out.add("R6", format!("{note:?} was sent again with other bytes, or after its epoch"));
             }
+            let asked = &mut self.streams[index].flow(receiver).asked[header.number as usize - 1];
+            asked.1 += 1;
+            self.on_answer(at, index, bytes, out);
             return note;
         }
         if self.is_strict {
             self.streams[index].check_header(at, now, &header, bytes.len(), multicast, out);
         }
-        let Some(note) = note else { return self.on_control(at, index, &datagram, multicast, out) };
+        let Some(note) = note else { return self.on_control(at, index, (&datagram, bytes), multicast, out) };
         self.on_data(at, now, index, receiver, (datagram, bytes), out);
         note
     }
 
-    fn on_control(&mut self, at: u64, index: usize, datagram: &Datagram, multicast: bool, out: &mut Findings) -> Note {
+    fn on_control(
+        &mut self,
+        at: u64,
+        index: usize,
+        (datagram, bytes): (&Datagram, &Bytes),
+        multicast: bool,
+        out: &mut Findings,
+    ) -> Note {
         let stream = &mut self.streams[index];
         let number = datagram.header.number;
         if number <= stream.control {
@@ -389,17 +413,19 @@ impl Truth {
         }
         stream.control = number;
         stream.controls.resize(number as usize, at);
-        let mut says = Says::Other;
+        let (mut says, mut is_answer) = (Says::Other, false);
         for record in &datagram.records {
             let (announce, bye) = match record {
                 Record::Heartbeat(announce) => (announce, false),
                 Record::Hello(hello) => (&hello.announce, false),
                 Record::Bye(announce) => (announce, true),
-                Record::ResendRequest(_) => {
+                Record::ResendRequest(request) => {
                     self.requests += 1;
+                    self.request = Some(request.clone());
                     continue;
                 }
                 Record::Manifest(manifest) => {
+                    is_answer = true;
                     let datagrams = manifest.datagrams.len() as u64;
                     self.manifests += datagrams;
                     says = Says::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
@@ -407,6 +433,7 @@ impl Truth {
                     continue;
                 }
                 Record::Expired(expired) => {
+                    is_answer = true;
                     self.expired += expired.ranges.iter().map(wire::Range::datagrams).sum::<u64>();
                     if self.is_strict {
                         stream.check_expired(at, expired, out);
@@ -430,7 +457,18 @@ impl Truth {
                 stream.beat = (at.max(due) + next, next);
             }
         }
+        if is_answer {
+            self.on_answer(at, index, bytes, out);
+        }
         Note::Control { stream: index, number, says }
+    }
+
+    /// A request is answered: within what may be spent on that (5.6).
+    fn on_answer(&mut self, at: u64, index: usize, bytes: &Bytes, out: &mut Findings) {
+        self.is_answer = true;
+        if let Some(over) = self.streams[index].meter.on_answer(at, bytes.len()) {
+            out.add("budget", format!("stream {index}: answers are {over} bytes more than they may be"));
+        }
     }
 
     fn on_data(
@@ -444,6 +482,7 @@ impl Truth {
     ) {
         self.sealed += 1;
         let stream = &mut self.streams[index];
+        stream.meter.on_first(at, bytes.len());
         if receiver.is_none() {
             let first = 20 * MILLIS.min(nanos(stream.settings.heartbeat));
             stream.beat = (at + first, first);
@@ -459,6 +498,7 @@ impl Truth {
         }
         let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
         flow.datagrams.push(Sealed { at, first: flow.messages.len(), begun: 0, goes_on });
+        flow.asked.push((0, 0));
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);
         flow.bytes.push(bytes.clone());
@@ -539,7 +579,11 @@ impl Truth {
         let (stream, receiver) = whose;
         if receiver.is_some() && is_service(&message.subject) {
             flow.services += 1;
+            self.is_answer |= is_history_answer(&message.subject);
             return;
+        }
+        if let Some(sent) = flow.messages.last_mut() {
+            sent.bytes = message.payload.len();
         }
         match self.identify(message) {
             Ok(id) => {
@@ -564,7 +608,7 @@ impl Flow {
             self.numbered[subject].push(self.messages.len());
         }
         let dseq = self.high();
-        self.messages.push(Sent { subject, seq, is_chained, at, first: dseq, last: dseq, is_whole });
+        self.messages.push(Sent { subject, seq, is_chained, at, first: dseq, last: dseq, is_whole, bytes: 0 });
     }
 }
 
@@ -583,6 +627,11 @@ impl Stream {
 fn is_service(subject: &Subject) -> bool {
     let rest = subject.as_str().strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
     rest.is_some_and(|(_, rest)| rest == "HISTORY" || rest.starts_with("H."))
+}
+
+/// Whether it is an answer.
+fn is_history_answer(subject: &Subject) -> bool {
+    is_service(subject) && !subject.as_str().ends_with("HISTORY")
 }
 
 /// The payload of message `id`: its number, then the lowest byte of it again and again.

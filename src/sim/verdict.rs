@@ -6,6 +6,7 @@ use crate::proto::stats::LossRow;
 use crate::sim::oracle::{Oracle, Run, State, Sub, Track};
 use crate::sim::scenario::{MILLIS, SECOND};
 use crate::sim::truth::{NEVER, Sent, Stream};
+use crate::wire::Report;
 
 /// How a subscription was served with a message that it was owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,7 @@ impl Oracle {
             self.check_counters(*run, peer);
             for row in peer.loss_rows() {
                 self.check_row(*run, &row);
+                self.check_outbound(*run, &row, peers);
             }
         }
         let alive: Vec<usize> = peers.iter().map(|(run, _)| *run).collect();
@@ -62,6 +64,28 @@ impl Oracle {
         }
     }
 
+    /// What a receiver missed is what its publisher says that it did.
+    fn check_outbound(&mut self, run: usize, row: &LossRow, peers: &[(usize, &Peer)]) {
+        let own = self.truth.streams[self.runs[run].stream].epoch;
+        let publisher = peers.iter().find(|(_, peer)| peer.epoch() == row.publisher.epoch);
+        let Some(told) = publisher.map(|(_, peer)| peer.outbound_rows()) else { return };
+        let told = told.into_iter().find(|told| told.receiver.epoch == own).map(|told| told.report);
+        let states = row.datagrams;
+        let lost_max = row.msg_loss.count + row.msg_loss_uncertain;
+        let shown = Report {
+            missing: states.repaired + states.pending + states.lost + states.unverified,
+            repaired: states.repaired,
+            pending: states.pending,
+            unverified: states.unverified,
+            lost_min: row.msg_loss.count,
+            lost_max,
+        };
+        self.figures.cross_checks += 1;
+        if told != Some(shown) {
+            self.findings.add("outbound", format!("run {run} missed {shown:?}, its publisher says {told:?}"));
+        }
+    }
+
     /// O1 for the ledger, and `show loss` against the reports.
     fn check_row(&mut self, run: usize, row: &LossRow) {
         let Some(stream) = self.truth.stream(row.publisher.epoch) else {
@@ -80,8 +104,11 @@ impl Oracle {
         let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
         self.figures.pending += if lives { states.pending } else { 0 };
         let knows_all = states.high.0 == high || !(lives || track.bye_read);
+        let (grace, repairs) = (self.runs[run].reorder_grace(), self.runs[run].repairs());
         // What came within the grace must have been taken, what never came cannot have been.
         let (mut sure, mut most) = (0, 0);
+        // What was missing, for certain and at the most: for longer than datagrams may be late, or for ever.
+        let (mut missed, mut missed_most) = (0, 0);
         for dseq in states.baseline.0 + 1..=states.high.0 {
             let read = track.read(dseq);
             most += u64::from(read != NEVER || track.may_be_rebuilt(dseq));
@@ -90,7 +117,15 @@ impl Oracle {
                 let in_time = in_time && !track.is_doubtful(dseq);
                 sure += u64::from(in_time);
             }
+            let late = |grace: u64| read == NEVER || track.came_late(dseq, grace);
+            let is_clear = !track.is_doubtful(dseq) && track.found(dseq) == track.found_late(dseq);
+            let late_for_sure = read == NEVER || repairs && late(grace * 1002 / 1000 + 1000);
+            missed += u64::from(late_for_sure && is_clear);
+            missed_most += u64::from(late(grace * 998 / 1000) || !is_clear || track.declared(dseq).is_some());
         }
+        let missing = states.repaired + states.pending + states.lost + states.unverified;
+        let limited = self.runs[run].is_limited() || track.returned;
+        let missing = limited || (missed..=missed_most).contains(&missing);
         let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
         let counted = (sure..=most).contains(&(states.delivered + states.held));
         let repaired = row.repaired.count == track.repaired || track.returned;
@@ -102,12 +137,13 @@ impl Oracle {
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
         let told_of = (track.told, track.advised);
-        self.figures.cross_checks += 8;
+        self.figures.cross_checks += 9;
         for (rule, holds) in [
             ("ledger sum", sound),
             ("ledger settled", settled),
             ("ledger high", knows_all),
             ("ledger delivered", counted),
+            ("ledger missing", missing),
             ("show loss", told),
             ("advisories", advised),
             ("inconsistent", row.inconsistent == 0),
@@ -115,7 +151,7 @@ impl Oracle {
         ] {
             if !holds {
                 let text = format!(
-                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, told {told_of:?}"
+                    "run {run} of stream {stream}: {row:?}; sent {high}, arrived {sure}..{most}, missed {missed}..{missed_most}, told {told_of:?}"
                 );
                 self.findings.add(rule, text);
             }

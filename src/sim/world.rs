@@ -198,6 +198,7 @@ impl<'a> World<'a> {
             Step::Late(host, action) => self.act(host, action),
             Step::Heal => {
                 self.network.heal();
+                self.oracle.healed = self.now;
                 for machine in &mut self.machines {
                     machine.spec.buffer_datagrams = 100_000;
                 }
@@ -227,7 +228,7 @@ impl<'a> World<'a> {
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
             }
-            self.oracle.on_read(self.now, self.machines[host].run, packet.note);
+            self.oracle.on_read(self.now, self.machines[host].run, packet.note, packet.from);
             self.log(|| format!("host {host} reads {:?} from {}", packet.note, packet.from));
             let Packet { from, path, bytes, .. } = packet;
             self.input(host, Input::Datagram { from, path, bytes });
@@ -300,7 +301,7 @@ impl<'a> World<'a> {
         let (run, now) = (self.machines[host].run, self.machines[host].now(self.now));
         match effect {
             Effect::Multicast(bytes) => {
-                let note = self.oracle.on_sent(self.now, now, run, &bytes, true);
+                let note = self.oracle.on_sent(self.now, now, run, &bytes, None);
                 self.log(|| format!("host {host} sends {note:?}"));
                 for to in 0..self.machines.len() {
                     if to != host {
@@ -317,7 +318,7 @@ impl<'a> World<'a> {
                 }
             }
             Effect::Unicast { to, bytes } => {
-                let note = self.oracle.on_sent(self.now, now, run, &bytes, false);
+                let note = self.oracle.on_sent(self.now, now, run, &bytes, Some(to));
                 self.log(|| format!("host {host} sends {note:?} to {to}"));
                 if let Some(to) = self.machines.iter().position(|machine| machine.address == to) {
                     self.carry(host, to, Path::Unicast, note, &bytes);

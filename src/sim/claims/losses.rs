@@ -109,6 +109,10 @@ impl View<'_> {
         if let Some(text) = self.never_due(&sent) {
             self.wrong("O3", text);
         }
+        self.check_fetched(message, &sent, reason);
+        if let Some(dseq) = first_missing.filter(|dseq| self.track().declared(*dseq).is_none()) {
+            self.check_repaired_after_heal(dseq, reason);
+        }
     }
 
     /// What is wrong if a message is given up now of which none of the datagrams that are missing, or may have been
@@ -203,6 +207,7 @@ impl View<'_> {
                 self.check_baseline(dseq);
             }
             self.check_grace(dseq, reason);
+            self.check_repaired_after_heal(dseq, reason);
             self.on_settled(dseq, reason);
             self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
         }

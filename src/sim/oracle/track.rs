@@ -97,6 +97,8 @@ pub(crate) struct Track {
     pub read: Vec<u64>,
     /// For each datagram, when its last copy arrived or would have.
     pub gone: Vec<u64>,
+    /// When the receiver of this track's stream proved its address to this run.
+    pub proved: u64,
     /// For each datagram, when its manifest was read.
     pub told_of: Vec<u64>,
     /// For each datagram, how many messages without a number were told to be gone of it.
@@ -159,6 +161,7 @@ impl Default for Track {
             arrived: Vec::new(),
             read: Vec::new(),
             gone: Vec::new(),
+            proved: NEVER,
             told_of: Vec::new(),
             rebuilt: Vec::new(),
             declared: Vec::new(),

@@ -98,12 +98,33 @@ impl Stream {
         }
     }
 
+    /// Whether this is the token that a receiver was given last.
+    pub fn is_token(&self, receiver: u64, token: u64) -> bool {
+        self.tokens.get(&receiver) == Some(&token)
+    }
+
     /// Whether the publisher may have let go of a datagram, and of its manifest.
     pub fn may_be_gone(&self, at: u64, dseq: u64) -> (bool, bool) {
         let ring = &self.settings.recovery.ring;
         let time = nanos(ring.time);
         let datagram = self.bcast.may_be_gone(at, dseq, ring.bytes_max, time);
         (datagram, datagram && self.bcast.may_be_gone(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
+    }
+
+    /// Whether a message may have left the history of its subject. What it needs besides the bytes of the messages is
+    /// guessed high.
+    pub fn may_be_forgotten(&self, message: usize) -> bool {
+        let settings = &self.settings.recovery.history;
+        let sent = self.bcast.messages[message];
+        let numbered = self.bcast.numbered(sent.subject);
+        let since = &numbered[numbered.partition_point(|at| *at < message)..];
+        let bytes = |at: &usize| self.bcast.messages[*at].bytes + 300;
+        // Subjects that rotate out begin anew.
+        self.settings.pub_window.bytes < 1 << 20
+            || sent.seq.is_none()
+            || (settings.count_max as usize) < since.len()
+            || settings.bytes_max < since.iter().map(bytes).sum::<usize>()
+            || settings.total_bytes_max / 4 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>()
     }
 
     /// R6: a manifest tells what was in datagrams that the publisher may have let go of, and nothing else.

@@ -1,0 +1,78 @@
+//! What must have been repaired (O9): nothing is given up that the publisher still has, once it can be asked.
+
+use super::View;
+use crate::message::Reason;
+use crate::sim::oracle::Run;
+use crate::sim::scenario::MILLIS;
+use crate::sim::truth::{NEVER, Sent};
+
+/// The longest time between two requests for the same datagram (A1).
+const AGAIN_MAX: u64 = 640 * MILLIS;
+/// The longest random wait before the first request.
+const BACKOFF_MAX: u64 = 100 * MILLIS;
+/// Copies that a round of asking may need: words that prove the address, request, answer, with time for each turn.
+const COPIES: u64 = 8;
+/// Publishers that may spend so many bytes a second on answers have answered whatever can be asked of them.
+const RATE: u64 = 1 << 20;
+
+impl View<'_> {
+    /// O9: a datagram that is given up for its deadline now, long after all network faults have ended, is one that the
+    /// publisher may have let go of.
+    pub(super) fn check_repaired_after_heal(&mut self, dseq: u64, reason: Reason) {
+        if reason == Reason::Deadline && self.can_be_repaired(dseq) {
+            let stream = &self.truth().streams[self.stream];
+            let sealed = stream.bcast.datagrams[dseq as usize - 1].at;
+            let (found, healed, proved) = (self.track().found(dseq), self.oracle.healed, self.proved());
+            self.wrong(
+                "O9",
+                format!("datagram {dseq} of {sealed} given up, known of since {found}, healed at {healed}, proven at {proved}"),
+            );
+        }
+    }
+
+    /// When this receiver proved its address to the publisher.
+    fn proved(&self) -> u64 {
+        let publisher = &self.oracle.runs[self.truth().streams[self.stream].run];
+        let own = self.oracle.runs[self.run].stream;
+        publisher.tracks.get(own).and_then(Option::as_ref).map_or(NEVER, |track| track.proved)
+    }
+
+    /// Whether the publisher was asked for the datagram in vain, though it can have had no reason not to answer.
+    fn can_be_repaired(&self, dseq: u64) -> bool {
+        let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
+        let publisher = &self.oracle.runs[stream.run];
+        let round = AGAIN_MAX + COPIES * self.oracle.delay_max;
+        let known = self.track().found(dseq).max(self.oracle.healed);
+        if known == NEVER || run.is_limited() || !run.repairs() {
+            return false;
+        }
+        // The first request of one whose address is not proven is what makes it so.
+        let proven = if self.proved() <= self.oracle.healed { 0 } else { round };
+        let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
+        let stood_still = |run: &Run| 0 < run.paused(known, self.at);
+        due < self.at
+            && stream.ended == NEVER
+            && !stream.said_bye
+            && !stood_still(run)
+            && !stood_still(publisher)
+            && RATE <= publisher.settings.recovery.resend_rate_min
+            && !stream.may_be_gone(self.at, dseq).0
+    }
+
+    /// O9, the second way: a message whose datagram could not be sent again, and whose content was told, is not lost as
+    /// long as the history of its subject has it. Large messages are not asked of it.
+    pub(super) fn check_fetched(&mut self, message: usize, sent: &Sent, reason: Reason) {
+        let stream = &self.truth().streams[self.stream];
+        let is_small = sent.is_whole && sent.first == sent.last;
+        let is_known = self.track().may_be_rebuilt(sent.first) && self.track().read(sent.first) == NEVER;
+        if reason == Reason::Expired
+            && is_small
+            && is_known
+            && stream.ended == NEVER
+            && !self.oracle.runs[self.run].is_limited()
+            && !stream.may_be_forgotten(message)
+        {
+            self.wrong("O9", format!("message {message} told as gone though the history must have it: {sent:?}"));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What peers ask each other for, and whom they answer (R5, 5.6).
+
+use crate::sim::oracle::Oracle;
+use crate::sim::truth::{NEVER, Note, Says};
+use crate::wire::ResendRequest;
+use std::net::SocketAddr;
+
+impl Oracle {
+    /// A word gives back a token: if it is the one that was sent there, the address is proven.
+    pub(super) fn on_echo(&mut self, at: u64, run: usize, note: Note, from: SocketAddr) {
+        let Note::Control { stream, says: Says::Word { echo: Some((receiver, token)), .. }, .. } = note else { return };
+        let own = &self.truth.streams[self.runs[run].stream];
+        let sender = self.truth.streams[stream].epoch.bits();
+        if receiver != own.epoch.bits() || !own.is_token(sender, token) {
+            return;
+        }
+        let proved = &mut self.runs[run].track(stream).proved;
+        *proved = at.min(*proved);
+        if !self.runs[run].proven.contains(&from) {
+            self.runs[run].proven.push(from);
+        }
+    }
+
+    /// 5.6: nothing is answered to an address that was not proven by a round trip.
+    pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, note: Note) {
+        if self.truth.is_answer && !self.runs[run].proven.contains(&to) {
+            self.findings
+                .add("proof", format!("run {run} answers {to} with {note:?}, and it never proved its address"));
+        }
+    }
+
+    /// R5: datagrams are asked for after the reorder grace, and only if they are missing.
+    pub(super) fn on_request(&mut self, at: u64, run: usize, request: &ResendRequest) {
+        let Some(stream) = self.truth.stream(request.epoch) else {
+            return self.findings.add("R5", format!("run {run} asks an epoch that is not: {request:?}"));
+        };
+        if request.directed {
+            let own = self.truth.streams[self.runs[run].stream].epoch.bits();
+            return self.count_asked(stream, Some(own), request);
+        }
+        self.count_asked(stream, None, request);
+        let grace = self.runs[run].reorder_grace() * 999 / 1000;
+        let repairs = self.runs[run].repairs();
+        let track = self.runs[run].track(stream);
+        for range in &request.ranges {
+            let found = track.found(range.last.0);
+            let read = |dseq: u64| track.read(dseq) < at && !track.returned && !track.is_doubtful(dseq);
+            let too_early = found == NEVER || at < found + grace;
+            if !repairs || too_early || read(range.first.0) || read(range.last.0) {
+                let (first, last) = (track.read(range.first.0), track.read(range.last.0));
+                let text = format!("found at {found}, read at {first}, {last}");
+                self.findings.add("R5", format!("run {run} asks stream {stream} for {range:?}, {text}"));
+                break;
+            }
+        }
+    }
+
+    fn count_asked(&mut self, stream: usize, receiver: Option<u64>, request: &ResendRequest) {
+        let stream = &mut self.truth.streams[stream];
+        let flow = match receiver {
+            None => Some(&mut stream.bcast),
+            Some(receiver) => stream.directed.iter_mut().find(|(epoch, _)| *epoch == receiver).map(|(_, flow)| flow),
+        };
+        let Some(flow) = flow else { return };
+        let high = flow.high();
+        for range in &request.ranges {
+            let (first, last) = (range.first.0 as usize - 1, range.last.0.min(high) as usize);
+            flow.asked.get_mut(first..last).into_iter().flatten().for_each(|asked| asked.0 += 1);
+        }
+    }
+}
