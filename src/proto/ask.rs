@@ -3,6 +3,7 @@
 //! The first time after the reorder grace and a random wait, so that of many receivers that miss the same datagram few
 //! ask before the answer has come to all; then again and again at growing intervals until the gap is settled.
 
+use crate::proto::mutant::{Mutant, Mutants};
 use crate::rng::Rng;
 use crate::time::Instant;
 use std::time::Duration;
@@ -29,12 +30,18 @@ pub struct Asking {
     /// Smoothed round trip time: from a request to its first answer.
     round_trip: Duration,
     rng: Rng,
+    mutants: Mutants,
 }
 
 impl Asking {
     /// Nothing measured yet. `grace` is the time in which datagrams may overtake each other.
     pub fn new(grace: Duration, is_on: bool, rng: Rng) -> Asking {
-        Asking { grace, is_on, receivers: 1, round_trip: Duration::ZERO, rng }
+        Asking { grace, is_on, receivers: 1, round_trip: Duration::ZERO, rng, mutants: Mutants::default() }
+    }
+
+    /// The same with a deliberate mistake, in tests of the oracle.
+    pub fn mutated(self, mutants: Mutants) -> Asking {
+        Asking { mutants, ..self }
     }
 
     /// Whether anything is asked for at all.
@@ -49,7 +56,8 @@ impl Asking {
 
     /// When to ask for a gap found now; never if repair is off.
     pub fn first(&mut self, now: Instant) -> Option<Instant> {
-        self.is_on.then(|| now + self.grace + self.backoff())
+        let grace = if self.mutants.is(Mutant::AskAtOnce) { Duration::ZERO } else { self.grace };
+        self.is_on.then(|| now + grace + self.backoff())
     }
 
     /// When to ask again, after `asked` requests.
@@ -58,7 +66,8 @@ impl Asking {
         let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(AGAIN_MAX);
         // A quarter of chance, so that receivers that asked together do not do so again.
         let part = u64::try_from(wait.as_nanos() / 4).unwrap_or(u64::MAX);
-        self.is_on.then(|| now + wait - Duration::from_nanos(self.rng.below(part.max(1))))
+        let is_over = self.mutants.is(Mutant::AskOnce);
+        (self.is_on && !is_over).then(|| now + wait - Duration::from_nanos(self.rng.below(part.max(1))))
     }
 
     /// Whether what comes now was missing for longer than it may simply be late: somebody asked for it (A5).

@@ -477,7 +477,7 @@ fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
 }
 
 fn asking(settings: &Settings, rng: &mut Rng) -> Asking {
-    Asking::new(settings.recovery.grace, settings.repairs(), rng.fork())
+    Asking::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
 }
 
 fn reassembly(settings: &Settings) -> Reassembly {

@@ -147,7 +147,10 @@ impl Settings {
     /// The limits of answering requests.
     fn resends(&self) -> ResendSettings {
         ResendSettings {
-            rate_min: self.recovery.resend_rate_min,
+            rate_min: match self.mutants.is(mutant::Mutant::NoBudget) {
+                true => 1 << 40,
+                false => self.recovery.resend_rate_min,
+            },
             datagram_bytes_max: self.datagram_bytes_max,
             requesters_max: self.peers_max,
         }

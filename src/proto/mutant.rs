@@ -45,6 +45,30 @@ pub enum Mutant {
     HighTooHigh,
     /// A held message is released although the gap before it is still open (A3).
     ReleaseEarly,
+    /// What is missing is asked for once and never again (R5).
+    AskOnce,
+    /// What is missing is asked for at once, without the reorder grace (R5).
+    AskAtOnce,
+    /// What is missing is given up after the reorder grace, though it was asked for (R5).
+    GiveUpSoon,
+    /// The datagram after the one that was asked for is sent again (R6).
+    ResendOther,
+    /// What the publisher does not have any more counts as delivered (R6).
+    ExpiredDelivered,
+    /// Whatever a manifest tells counts as not wanted (R6).
+    ManifestUnread,
+    /// A message that was repaired is counted twice (A5).
+    RepairedTwice,
+    /// The history gives all messages that are asked of it but the first (A7).
+    FetchSkipsFirst,
+    /// What a datagram that was missing held is handed on at once, whatever is missing before it (A3).
+    RepairedFirst,
+    /// Whoever asks is answered, whether its address was proven or not (5.6).
+    AnswerUnproven,
+    /// Answers have no budget (5.6).
+    NoBudget,
+    /// A receiver does not tell the publisher what it missed.
+    SilentReport,
 }
 
 /// The mutant that is on, if any.

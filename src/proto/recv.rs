@@ -122,7 +122,8 @@ impl Recv {
         let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Accept::Repaired };
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
-        let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty();
+        let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty()
+            || accept == Accept::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
         for (index, record) in records.into_iter().enumerate() {
             let index = index as u32 + 1;
             match record {
@@ -321,6 +322,7 @@ impl Recv {
                     self.ledger.explain(Dseq(range.first.0 - 1), range.last.next(), all.min());
                     out.push(Outcome::Inbox { messages: all.min(), reason: range.reason, cause: range.cause() });
                 }
+                Kind::Bcast { .. } if range.reason == Reason::Expired && ctx.mutants.is(Mutant::ExpiredDelivered) => {}
                 Kind::Bcast { .. } if 0 < messages.max() => {
                     ctx.losses.unverified_at = Some(ctx.now.wall);
                     out.push(Outcome::Unverified { range, messages });

@@ -33,6 +33,14 @@ fn check(mutant: Mutant, faults: &[Fault]) {
     }
 }
 
+/// The mutant is caught, and by this rule.
+fn check_by(rule: &str, mutant: Mutant, faults: &[Fault]) {
+    for strict in [true, false] {
+        let rules = hunt(mutant, faults, strict).map_or(Vec::new(), |(_, rules)| rules);
+        assert!(rules.contains(&rule), "{mutant:?} was noticed by {rules:?}; senders checked: {strict}");
+    }
+}
+
 #[test]
 fn without_mutants_the_same_scenarios_are_clean() {
     for faults in [&[Fault::Loss, Fault::CrashSoon][..], &[Fault::Partition, Fault::TinyFrames, Fault::Stop]] {
@@ -136,4 +144,64 @@ fn heartbeat_announces_too_much() {
 #[test]
 fn released_before_the_gap_is_settled() {
     check(Mutant::ReleaseEarly, &[Fault::Loss, Fault::ReorderWithin]);
+}
+
+#[test]
+fn asked_for_once() {
+    check_by("O9", Mutant::AskOnce, &[Fault::Loss]);
+}
+
+#[test]
+fn asked_for_at_once() {
+    check_by("R5", Mutant::AskAtOnce, &[Fault::ReorderWithin]);
+}
+
+#[test]
+fn given_up_though_it_was_asked_for() {
+    check_by("O3", Mutant::GiveUpSoon, &[Fault::Loss, Fault::Delay]);
+}
+
+#[test]
+fn another_datagram_sent_again() {
+    check_by("O9", Mutant::ResendOther, &[Fault::Loss]);
+}
+
+#[test]
+fn expired_is_delivered() {
+    check_by("O1", Mutant::ExpiredDelivered, &[Fault::Loss, Fault::TinyRing, Fault::TinyManifests]);
+}
+
+#[test]
+fn manifests_unread() {
+    check_by("inconsistent", Mutant::ManifestUnread, &[Fault::Loss, Fault::TinyRing]);
+}
+
+#[test]
+fn repaired_counted_twice() {
+    check_by("repaired", Mutant::RepairedTwice, &[Fault::Loss]);
+}
+
+#[test]
+fn the_history_skips_a_message() {
+    check_by("O9", Mutant::FetchSkipsFirst, &[Fault::Loss, Fault::TinyRing]);
+}
+
+#[test]
+fn repaired_before_its_turn() {
+    check_by("O3", Mutant::RepairedFirst, &[Fault::Loss, Fault::Burst]);
+}
+
+#[test]
+fn strangers_are_answered() {
+    check_by("proof", Mutant::AnswerUnproven, &[Fault::Loss, Fault::LateJoin, Fault::OneWay]);
+}
+
+#[test]
+fn answers_without_a_budget() {
+    check_by("budget", Mutant::NoBudget, &[Fault::Loss, Fault::Partition, Fault::Large, Fault::SlowResends]);
+}
+
+#[test]
+fn what_was_missed_is_not_told() {
+    check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
 }

@@ -4,8 +4,9 @@
 use super::{HELLO_BYTES, Peer};
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::members::{Member, Side};
+use crate::proto::mutant::Mutant;
 use crate::proto::peer::intake::Source;
-use crate::proto::resend::{Answer, To};
+use crate::proto::resend::{Answer, Found, To};
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
 use crate::time::Now;
@@ -101,14 +102,14 @@ impl Peer {
 
     /// A receiver asks for datagrams.
     pub(super) fn on_resend_request(&mut self, now: Now, source: Source, header: &Header, request: &ResendRequest) {
-        let own = self.origin.epoch;
+        let (own, mutants) = (self.origin.epoch, self.settings.mutants);
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
             self.counters.discard_old_epoch += 1;
             return;
         }
         // Rule: proof
-        if !member.is_proven {
+        if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.say_soon(now, header.epoch);
@@ -135,8 +136,13 @@ impl Peer {
                     self.counters.resends += 1;
                     self.send(None, bytes);
                 }
-                Answer::Resend { to: To::Member(epoch), bytes, .. } => {
+                Answer::Resend { to: To::Member(epoch), dseq, mut bytes, .. } => {
                     let Some(member) = self.members.get(&epoch) else { continue };
+                    if self.settings.mutants.is(Mutant::ResendOther)
+                        && let Found::Datagram(other) = self.ring.find(dseq.next())
+                    {
+                        bytes = other;
+                    }
                     let address = member.address;
                     self.counters.resends += 1;
                     self.send(Some(address), bytes);

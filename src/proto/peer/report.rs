@@ -7,6 +7,7 @@ use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream}
 use crate::proto::effect::{Effect, MemberEvent, Target, Targets};
 use crate::proto::interest::Matched;
 use crate::proto::members::{Member, Side};
+use crate::proto::mutant::Mutant;
 use crate::proto::recv::{Context, Outcome, Recv};
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
@@ -28,6 +29,7 @@ impl Peer {
         // What is not asked for does not wait for the publisher to be heard.
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
+        let is_awaited = is_repaired && !self.settings.mutants.is(Mutant::GiveUpSoon);
         let (recv, uid, losses) = member.side(side)?;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {
@@ -40,7 +42,7 @@ impl Peer {
             counters: &mut self.counters,
             losses,
             arrived: self.arrived,
-            deadline: now.instant + if is_repaired { self.settings.reliability } else { self.settings.recovery.grace },
+            deadline: now.instant + if is_awaited { self.settings.reliability } else { self.settings.recovery.grace },
             settled_to,
             reason: match state {
                 _ if !is_repaired => Reason::Disabled,
@@ -88,7 +90,8 @@ impl Peer {
                 });
                 let messages = index.saturating_sub(repeated) as u64;
                 if repaired && let Some(member) = self.members.get_mut(&publisher.epoch) {
-                    member.losses.repaired.add(messages, now.wall);
+                    let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };
+                    member.losses.repaired.add(messages * times, now.wall);
                 }
                 self.counters.messages_delivered += messages;
                 self.count_deliveries(&matched.targets, messages);

@@ -43,7 +43,9 @@ impl Peer {
             name: self.settings.name.clone(),
             token: member.map(|member| member.token),
             echo: member.and_then(|member| member.echo),
-            report: member.filter(|_| word == Word::Heartbeat).map(|member| Box::new(member.own_report())),
+            report: member
+                .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
+                .map(|member| Box::new(member.own_report())),
         };
         let record = word.record(announce);
         let count = self.multicast.count();

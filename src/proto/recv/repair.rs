@@ -4,6 +4,7 @@ use super::item::{Arrival, Item};
 use super::{Context, Outcome, Recv, found};
 use crate::message::{Dseq, Message};
 use crate::proto::ledger::Accept;
+use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::Rebuild;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -37,7 +38,7 @@ impl Recv {
         out: &mut Vec<Outcome>,
     ) {
         let rebuild = Rebuild::new(ctx.now.instant, before, contents, |subject| {
-            ctx.interest.matches(subject, ctx.mode).is_some()
+            ctx.interest.matches(subject, ctx.mode).is_some() && !ctx.mutants.is(Mutant::ManifestUnread)
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
@@ -58,9 +59,12 @@ impl Recv {
         ctx: &mut Context<'_>,
         dseq: Dseq,
         (subject, first, last): (&Subject, Seq, Seq),
-        messages: Vec<(Seq, Message)>,
+        mut messages: Vec<(Seq, Message)>,
         out: &mut Vec<Outcome>,
     ) {
+        if ctx.mutants.is(Mutant::FetchSkipsFirst) && !messages.is_empty() {
+            messages.remove(0);
+        }
         if self.rebuilds.on_fetched(dseq, (subject, first, last), messages)
             && let Some(rebuild) = self.rebuilds.remove(dseq)
         {
