@@ -86,3 +86,33 @@ fn tail_losses_are_told_within_200_ms_at_five_percent_loss() {
     assert!(TAIL_RUNS * 300 <= tails.count, "{} tails", tails.count);
     assert!(tails.quantile(0.999) <= 200 * MILLIS, "{tails}");
 }
+
+#[test]
+fn a_loss_at_the_source_costs_a_thousand_receivers_ten_requests_and_two_resends() {
+    let receivers = if cfg!(debug_assertions) { 200 } else { 1000 };
+    let outcome = sim::run(&Scenario::of_implosion(1, receivers), false);
+    assert_eq!(outcome.findings.kept, []);
+    let (asked, resent) = outcome.most_asked;
+    let lost = outcome.figures.lost_at_source;
+    show(&format!(
+        "{receivers} receivers, {lost} datagrams lost at the source: at most {asked} requests and {resent} resends of one, \
+         {} of {} in all; {}",
+        outcome.figures.requests, outcome.figures.resends, outcome.repairs
+    ));
+    assert!(10 <= lost, "{lost} lost");
+    assert_eq!(outcome.figures.repaired, lost * receivers as u64, "everybody gets all of them");
+    assert!(asked <= 10 && resent <= 2);
+}
+
+#[test]
+fn of_64_that_ask_at_once_all_get_what_they_miss_within_a_quarter_of_what_is_sent() {
+    let outcome = sim::run(&Scenario::of_storm(1, 64), false);
+    assert_eq!(outcome.findings.kept, []);
+    let figures = &outcome.figures;
+    show(&format!(
+        "64 receivers missed {} messages: {} requests, {} resends of {} datagrams; {}",
+        figures.repaired, figures.requests, figures.resends, figures.datagrams_sealed, outcome.repairs
+    ));
+    assert_eq!((figures.owed_lost, figures.owed_unverified, figures.pending), (0, 0, 0));
+    assert!(64 * 300 <= figures.repaired, "{}", figures.repaired);
+}

@@ -55,7 +55,7 @@ pub struct Machine {
 impl Machine {
     /// A host on which nothing runs.
     pub fn new(number: usize, spec: Host) -> Machine {
-        let ip = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number as u8 + 1));
+        let ip = IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + number as u32));
         Machine {
             spec,
             peer: None,

@@ -71,6 +71,11 @@ impl Network {
         self.bursts.fill(false);
     }
 
+    /// Whether a datagram that is sent now reaches nobody.
+    pub fn is_lost_at_source(&mut self) -> bool {
+        0.0 < self.weather.source && self.rng.chance(self.weather.source)
+    }
+
     /// The most that a copy is late without being a replay, in nanoseconds.
     pub fn delay_max(&self) -> u64 {
         self.weather.latency + self.weather.jitter + self.weather.reorder_max

@@ -140,11 +140,14 @@ pub struct Oracle {
     pub(crate) delay_max: u64,
     /// When all network faults ended.
     pub(crate) healed: u64,
+    /// As in the scenario.
+    pub(crate) cells: usize,
 }
 
 impl Oracle {
-    /// An oracle that has seen nothing; no datagram is under way for longer than `delay_max` nanoseconds.
-    pub fn new(delay_max: u64) -> Oracle {
+    /// An oracle that has seen nothing; no datagram is under way for longer than `delay_max` nanoseconds. `cells` are those
+    /// of the scenario.
+    pub fn new(delay_max: u64, cells: usize) -> Oracle {
         Oracle {
             truth: Truth::new(),
             runs: Vec::new(),
@@ -156,6 +159,7 @@ impl Oracle {
             digest: 0,
             delay_max,
             healed: NEVER,
+            cells,
         }
     }
 

@@ -156,6 +156,8 @@ figures! {
     datagrams_sent,
     /// Copies of datagrams that the network carried, one for each receiver and duplicate.
     copies,
+    /// Datagrams that reached nobody when they were sent first.
+    lost_at_source,
     /// Copies dropped by loss, bursts, cuts and full receive buffers.
     copies_dropped,
     /// Copies that arrived with changed bytes.
@@ -219,6 +221,8 @@ pub struct Outcome {
     pub tails: Spread,
     /// From the first word of a missing datagram to the delivery of what was in it.
     pub repairs: Spread,
+    /// How often any one datagram was asked for, and how often any one was sent again, at the most.
+    pub most_asked: (u32, u32),
     /// A digest of who got and was told what, without wall times and numbers that depend on them.
     pub digest: u64,
     /// The last things that happened, if asked for.

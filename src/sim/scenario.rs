@@ -5,15 +5,15 @@
 
 mod draw;
 mod faults;
+mod special;
 
 pub use faults::{Fault, Faults};
 
+use crate::proto::Settings;
 use crate::proto::mutant::Mutants;
-use crate::proto::{Recovery, Settings};
 use crate::rng::Rng;
 use crate::time::nanos;
 use draw::{draw_host, draw_patterns, draw_settings, draw_traffic, draw_weather};
-use std::time::Duration;
 
 /// One nanosecond, microsecond … as virtual time.
 pub const MICROS: u64 = 1_000;
@@ -49,6 +49,8 @@ pub struct Weather {
     pub replay: f64,
     /// A stranger's datagram beside a copy.
     pub garbage: f64,
+    /// A datagram of data that reaches nobody when it is sent for the first time.
+    pub source: f64,
 }
 
 /// Something that happens at a certain time.
@@ -168,6 +170,8 @@ pub struct Scenario {
     pub faults: Faults,
     /// The hosts.
     pub hosts: Vec<Host>,
+    /// Hosts but the first hear only those whose number leaves the same rest by this, and the first; 0 if all hear all.
+    pub cells: usize,
     /// What the network does until `heal_at`.
     pub weather: Weather,
     /// What is published.
@@ -190,6 +194,11 @@ const WALL_START: u64 = 1_769_904_000 * SECOND;
 const WALL_2115: u64 = 4_588_876_800 * SECOND;
 /// 2116-02-20 23:53:00 UTC: 38 s before the last frame ends.
 const WALL_BEYOND: u64 = 4_611_685_980 * SECOND;
+
+/// Whether what one host multicasts may reach another, with so many cells.
+pub fn is_heard(cells: usize, from: usize, to: usize) -> bool {
+    cells == 0 || from == 0 || to == 0 || from % cells == to % cells
+}
 
 impl Scenario {
     /// The scenario of a seed.
@@ -216,6 +225,7 @@ impl Scenario {
             seed,
             faults,
             hosts,
+            cells: 0,
             weather,
             traffic,
             patterns,
@@ -231,35 +241,9 @@ impl Scenario {
         scenario
     }
 
-    /// Bursts, each with a pause of 1 to 2 s after it, between eight peers under 5 % loss and nothing else: what is lost
-    /// at the end of a burst is found by the heartbeats alone.
-    pub fn of_tails(seed: u64) -> Scenario {
-        let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
-        let mut rng = Rng::new(seed);
-        let settings = Settings {
-            heartbeat: Duration::from_secs(1),
-            reliability: Duration::from_millis(5),
-            recovery: Recovery::modest(),
-            ..scenario.hosts[0].settings.clone()
-        };
-        scenario.hosts = (0..8).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
-        scenario.faults = Faults::of(&[Fault::Loss]);
-        scenario.patterns = vec![">".to_owned()];
-        scenario.weather = Weather { loss: 0.05, latency: 100 * MICROS, jitter: 50 * MICROS, ..Weather::default() };
-        scenario.traffic = Traffic { subjects: 4, batch_max: 1, spacing_max: 200 * MICROS, ..scenario.traffic };
-        (scenario.heal_at, scenario.end) = (200 * SECOND, 210 * SECOND);
-        scenario.events.clear();
-        for host in 0..8 {
-            scenario.plan(0, host, Action::Start);
-            scenario.plan(0, host, Action::Subscribe { client: 0, sub: 0, pattern: 0 });
-            let mut at = 5 * SECOND + rng.below(SECOND);
-            while at < scenario.heal_at {
-                scenario.plan(at, host, Action::Burst(1 + rng.below(4) as u32));
-                at += SECOND + rng.below(SECOND);
-            }
-        }
-        scenario.events.sort_by_key(|event| event.at);
-        scenario
+    /// Whether what one host multicasts may reach another.
+    pub fn is_heard(&self, from: usize, to: usize) -> bool {
+        is_heard(self.cells, from, to)
     }
 
     /// The same without clock steps.

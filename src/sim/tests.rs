@@ -51,7 +51,7 @@ impl Story {
         let mut rng = Rng::new(1);
         let mut epoch = || Epoch::new(rng.next_u64()).unwrap();
         let (publisher, subscriber) = (epoch(), epoch());
-        let mut oracle = Oracle::new(MILLIS);
+        let mut oracle = Oracle::new(MILLIS, 0);
         oracle.truth.is_strict = false;
         oracle.on_start(0, now(0), 0, publisher, &settings);
         oracle.on_start(0, now(0), 1, subscriber, &settings);

@@ -311,6 +311,12 @@ impl Truth {
         }
     }
 
+    /// How often any one datagram was asked for, and how often any one was sent again, at the most.
+    pub fn most_asked(&self) -> (u32, u32) {
+        let asked = self.streams.iter().flat_map(|stream| &stream.bcast.asked);
+        asked.fold((0, 0), |most, asked| (most.0.max(asked.0), most.1.max(asked.1)))
+    }
+
     /// The run is over: nobody may owe a heartbeat.
     pub fn check_beats(&self, at: u64, out: &mut Findings) {
         for stream in self.streams.iter().filter(|stream| self.is_strict && stream.ended == NEVER) {

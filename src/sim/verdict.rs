@@ -4,7 +4,7 @@
 use crate::proto::peer::Peer;
 use crate::proto::stats::LossRow;
 use crate::sim::oracle::{Oracle, Run, State, Sub, Track};
-use crate::sim::scenario::{MILLIS, SECOND};
+use crate::sim::scenario::{MILLIS, SECOND, is_heard};
 use crate::sim::truth::{NEVER, Sent, Stream};
 use crate::wire::Report;
 
@@ -163,7 +163,8 @@ impl Oracle {
         let receiver = &self.runs[run];
         let together = at.min(receiver.ended).min(truth.ended).saturating_sub(receiver.born.max(truth.born));
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref).filter(|t| t.contact.is_some()) else {
-            if is_alive && truth.ended == NEVER && 6 * SECOND < together {
+            let hears = is_heard(self.cells, self.runs[truth.run].host, receiver.host);
+            if is_alive && hears && truth.ended == NEVER && 6 * SECOND < together {
                 self.findings.add("O1", format!("run {run} never met stream {stream}"));
             }
             return;

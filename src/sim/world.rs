@@ -96,7 +96,7 @@ impl<'a> World<'a> {
             own.chain((0..scenario.traffic.subjects / 2).map(|n| subject("all", n))).collect()
         };
         let mut world = World {
-            oracle: Oracle::new(network.delay_max() + turn_max),
+            oracle: Oracle::new(network.delay_max() + turn_max, scenario.cells),
             now: 0,
             order: 0,
             queue: BinaryHeap::new(),
@@ -159,6 +159,7 @@ impl<'a> World<'a> {
             settling: self.oracle.settling,
             tails: self.oracle.tails,
             repairs: self.oracle.repairs,
+            most_asked: self.oracle.truth.most_asked(),
             digest: self.oracle.digest,
             trace: self.trace.unwrap_or_default().into(),
         }
@@ -301,10 +302,16 @@ impl<'a> World<'a> {
         let (run, now) = (self.machines[host].run, self.machines[host].now(self.now));
         match effect {
             Effect::Multicast(bytes) => {
+                let resends = self.oracle.truth.resends;
                 let note = self.oracle.on_sent(self.now, now, run, &bytes, None);
                 self.log(|| format!("host {host} sends {note:?}"));
+                let is_first = matches!(note, Note::Data { .. }) && self.oracle.truth.resends == resends;
+                if is_first && self.network.is_lost_at_source() {
+                    self.oracle.figures.lost_at_source += 1;
+                    return;
+                }
                 for to in 0..self.machines.len() {
-                    if to != host {
+                    if to != host && self.scenario.is_heard(host, to) {
                         self.carry(host, to, Path::Multicast, note, &bytes);
                     } else if self.machines[host].spec.loops_back {
                         let packet = Packet {

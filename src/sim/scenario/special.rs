@@ -1,0 +1,101 @@
+//! Scenarios for one question each, with figures that their tests assert.
+
+use super::draw::draw_host;
+use super::{Action, Fault, Faults, MICROS, MILLIS, SECOND, Scenario, Traffic, Weather};
+use crate::proto::mutant::Mutants;
+use crate::proto::{Recovery, Settings};
+use crate::rng::Rng;
+use std::time::Duration;
+
+/// Cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
+const CELLS: usize = 50;
+
+impl Scenario {
+    /// Bursts, each with a pause of 1 to 2 s after it, between eight peers under 5 % loss and nothing else: what is lost
+    /// at the end of a burst is found by the heartbeats alone.
+    pub fn of_tails(seed: u64) -> Scenario {
+        let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
+        let mut rng = Rng::new(seed);
+        let settings = Settings {
+            heartbeat: Duration::from_secs(1),
+            reliability: Duration::from_millis(5),
+            recovery: Recovery::modest(),
+            ..scenario.hosts[0].settings.clone()
+        };
+        scenario.hosts = (0..8).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
+        scenario.faults = Faults::of(&[Fault::Loss]);
+        scenario.patterns = vec![">".to_owned()];
+        scenario.weather = Weather { loss: 0.05, latency: 100 * MICROS, jitter: 50 * MICROS, ..Weather::default() };
+        scenario.traffic = Traffic { subjects: 4, batch_max: 1, spacing_max: 200 * MICROS, ..scenario.traffic };
+        (scenario.heal_at, scenario.end) = (200 * SECOND, 210 * SECOND);
+        scenario.events.clear();
+        for host in 0..8 {
+            scenario.plan(0, host, Action::Start);
+            scenario.plan(0, host, Action::Subscribe { client: 0, sub: 0, pattern: 0 });
+            let mut at = 5 * SECOND + rng.below(SECOND);
+            while at < scenario.heal_at {
+                scenario.plan(at, host, Action::Burst(1 + rng.below(4) as u32));
+                at += SECOND + rng.below(SECOND);
+            }
+        }
+        scenario.events.sort_by_key(|event| event.at);
+        scenario
+    }
+
+    /// One publisher and `receivers` of all it sends, in a network that loses nothing but some datagrams at the source:
+    /// those are missing everywhere at once. Each receiver knows of one in 50 of the others only, which costs little here and
+    /// makes it wait for a shorter time than it would if it knew of all, so that more of them ask.
+    pub fn of_implosion(seed: u64, receivers: usize) -> Scenario {
+        let settings = |settings: &Settings| Settings { reliability: Duration::from_secs(2), ..settings.clone() };
+        let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
+        scenario.cells = CELLS;
+        scenario.weather = Weather { source: 0.2, ..scenario.weather };
+        scenario.traffic = Traffic { spacing_max: 30 * MILLIS, ..scenario.traffic };
+        scenario.plan(3 * SECOND, 0, Action::Burst(100));
+        (scenario.heal_at, scenario.end) = (5 * SECOND, 10 * SECOND + 600 * MILLIS);
+        scenario.events.sort_by_key(|event| event.at);
+        scenario
+    }
+
+    /// One publisher that sends on, and `receivers` that lose different datagrams, are cut off for up to 2 s, and then all
+    /// ask at once for what they miss. What is sent again may take a quarter of what is sent, so that takes its time.
+    pub fn of_storm(seed: u64, receivers: usize) -> Scenario {
+        let settings = |settings: &Settings| {
+            let recovery = Recovery { resend_rate_min: 1, ..settings.recovery.clone() };
+            Settings { reliability: Duration::from_secs(40), recovery, ..settings.clone() }
+        };
+        let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
+        scenario.weather = Weather { loss: 0.03, ..scenario.weather };
+        scenario.traffic = Traffic { spacing_max: 8 * MILLIS, payload_max: 1200, ..scenario.traffic };
+        scenario.plan(3 * SECOND, 0, Action::Burst(7500));
+        let mut rng = Rng::new(seed);
+        for host in 1..=receivers {
+            scenario.plan(5 * SECOND, host, Action::LinkDown(rng.between(500, 2000) * MILLIS));
+        }
+        (scenario.heal_at, scenario.end) = (8 * SECOND, 40 * SECOND);
+        scenario.events.sort_by_key(|event| event.at);
+        scenario
+    }
+
+    /// Receivers on a fast network that are there two seconds before their only publisher, host 0.
+    fn of_one_publisher(seed: u64, receivers: usize, settings: impl Fn(&Settings) -> Settings) -> Scenario {
+        let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
+        let mut rng = Rng::new(seed);
+        let heartbeat = Duration::from_secs(1);
+        let drawn = Settings { heartbeat, recovery: Recovery::modest(), ..scenario.hosts[0].settings.clone() };
+        let settings = Settings { datagram_bytes_max: 1400, ..settings(&drawn) };
+        scenario.hosts = (0..=receivers).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
+        scenario.faults = Faults::of(&[Fault::Loss]);
+        scenario.patterns = vec![">".to_owned()];
+        scenario.weather = Weather { latency: 100 * MICROS, jitter: 50 * MICROS, ..Weather::default() };
+        scenario.traffic = Traffic { subjects: 4, batch_max: 1, meta: 0.0, ..scenario.traffic };
+        scenario.events.clear();
+        scenario.plan(2 * SECOND, 0, Action::Start);
+        for host in 1..=receivers {
+            let at = rng.below(500 * MILLIS);
+            scenario.plan(at, host, Action::Start);
+            scenario.plan(at, host, Action::Subscribe { client: 0, sub: 0, pattern: 0 });
+        }
+        scenario
+    }
+}
