@@ -2,7 +2,7 @@
 //!
 //! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, one seeded network that loses, repeats, delays,
 //! reorders and damages datagrams, hosts that crash, stand still and set their clocks, and an oracle that knows what was
-//! sent and holds every delivery and every report of a loss against it (reliability.md 3.5, O1 to O8 and O10).
+//! sent and holds every delivery and every report of a loss against it (reliability.md 3.5, O1 to O10).
 //! `docs/simulator.md` describes it for people.
 
 mod claims;
