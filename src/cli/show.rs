@@ -222,7 +222,7 @@ const PEERS: &[(Column, Cell)] = &[
     (Column::new("user"), Field("/user")),
     (Column::new("name").left(), Rule(peer_name)),
     (Column::new("address").left(), Field("/address")),
-    (Column::new("state"), Field("/state")),
+    (Column::new("state"), Rule(peer_state)),
     (Column::new("up"), Span("/uptime_ms")),
     (Column::new("heard"), Span("/last_heard_ms")),
     (Column::new("msgs in"), Field("/messages_in")),
@@ -324,6 +324,11 @@ fn range(row: &Value) -> String {
 fn peer_name(row: &Value) -> String {
     let note = if row["duplicate_name"] == true { " (name used twice)" } else { "" };
     format!("{}{note}", FieldOr("/publisher", "?").text(row))
+}
+
+fn peer_state(row: &Value) -> String {
+    let note = if row["multicast_dead"] == true { ", no multicast" } else { "" };
+    format!("{}{note}", field(row, "/state"))
 }
 
 /// A span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
@@ -459,8 +464,9 @@ too large    | 7
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
         let text = table(&ShowWhat::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
-        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true }] });
-        assert!(table(&ShowWhat::Peers, &rows).to_string().contains("? (name used twice)"));
+        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true }] });
+        let text = table(&ShowWhat::Peers, &rows).to_string();
+        assert!(text.contains("? (name used twice)") && text.contains("up, no multicast"), "{text}");
         assert_eq!(table(&ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
     }
 

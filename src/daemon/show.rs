@@ -247,6 +247,7 @@ fn peer(row: &MemberRow) -> Value {
             "lost": row.lost,
             "unverified": row.unverified,
             "duplicate_name": row.duplicate_name,
+            "multicast_dead": row.is_multicast_dead,
         }),
     )
 }

@@ -434,6 +434,7 @@ impl Member {
             lost: self.losses.msg_loss.count,
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
+            is_multicast_dead: self.hearing.is_dead(),
         }
     }
 }

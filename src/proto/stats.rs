@@ -257,6 +257,8 @@ pub struct MemberRow {
     pub unverified: u64,
     /// Whether another live epoch has the same name.
     pub duplicate_name: bool,
+    /// Whether its unicast words come and its multicasts do not (reliability.md 3.4).
+    pub is_multicast_dead: bool,
 }
 
 /// One subscription in `show subs`.
