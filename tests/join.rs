@@ -3,7 +3,7 @@
 use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, messages, serve, wait_for};
 use crate::support::command::Place;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, Joined, Options, Selection, SubscribeOptions, Subscription, Unjoined,
+    Bus, DropRule, Embedded, Event, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription, Unjoined,
 };
 use seqcast::config::Config;
 use seqcast::message::{Delivery, Missing, Verdict};
@@ -214,6 +214,40 @@ fn a_driven_peer_joins_without_waiting() {
         false
     });
     assert_eq!(texts(&old, "x"), ["1", "2", "3"]);
+}
+
+#[test]
+fn a_reader_that_waits_holds_up_nobody() {
+    let bus = Bus::embed(&config("readers")).unwrap();
+    let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
+    let subscription = bus.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
+    let (begun, waiting) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (subscription, begun) = (&subscription, begun.clone());
+                scope.spawn(move || {
+                    let mut messages = 0;
+                    begun.send(()).unwrap();
+                    loop {
+                        match subscription.recv().unwrap() {
+                            Event::Message(delivery) if delivery.message.payload == "end" => return messages,
+                            Event::Message(_) => messages += 1,
+                            Event::Joined(_) => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        (0..2).for_each(|_| waiting.recv().unwrap());
+        // Both wait for the first message, and this thread for what they cannot give it.
+        assert!(subscription.established(PATIENCE).unwrap().unwrap().is_established());
+        assert!(matches!(subscription.try_recv(), Err(RecvError::Empty) | Ok(Event::Joined(_))));
+        publish(&bus, "x", 0..1000);
+        (0..2).for_each(|_| bus.publish_blocking(message("x", "end")).unwrap());
+        assert_eq!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u32>(), 1000);
+    });
 }
 
 #[test]

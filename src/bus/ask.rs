@@ -2,7 +2,7 @@
 
 use super::{Bus, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::Answered;
+use crate::daemon::mailbox::{AnswerTo, Answered};
 use crate::message::{Dseq, Epoch, PeerRef};
 use crate::proto::effect::Unanswered;
 use crate::proto::history::{Listed, Selection};
@@ -235,9 +235,15 @@ impl Bus {
         loop {
             let question = Question::List { pattern: pattern.clone(), selection, from, limit: LISTED_MAX };
             let asked = self.ask(peer, question, left(deadline)?)?;
+            let mut parts = 0;
             let (epoch, next) = loop {
-                let Answer { epoch, last, content, .. } = asked.recv()?;
+                let Answer { epoch, part, last, content, .. } = asked.recv()?;
                 let AnswerContent::List { listed, next } = content else { return Err(AskError::Misfit) };
+                // A part that is missing was lost on its way.
+                if part != parts {
+                    return Err(AskError::Timeout);
+                }
+                parts += 1;
                 all.extend(listed);
                 if last {
                     break (epoch, next);
@@ -258,7 +264,7 @@ impl Bus {
     pub fn ask(&self, peer: impl Into<PeerRef>, question: Question, timeout: Duration) -> Result<Asked, AskError> {
         check(&question)?;
         let (asked, answer) = Asked::new(timeout);
-        self.shared.link.ask(peer.into(), question, timeout, answer)?;
+        self.shared.link.ask(peer.into(), question, (timeout, timeout), AnswerTo::new(answer, None))?;
         Ok(asked)
     }
 }

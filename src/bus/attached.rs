@@ -3,7 +3,7 @@
 use super::{OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
-use crate::daemon::mailbox::Answered;
+use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
@@ -60,7 +60,7 @@ struct State {
     next_token: u64,
     subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
     shows: BTreeMap<u32, Sender<Value>>,
-    asks: BTreeMap<u64, Sender<Answered>>,
+    asks: BTreeMap<u64, AnswerTo>,
     flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
@@ -161,7 +161,7 @@ impl Attached {
         peer: PeerRef,
         question: &Question,
         timeout: Duration,
-        answer: Sender<Answered>,
+        answer: AnswerTo,
     ) -> Result<(), WaitError> {
         let id = {
             let mut state = locked(&self.state);
@@ -312,7 +312,7 @@ impl Attached {
         let is_last = answer.as_ref().map_or(true, |part| part.last);
         let waiting = if is_last { state.asks.remove(&id) } else { state.asks.get(&id).cloned() };
         // Who asked may have stopped waiting.
-        if waiting.is_some_and(|waiting| waiting.send(answer).is_err()) {
+        if waiting.is_some_and(|waiting| !waiting.send(answer)) {
             state.asks.remove(&id);
         }
     }

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
+use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::daemon::serve::why;
 use crate::daemon::start::{Options, StartError};
@@ -131,7 +132,7 @@ impl Embedded {
             return Err(AskError::Closed);
         }
         let (asked, answer) = Asked::new(timeout);
-        self.engine.ask_for(Clock::now(), self.client, &peer.into(), question, timeout, answer);
+        self.engine.ask_for(Clock::now(), self.client, &peer.into(), question, timeout, AnswerTo::new(answer, None));
         Ok(asked)
     }
 

@@ -2,12 +2,12 @@
 
 use super::attached::Attached;
 use super::{PublishError, SubscribeError, WaitError};
-use crate::daemon::mailbox::{Answered, Command, Mailbox, Rejected};
+use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
 use crate::proto::question::Question;
 use crate::subject::Pattern;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,18 +76,19 @@ impl Link {
         }
     }
 
-    /// Parts of the answer go to `answer`.
+    /// Parts of the answer go to `answer`. Waits for room for the question for at most `patience`, and the peer then for
+    /// the answer for at most `timeout`.
     pub(super) fn ask(
         &self,
         peer: PeerRef,
         question: Question,
-        timeout: Duration,
-        answer: Sender<Answered>,
+        (patience, timeout): (Duration, Duration),
+        answer: AnswerTo,
     ) -> Result<(), WaitError> {
         match self {
             Link::Engine(mailbox, client) => {
                 let command = Command::Ask { client: *client, peer, question, timeout, answer };
-                mailbox.push(command, timeout).map_err(rejected)
+                mailbox.push(command, patience).map_err(rejected)
             }
             Link::Attached(attached) => attached.ask(peer, &question, timeout, answer),
         }

@@ -1,21 +1,22 @@
 //! A subscription: a bounded stream of messages, and of word about those that are missing.
 
-use super::RecvError;
 use super::link::Link;
+use super::{RecvError, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::Answered;
+use crate::daemon::mailbox::{AnswerTo, Answered};
 use crate::daemon::queue::{Event, EventQueue, Item, Nothing};
 use crate::message::{Epoch, SubId};
 use crate::proto::effect::Unanswered;
 use crate::proto::join::{Join, JoinEvent, Joined};
-use crate::time::Instant;
-use crossbeam_channel::{Receiver, Select, TryRecvError, unbounded};
+use crossbeam_channel::{Receiver, TryRecvError, unbounded};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a publisher may take to answer a question; it is asked several times.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// When a question is tried again that could not be asked for want of room.
+const RETRY: Duration = Duration::from_millis(2);
 
 /// A stream of [`Event`]s. It is bounded: a reader that is too slow loses the newest messages, of this subscription only,
 /// and finds [`Event::Dropped`] in their place. Dropping it ends the subscription.
@@ -33,11 +34,19 @@ pub struct Subscription {
 struct Joining {
     join: Join,
     asked: Vec<(Epoch, Receiver<Answered>)>,
+    /// Whether a question could not be asked for want of room.
+    is_held_up: bool,
+    /// Events that were dropped where the queue has been read to, if some were.
+    dropped: Option<u64>,
+    /// Whether the bus is closed, or its peer is gone, and the queue has been read.
+    is_closed: bool,
 }
 
 impl Subscription {
     pub(super) fn new(queue: Arc<EventQueue>, subs: Vec<SubId>, link: Link, join: Option<Join>) -> Subscription {
-        let joining = join.map(|join| Mutex::new(Joining { join, asked: Vec::new() }));
+        let joining = join.map(|join| {
+            Mutex::new(Joining { join, asked: Vec::new(), is_held_up: false, dropped: None, is_closed: false })
+        });
         Subscription { queue, subs, link, joining }
     }
 
@@ -69,38 +78,66 @@ impl Subscription {
         std::iter::from_fn(|| self.recv())
     }
 
-    /// A confirmed start: waits until every publisher that was known when the subscription was made has said where it
-    /// begins, or will not say so; see [`Joined::is_established`]. `None` for a subscription that asked for neither history nor
-    /// confirmation. Events are not lost by it; with history, those replayed so far are read later.
+    /// A confirmed start: waits until every publisher that is known by then has said where the subscription begins, or will not
+    /// say so; see [`Joined::is_established`]. `None` for a subscription that asked for neither history nor confirmation.
+    /// No event is lost by it. Not for [`Embedded`](super::Embedded), as [`Subscription::recv`].
     ///
     /// # Errors
     /// Not in time, or the bus is closed.
     pub fn established(&self, timeout: Duration) -> Result<Option<Joined>, RecvError> {
-        let Some(mut joining) = self.joining() else { return Ok(None) };
+        let Some(joining) = &self.joining else { return Ok(None) };
         let until = Clock::now().instant + timeout;
         loop {
-            if let Some(joined) = joining.join.baselines() {
-                return Ok(Some(joined));
+            let rings = self.queue.rings();
+            let mut left = until.since(Clock::now().instant);
+            {
+                let mut joining = locked(joining);
+                while self.take(&mut joining) || self.go_on(&mut joining) {}
+                if let Some(joined) = joining.join.baselines() {
+                    return if joining.is_closed { Err(RecvError::Closed) } else { Ok(Some(joined)) };
+                }
+                if joining.is_held_up {
+                    left = left.min(RETRY);
+                }
             }
-            self.ask(&mut joining);
-            self.wait(&mut joining, Some(until)).map_err(error)?;
+            if until <= Clock::now().instant {
+                return Err(RecvError::Empty);
+            }
+            self.queue.wait_ring(rings, Some(left));
         }
     }
 
-    fn joining(&self) -> Option<MutexGuard<'_, Joining>> {
-        // A panic while it was held has left nothing half done.
-        self.joining.as_ref().map(|joining| joining.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     fn next(&self, timeout: Option<Duration>) -> Result<Event, Nothing> {
-        let Some(mut joining) = self.joining() else {
+        let Some(joining) = &self.joining else {
             let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
             return match item? {
                 Item::Event(event) => Ok(event),
-                Item::Known(_) => unreachable!("nobody asked for news"),
+                // Not asked for; the peer may have sent it all the same.
+                Item::Known(_) => self.next(timeout),
             };
         };
         let until = timeout.map(|timeout| Clock::now().instant + timeout);
+        loop {
+            let rings = self.queue.rings();
+            let (event, is_held_up) = {
+                let mut joining = locked(joining);
+                (self.next_joining(&mut joining), joining.is_held_up)
+            };
+            match event {
+                Err(Nothing::Yet) => {}
+                event => return event,
+            }
+            let left = until.map(|until| until.since(Clock::now().instant));
+            if left == Some(Duration::ZERO) {
+                return Err(Nothing::Yet);
+            }
+            let retry = is_held_up.then_some(RETRY);
+            self.queue.wait_ring(rings, left.into_iter().chain(retry).min());
+        }
+    }
+
+    /// The next event, without waiting.
+    fn next_joining(&self, joining: &mut Joining) -> Result<Event, Nothing> {
         loop {
             match joining.join.poll_event() {
                 Some(JoinEvent::Message(delivery)) => return Ok(Event::Message(delivery)),
@@ -108,68 +145,92 @@ impl Subscription {
                 Some(JoinEvent::Joined(joined)) => return Ok(Event::Joined(joined)),
                 None => {}
             }
-            if joining.join.is_joining() {
-                self.ask(&mut joining);
-                self.wait(&mut joining, until)?;
-                continue;
+            if let Some(dropped) = joining.dropped.take() {
+                return Ok(Event::Dropped(dropped));
             }
-            match self.queue.pop_wait(until.map(|until| until.since(Clock::now().instant)))? {
-                Item::Known(publisher) => joining.join.on_known(publisher),
-                Item::Event(Event::Message(delivery)) => joining.join.on_live(Clock::now().wall, delivery),
-                Item::Event(Event::Loss(loss)) => joining.join.on_loss(loss),
-                Item::Event(event) => {
+            if !self.take(joining) && !self.go_on(joining) && joining.join.has_no_event() {
+                return Err(if joining.is_closed { Nothing::Ever } else { Nothing::Yet });
+            }
+        }
+    }
+
+    /// Takes what came live, before answers are taken: a message that the history has let go may be there. False if there
+    /// was nothing.
+    fn take(&self, joining: &mut Joining) -> bool {
+        let mut has_taken = false;
+        while !joining.join.is_full() && joining.dropped.is_none() && joining.join.has_no_event() {
+            match self.queue.pop() {
+                Ok(Item::Known(publisher)) => joining.join.on_known(publisher),
+                Ok(Item::Event(Event::Message(delivery))) => joining.join.on_message(Clock::now().wall, delivery),
+                Ok(Item::Event(Event::Loss(loss))) => joining.join.on_loss(loss),
+                Ok(Item::Event(Event::Dropped(dropped))) => {
                     joining.join.on_dropped();
-                    return Ok(event);
+                    joining.dropped = Some(dropped);
+                }
+                // Only the join says so.
+                Ok(Item::Event(Event::Joined(_))) => {}
+                Err(Nothing::Yet) => {
+                    joining.join.on_idle(Clock::now().wall);
+                    break;
+                }
+                Err(Nothing::Ever) if joining.is_closed => break,
+                Err(Nothing::Ever) => {
+                    joining.is_closed = true;
+                    joining.join.give_up(Clock::now().wall);
+                    joining.join.on_idle(Clock::now().wall);
                 }
             }
+            has_taken = true;
         }
+        has_taken
     }
 
-    /// Asks what is to be asked.
-    fn ask(&self, joining: &mut Joining) {
+    /// Asks what is to be asked and takes what was answered. False if there was nothing to do.
+    fn go_on(&self, joining: &mut Joining) -> bool {
+        let mut has_gone_on = false;
+        while let Ok(publisher) = self.queue.pop_known() {
+            joining.join.on_known(publisher);
+            has_gone_on = true;
+        }
+        joining.is_held_up = false;
         while let Some((epoch, question)) = joining.join.poll_question() {
             let (sender, answers) = unbounded();
-            match self.link.ask(epoch.into(), question, ANSWER_TIME, sender) {
+            let answer = AnswerTo::new(sender, Some(self.queue.clone()));
+            match self.link.ask(epoch.into(), question, (Duration::ZERO, ANSWER_TIME), answer) {
                 Ok(()) => joining.asked.push((epoch, answers)),
-                Err(_) => joining.join.on_answer(Clock::now().wall, epoch, Err(Unanswered::TooMany)),
+                Err(WaitError::Closed) => {
+                    joining.join.on_answer(Clock::now().wall, epoch, Err(Unanswered::Gone));
+                }
+                Err(_) => {
+                    joining.join.put_back(epoch);
+                    joining.is_held_up = true;
+                    break;
+                }
+            }
+            has_gone_on = true;
+        }
+        let mut index = 0;
+        while let Some((epoch, answers)) = joining.asked.get(index) {
+            let answer = match answers.try_recv() {
+                Ok(answer) => answer,
+                Err(TryRecvError::Empty) => {
+                    index += 1;
+                    continue;
+                }
+                Err(TryRecvError::Disconnected) => Err(Unanswered::Gone),
+            };
+            has_gone_on = true;
+            if !joining.join.on_answer(Clock::now().wall, *epoch, answer) {
+                joining.asked.swap_remove(index);
             }
         }
+        has_gone_on
     }
+}
 
-    /// Waits for what the join needs: an answer, or news of publishers.
-    fn wait(&self, joining: &mut Joining, until: Option<Instant>) -> Result<(), Nothing> {
-        let left = until.map(|until| until.since(Clock::now().instant));
-        if joining.asked.is_empty() {
-            match self.queue.pop_known(left) {
-                Ok(publisher) => joining.join.on_known(publisher),
-                Err(Nothing::Ever) => joining.join.give_up(Clock::now().wall),
-                Err(Nothing::Yet) => return Err(Nothing::Yet),
-            }
-            return Ok(());
-        }
-        while let Ok(publisher) = self.queue.pop_known(Some(Duration::ZERO)) {
-            joining.join.on_known(publisher);
-        }
-        let mut select = Select::new();
-        for (_, answers) in &joining.asked {
-            select.recv(answers);
-        }
-        let index = match left {
-            None => select.ready(),
-            Some(left) => select.ready_timeout(left).map_err(|_| Nothing::Yet)?,
-        };
-        let (epoch, answers) = &joining.asked[index];
-        let (epoch, answer) = match answers.try_recv() {
-            Ok(answer) => (*epoch, answer),
-            Err(TryRecvError::Empty) => return Ok(()),
-            Err(TryRecvError::Disconnected) => (*epoch, Err(Unanswered::Gone)),
-        };
-        if answer.as_ref().map_or(true, |part| part.last) {
-            joining.asked.swap_remove(index);
-        }
-        joining.join.on_answer(Clock::now().wall, epoch, answer);
-        Ok(())
-    }
+fn locked(joining: &Mutex<Joining>) -> MutexGuard<'_, Joining> {
+    // A panic while it was held has left nothing half done.
+    joining.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Subscription {

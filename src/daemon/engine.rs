@@ -10,7 +10,7 @@ use crate::daemon::clock::Clock;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::local::Listener;
 use crate::daemon::log;
-use crate::daemon::mailbox::{Answered, Command, Mailbox};
+use crate::daemon::mailbox::{AnswerTo, Answered, Command, Mailbox};
 use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
@@ -93,7 +93,7 @@ pub(crate) struct Engine {
     pub(super) commands: VecDeque<Command>,
     pub(super) flushes: Vec<Waiting>,
     /// Embedded clients that wait for the answer to a question, by its number.
-    pub(super) asks: BTreeMap<(ClientId, u64), Sender<Answered>>,
+    pub(super) asks: BTreeMap<(ClientId, u64), AnswerTo>,
     /// The number of the next question of an embedded client.
     pub(super) next_ask: u64,
     /// The refusal of the request being handled.
@@ -233,7 +233,7 @@ impl Engine {
         peer: &PeerRef,
         question: Question,
         timeout: Duration,
-        answer: Sender<Answered>,
+        answer: AnswerTo,
     ) {
         let id = self.next_ask;
         self.next_ask += 1;
@@ -268,8 +268,8 @@ impl Engine {
         } else if let Entry::Occupied(asked) = self.asks.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // Who asked may have stopped waiting.
-            let is_unwanted = asked.get().send(answer).is_err();
-            if is_last || is_unwanted {
+            let is_wanted = asked.get().send(answer);
+            if is_last || !is_wanted {
                 asked.remove();
             }
         }

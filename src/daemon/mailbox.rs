@@ -27,6 +27,34 @@ const ITEM_BYTES: usize = 64;
 /// Parts of an answer, or why there is none.
 pub(crate) type Answered = Result<Answer, Unanswered>;
 
+/// Where the parts of an answer go.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerTo {
+    parts: Sender<Answered>,
+    /// The queue of the subscription that waits for it, beside what it waits for in its queue.
+    queue: Option<Arc<EventQueue>>,
+}
+
+impl AnswerTo {
+    pub(crate) fn new(parts: Sender<Answered>, queue: Option<Arc<EventQueue>>) -> AnswerTo {
+        AnswerTo { parts, queue }
+    }
+
+    /// Hands a part on. False if nobody waits for it any more.
+    pub(crate) fn send(&self, answer: Answered) -> bool {
+        let is_wanted = self.parts.send(answer).is_ok();
+        self.queue.iter().for_each(|queue| queue.ring());
+        is_wanted
+    }
+}
+
+impl Drop for AnswerTo {
+    /// Who waits finds that nothing more comes.
+    fn drop(&mut self) {
+        self.queue.iter().for_each(|queue| queue.ring());
+    }
+}
+
 /// A request to the engine.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -58,7 +86,7 @@ pub(crate) enum Command {
         question: Question,
         timeout: Duration,
         /// Told every part up to the last one, or why there is none.
-        answer: Sender<Answered>,
+        answer: AnswerTo,
     },
     Show {
         query: serde_json::Value,

@@ -74,6 +74,10 @@ struct State {
     /// Dropped in all.
     dropped_total: u64,
     readers_waiting: usize,
+    /// How often something came that a late join may wait for.
+    rings: u64,
+    /// Late joins that wait for the next such thing.
+    bell_waiters: usize,
     closed: bool,
 }
 
@@ -119,21 +123,38 @@ impl EventQueue {
                 state.events.push_back(event);
             }
         }
-        if 0 < state.readers_waiting {
-            drop(state);
-            self.ready.notify_one();
-        }
+        self.wake(state);
     }
 
     /// A publisher is known, or all are.
     pub(crate) fn push_known(&self, publisher: Option<Publisher>) {
         let mut state = self.lock();
-        if state.closed {
-            return;
+        // Who is heard again and again is one publisher.
+        if !state.closed && !state.known.contains(&publisher) {
+            state.known.push_back(publisher);
+            self.wake(state);
         }
-        state.known.push_back(publisher);
-        drop(state);
-        self.ready.notify_all();
+    }
+
+    /// Something came elsewhere that a late join waits for.
+    pub(crate) fn ring(&self) {
+        self.wake(self.lock());
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        state.rings += 1;
+        match (state.bell_waiters, state.readers_waiting) {
+            (0, 0) => {}
+            (0, _) => {
+                drop(state);
+                self.ready.notify_one();
+            }
+            // Those that wait for the bell may not be those who can use what came.
+            _ => {
+                drop(state);
+                self.ready.notify_all();
+            }
+        }
     }
 
     /// After a drop the queue takes messages again when it has been read down to half, so that drops come in few spans.
@@ -150,36 +171,56 @@ impl EventQueue {
 
     /// Takes the oldest item, waiting for one; for at most `timeout` if there is one.
     pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Item, Nothing> {
-        let mut state = self.wait(timeout, |state| {
+        let mut state = self.lock();
+        state.readers_waiting += 1;
+        let is_idle = |state: &mut State| {
             state.events.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
-        });
+        };
+        state = self.wait(state, timeout, is_idle);
+        state.readers_waiting -= 1;
         state.pop()
     }
 
-    /// Takes the oldest news of publishers and leaves the events where they are, waiting for at most `timeout`.
-    pub(crate) fn pop_known(&self, timeout: Option<Duration>) -> Result<Option<Publisher>, Nothing> {
-        let mut state = self.wait(timeout, |state| state.known.is_empty() && !state.closed);
+    /// Takes the oldest news of publishers and leaves the events where they are.
+    pub(crate) fn pop_known(&self) -> Result<Option<Publisher>, Nothing> {
+        let mut state = self.lock();
         let nothing = if state.closed { Nothing::Ever } else { Nothing::Yet };
         state.known.pop_front().ok_or(nothing)
     }
 
-    fn wait(&self, timeout: Option<Duration>, is_idle: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    /// How often something came, for [`EventQueue::wait_ring`].
+    pub(crate) fn rings(&self) -> u64 {
+        self.lock().rings
+    }
+
+    /// Waits until something has come since then, for at most `timeout` if there is one.
+    pub(crate) fn wait_ring(&self, since: u64, timeout: Option<Duration>) {
         let mut state = self.lock();
-        state.readers_waiting += 1;
-        let is_idle = |state: &mut State| is_idle(state);
-        state = match timeout {
+        state.bell_waiters += 1;
+        state = self.wait(state, timeout, |state| state.rings == since);
+        state.bell_waiters -= 1;
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        timeout: Option<Duration>,
+        is_idle: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        match timeout {
             None => self.ready.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 self.ready.wait_timeout_while(state, timeout, is_idle).unwrap_or_else(PoisonError::into_inner).0
             }
-        };
-        state.readers_waiting -= 1;
-        state
+        }
     }
 
     /// Nothing more comes; what is there can still be read.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        state.rings += 1;
+        drop(state);
         self.ready.notify_all();
     }
 
@@ -276,7 +317,7 @@ mod tests {
 
     #[test]
     fn news_of_publishers_comes_before_events() {
-        check(4, "2k1krrrrrr", "kkmmm.");
+        check(4, "2k1krrrrr", "kmmm.");
     }
 
     #[test]

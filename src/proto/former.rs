@@ -7,6 +7,7 @@
 use crate::message::{Dseq, Epoch};
 use crate::proto::members::{Contact, Member};
 use crate::proto::stats::MemberState;
+use crate::time::Instant;
 use std::collections::VecDeque;
 
 /// How many are remembered for each one that may be followed.
@@ -27,6 +28,8 @@ pub struct Former {
     pub control: u64,
     /// The same of its directed stream to this peer.
     pub ptp: (Dseq, u64),
+    /// Since when it counted as silent.
+    pub silent_since: Instant,
 }
 
 impl Former {
@@ -38,6 +41,7 @@ impl Former {
             high: member.bcast.ledger().high(),
             control: member.control,
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
+            silent_since: member.silent_at(),
         }
     }
 }
@@ -65,7 +69,15 @@ impl Formers {
     /// Remembers an epoch of this peer itself: its datagrams may still come back to it.
     pub fn remember_own(&mut self, epoch: Epoch) {
         let none = (Dseq(0), 0);
-        self.push(Former { epoch, left: true, directed: none, high: Dseq(0), control: 0, ptp: none });
+        self.push(Former {
+            epoch,
+            left: true,
+            directed: none,
+            high: Dseq(0),
+            control: 0,
+            ptp: none,
+            silent_since: Instant::ZERO,
+        });
     }
 
     fn push(&mut self, former: Former) -> bool {

@@ -1,12 +1,12 @@
 //! Late join: what a subscriber does to begin in a known place with every publisher, and to get what was published before.
 //!
 //! [`Join`] runs on the side of the client. It asks each known publisher's history for its subjects, and in a recovery
-//! phase of seed 000 for the events of each, from n0 to n1. What comes live meanwhile waits outside; then [`Join::on_live`] closes the
-//! seam: what the history has given already is dropped, and nothing between is missed in silence.
+//! phase of seed 000 for the events of each, from n0 to n1. What comes live of that publisher meanwhile is held; then the
+//! seam is closed: what the history has given already is dropped, and nothing between is missed in silence.
 //!
-//! The seam holds because the subscription was active before the question. The publisher's history holds everything up to its highest
-//! datagram at the time of the answer; whatever it sends later is first heard of later, and so is owed to the
-//! subscription. What was under way meanwhile comes from either side, or from both; numbers tell which.
+//! The seam holds because the subscription was active before the question. What the publisher had multicast by the time of its
+//! answer is in its history, as far as that keeps it; whatever it sends later is first heard of later, and so is owed to
+//! the subscription. What was under way meanwhile comes from either side, or from both; numbers tell which.
 
 mod part;
 mod seam;
@@ -14,13 +14,12 @@ mod seam;
 mod tests;
 
 use crate::message::{Delivery, Dseq, Epoch, Loss, Publisher, Reason};
-use crate::offset::Case;
 use crate::proto::effect::Unanswered;
 use crate::proto::history::{Listed, Selection};
 use crate::proto::question::{Answer, AnswerContent, PollAnswer, Question, Refused};
 use crate::subject::Pattern;
 use crate::time::Wall;
-use part::Part;
+use part::{Found, Part};
 use seam::Seams;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -33,6 +32,11 @@ const LIST_MAX: u16 = 1024;
 const POLL_MAX: usize = 256;
 /// How often a question is asked that stays without answer, or whose answer brings nothing new.
 const ATTEMPTS: u32 = 3;
+/// Live events that are held for publishers whose histories are being read, and their bytes. Then no more are to be
+/// handed in.
+const HELD_MAX: (usize, usize) = (65_536, 64 << 20);
+/// Subjects of all publishers together that are asked for.
+const SUBJECTS_MAX: usize = 1_000_000;
 
 /// Why nothing, or not all, came from a publisher's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub enum Unjoined {
     Unanswered(Unanswered),
     /// It refused.
     Refused(Refused),
+    /// There are more subjects than one subscription can begin with: 1,000,000.
+    TooManySubjects,
 }
 
 impl fmt::Display for Unjoined {
@@ -48,6 +54,9 @@ impl fmt::Display for Unjoined {
         match self {
             Unjoined::Unanswered(reason) => reason.fmt(f),
             Unjoined::Refused(reason) => reason.fmt(f),
+            Unjoined::TooManySubjects => {
+                write!(f, "more than {SUBJECTS_MAX} subjects; subscribe to several narrower patterns apart")
+            }
         }
     }
 }
@@ -109,13 +118,17 @@ struct Source {
     parts: VecDeque<Part>,
     asked: Vec<Part>,
     is_asked: bool,
+    /// The number of the next part of the answer.
+    part: u16,
     attempts: u32,
     /// Whether the question at hand has brought anything new.
     has_progress: bool,
     is_done: bool,
+    /// What came live meanwhile.
+    held: VecDeque<JoinEvent>,
 }
 
-/// See the head of this file. Nothing in it waits: it gives questions, takes answers, and gives events.
+/// See the head of this file. Nothing in it waits: it gives questions, takes answers and live events, and gives events.
 #[derive(Debug)]
 pub struct Join {
     patterns: Vec<Pattern>,
@@ -129,6 +142,8 @@ pub struct Join {
     is_told: bool,
     events: VecDeque<JoinEvent>,
     seams: Seams,
+    /// Events that are held, and their bytes.
+    held: (usize, usize),
 }
 
 impl Join {
@@ -144,6 +159,7 @@ impl Join {
             is_told: false,
             events: VecDeque::new(),
             seams: Seams::default(),
+            held: (0, 0),
         }
     }
 
@@ -164,9 +180,11 @@ impl Join {
             parts: VecDeque::new(),
             asked: Vec::new(),
             is_asked: false,
+            part: 0,
             attempts: 0,
             has_progress: false,
             is_done: false,
+            held: VecDeque::new(),
         };
         self.sources.insert(epoch, source);
         self.order.push(epoch);
@@ -178,12 +196,12 @@ impl Join {
         if ASKED_MAX <= self.sources.values().filter(|source| source.is_asked).count() {
             return None;
         }
-        let may_poll = self.events.is_empty();
-        let is_due =
-            |source: &&mut Source| !source.is_done && !source.is_asked && (may_poll || source.baseline.after.is_none());
-        let source = self.sources.values_mut().find(is_due)?;
-        source.is_asked = true;
-        source.has_progress = false;
+        // Where each of them begins comes before what was there before.
+        let is_due = |source: &&mut Source| !source.is_done && !source.is_asked;
+        let is_new = |source: &Source| source.baseline.after.is_none();
+        let may_poll = self.events.is_empty() && !self.sources.values().any(|s| is_new(s) && !s.is_done && !s.is_asked);
+        let source = self.sources.values_mut().filter(is_due).find(|source| may_poll || is_new(source))?;
+        (source.is_asked, source.part, source.has_progress) = (true, 0, false);
         let epoch = source.baseline.publisher.epoch;
         if source.parts.is_empty() {
             let pattern = self.patterns[source.pattern].clone();
@@ -197,38 +215,63 @@ impl Join {
         Some((epoch, Question::Poll(source.asked.iter().map(Part::poll).collect())))
     }
 
-    /// A part of an answer of a publisher, or why there is none. `now` dates what is found to be lost.
-    pub fn on_answer(&mut self, now: Wall, from: Epoch, answer: Result<Answer, Unanswered>) {
-        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return };
+    /// The question that was given last for a publisher could not be asked: it is given again.
+    pub fn put_back(&mut self, from: Epoch) {
+        if let Some(source) = self.sources.get_mut(&from) {
+            source.ask_again();
+        }
+    }
+
+    /// A part of an answer of a publisher, or why there is none. What came live before it has to be handed in before.
+    /// `now` dates what is found to be lost. Gives whether further parts of this answer are awaited.
+    pub fn on_answer(&mut self, now: Wall, from: Epoch, answer: Result<Answer, Unanswered>) -> bool {
+        let attempts_max = self.attempts_max();
+        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return false };
         let answer = match answer {
+            // A part that is missing was lost on its way, and the question with it.
+            Ok(answer) if answer.part != source.part => Err(Unanswered::Timeout),
+            answer => answer,
+        };
+        match answer {
             Ok(Answer { content: AnswerContent::Refused(reason), high, .. }) => {
                 // One that keeps no history says where it stands all the same.
                 source.baseline.after.get_or_insert(high);
-                return self.fail(
-                    now,
-                    from,
-                    (reason != Refused::Off || self.selection.is_some()).then_some(Unjoined::Refused(reason)),
-                );
+                let is_told = reason != Refused::Off || self.selection.is_some();
+                self.fail(now, from, is_told.then_some(Unjoined::Refused(reason)));
             }
-            Ok(answer) => answer,
-            Err(Unanswered::Timeout | Unanswered::TooMany) if source.attempts + 1 < ATTEMPTS => {
-                source.attempts += 1;
-                return source.ask_again();
+            Ok(answer) => {
+                source.part = source.part.wrapping_add(1);
+                source.baseline.after.get_or_insert(answer.high);
+                let is_last = answer.last;
+                let taken = match answer.content {
+                    AnswerContent::List { listed, next } => self.on_listed(from, listed, next, is_last),
+                    AnswerContent::Poll { first, answers } => self.on_polled(now, from, first, answers, is_last),
+                    AnswerContent::Fetch { .. } | AnswerContent::Refused(_) => Err(MALFORMED),
+                };
+                match taken {
+                    Ok(()) => self.finish_if_done(now, from),
+                    Err(unjoined) => self.fail(now, from, Some(unjoined)),
+                }
             }
-            Err(reason) => return self.fail(now, from, Some(Unjoined::Unanswered(reason))),
-        };
-        source.baseline.after.get_or_insert(answer.high);
-        let fits = match answer.content {
-            AnswerContent::List { listed, next } => self.on_listed(from, listed, next, answer.last),
-            AnswerContent::Poll { first, answers } => {
-                self.on_polled(now, from, usize::from(first), answers, answer.last)
+            Err(Unanswered::Timeout | Unanswered::TooMany)
+                if source.has_progress || source.attempts + 1 < attempts_max =>
+            {
+                source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
+                source.ask_again();
             }
-            AnswerContent::Fetch { .. } | AnswerContent::Refused(_) => false,
-        };
-        if !fits {
-            self.fail(now, from, Some(Unjoined::Unanswered(Unanswered::Malformed)));
+            Err(reason) => self.fail(now, from, Some(Unjoined::Unanswered(reason))),
         }
         self.tell_if_joined();
+        self.is_asked(from)
+    }
+
+    /// One that becomes known later is not waited for as long.
+    fn attempts_max(&self) -> u32 {
+        if self.is_told { 1 } else { ATTEMPTS }
+    }
+
+    fn is_asked(&self, epoch: Epoch) -> bool {
+        self.sources.get(&epoch).is_some_and(|source| source.is_asked)
     }
 
     /// The way to the publishers has ended: nothing more is asked.
@@ -246,24 +289,54 @@ impl Join {
         self.events.pop_front()
     }
 
-    /// Whether what comes live has to wait.
+    /// Whether there is nothing to hand on.
+    pub fn has_no_event(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Whether the history of some publisher is still being read, or some may not have been named yet.
     pub fn is_joining(&self) -> bool {
         !self.is_complete || self.sources.values().any(|source| !source.is_done)
     }
 
-    /// Takes a message that came live, when nothing is being joined any more.
-    pub fn on_live(&mut self, now: Wall, delivery: Delivery) {
-        self.seams.on_message(now, delivery, &mut self.events);
+    /// Whether so much is held that no more live events are to be handed in for now.
+    pub fn is_full(&self) -> bool {
+        HELD_MAX.0 <= self.held.0 || HELD_MAX.1 <= self.held.1
     }
 
-    /// Takes a loss that was told live, when nothing is being joined any more.
+    /// Takes a message that came live.
+    pub fn on_message(&mut self, now: Wall, delivery: Delivery) {
+        let epoch = delivery.publisher.epoch;
+        match self.sources.get_mut(&epoch).filter(|source| !source.is_done) {
+            Some(source) => {
+                self.held = (self.held.0 + 1, self.held.1 + delivery.message.body_bytes());
+                source.held.push_back(JoinEvent::Message(delivery));
+            }
+            None => self.seams.on_message(now, delivery, &mut self.events),
+        }
+    }
+
+    /// Takes a loss that was told live.
     pub fn on_loss(&mut self, loss: Loss) {
-        self.events.extend(self.seams.on_loss(loss).map(JoinEvent::Loss));
+        match self.sources.get_mut(&loss.publisher.epoch).filter(|source| !source.is_done) {
+            Some(source) => {
+                self.held.0 += 1;
+                source.held.push_back(JoinEvent::Loss(loss));
+            }
+            None => self.seams.on_loss(loss, &mut self.events),
+        }
     }
 
     /// Live messages were dropped because the subscriber did not read fast enough: what is missing at a seam may be those.
     pub fn on_dropped(&mut self) {
         self.seams.on_dropped();
+    }
+
+    /// All that came live has been handed in: what did not come from a history that was read to its end, nor live, is lost.
+    pub fn on_idle(&mut self, now: Wall) {
+        if !self.is_joining() {
+            self.seams.on_idle(now, &mut self.events);
+        }
     }
 
     /// Where the subscription begins, as soon as every publisher known at first has answered or will not.
@@ -283,88 +356,133 @@ impl Join {
         }
     }
 
-    /// Takes the subjects of a part of a listing. False if it does not fit the question.
-    fn on_listed(&mut self, from: Epoch, listed: Vec<Listed>, next: Option<u32>, is_last: bool) -> bool {
-        let Some(source) = self.sources.get_mut(&from) else { return false };
+    /// Takes the subjects of a part of a listing.
+    fn on_listed(
+        &mut self,
+        from: Epoch,
+        listed: Vec<Listed>,
+        next: Option<u32>,
+        is_last: bool,
+    ) -> Result<(), Unjoined> {
+        let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
         if !source.asked.is_empty() || next.is_some_and(|next| next <= source.from) {
-            return false;
+            return Err(MALFORMED);
         }
         if self.selection.is_none() {
-            source.is_asked = !is_last;
-            source.is_done = is_last;
-            return true;
+            (source.is_asked, source.is_done) = (!is_last, is_last);
+            return Ok(());
         }
         for Listed { subject, span } in listed {
+            if !self.patterns[source.pattern].matches(&subject) {
+                return Err(MALFORMED);
+            }
+            if SUBJECTS_MAX <= self.seams.len() {
+                return Err(Unjoined::TooManySubjects);
+            }
             // Several patterns may match one subject.
             if self.seams.begin(from, &subject, &span) {
-                source.parts.push_back(Part::new(subject, span));
+                source.parts.push_back(Part::new(subject, span).ok_or(MALFORMED)?);
             }
         }
         if is_last {
-            source.is_asked = false;
-            source.attempts = 0;
+            (source.is_asked, source.attempts) = (false, 0);
             match next {
                 Some(next) => source.from = next,
                 None => (source.pattern, source.from) = (source.pattern + 1, 0),
             }
             source.is_done = self.patterns.len() <= source.pattern && source.parts.is_empty();
         }
-        true
+        Ok(())
     }
 
-    /// Takes a part of the answers to the polls at hand. False if they do not fit.
-    fn on_polled(&mut self, now: Wall, from: Epoch, first: usize, answers: Vec<PollAnswer>, is_last: bool) -> bool {
-        let Some(source) = self.sources.get_mut(&from) else { return false };
-        let Some(asked) = source.asked.get_mut(first..first + answers.len()) else { return false };
+    /// Takes a part of the answers to the polls at hand.
+    fn on_polled(
+        &mut self,
+        now: Wall,
+        from: Epoch,
+        first: u16,
+        answers: Vec<PollAnswer>,
+        is_last: bool,
+    ) -> Result<(), Unjoined> {
+        let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
+        let first = usize::from(first);
+        let asked = source.asked.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
+        let publisher = &source.baseline.publisher;
         for (part, answer) in asked.iter_mut().zip(answers) {
-            if part.subject != answer.subject {
-                return false;
+            if part.subject != answer.subject || part.is_done() {
+                return Err(MALFORMED);
             }
-            source.has_progress |= answer.case != Case::Successor || !answer.events.is_empty();
-            let publisher = &source.baseline.publisher;
-            let Some(found) = part.on_answer(answer, publisher, now) else { return false };
-            for event in found {
-                if let JoinEvent::Message(_) = event {
-                    source.baseline.replayed += 1;
+            let left = part.left();
+            match part.on_answer(answer, publisher, &mut source.held, now) {
+                Found::Events(events) => {
+                    for event in events {
+                        if let JoinEvent::Message(Delivery { replayed: true, .. }) = event {
+                            source.baseline.replayed += 1;
+                        }
+                        self.events.push_back(event);
+                    }
                 }
-                self.events.push_back(event);
+                Found::Owed(owed) => {
+                    owed.into_iter().for_each(|owed| self.seams.owe(&part.subject, owed, part.lost));
+                }
+                Found::Misfit => return Err(MALFORMED),
             }
+            source.has_progress |= part.is_done() || part.left() < left;
         }
         if is_last {
-            source.is_asked = false;
             source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
-            // What is not all there is asked for again, before anything else.
-            for part in std::mem::take(&mut source.asked).into_iter().rev() {
-                if !part.is_done() {
-                    source.parts.push_front(part);
-                }
+            if ATTEMPTS <= source.attempts {
+                return Err(MALFORMED);
             }
+            // What is not all there is asked for again, before anything else.
+            source.ask_again();
             source.is_done = self.patterns.len() <= source.pattern && source.parts.is_empty();
-            return source.attempts < ATTEMPTS;
         }
-        true
+        Ok(())
     }
 
-    /// Nothing more comes of a publisher's history: what was listed and has not come is lost.
+    /// Nothing more comes of a publisher's history: what was listed and has not come may still come live, or is lost.
     fn fail(&mut self, now: Wall, from: Epoch, unjoined: Option<Unjoined>) {
         let Some(source) = self.sources.get_mut(&from) else { return };
-        source.is_asked = false;
+        source.ask_again();
         source.is_done = true;
         source.baseline.unjoined = unjoined;
         let reason = match unjoined {
             Some(Unjoined::Unanswered(Unanswered::Gone | Unanswered::UnknownPeer)) => Reason::PublisherGone,
             _ => Reason::Deadline,
         };
-        let parts = std::mem::take(&mut source.asked).into_iter().chain(std::mem::take(&mut source.parts));
-        for mut part in parts.filter(|part| !part.is_done()) {
-            self.events.extend(part.give_up(&source.baseline.publisher, reason, now).map(JoinEvent::Loss));
+        for mut part in std::mem::take(&mut source.parts) {
+            if let Some(owed) = part.give_up(&source.baseline.publisher, reason) {
+                self.seams.owe(&part.subject, owed, part.lost);
+            }
         }
+        self.finish_if_done(now, from);
         self.tell_if_joined();
+    }
+
+    /// A publisher's history has been read: what came live meanwhile follows.
+    fn finish_if_done(&mut self, now: Wall, from: Epoch) {
+        let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
+        for event in std::mem::take(&mut source.held) {
+            match event {
+                JoinEvent::Message(delivery) => self.seams.on_message(now, delivery, &mut self.events),
+                JoinEvent::Loss(loss) => self.seams.on_loss(loss, &mut self.events),
+                JoinEvent::Joined(_) => {}
+            }
+        }
+        let held = self.sources.values().flat_map(|source| &source.held);
+        self.held = held.fold((0, 0), |(count, bytes), event| match event {
+            JoinEvent::Message(delivery) => (count + 1, bytes + delivery.message.body_bytes()),
+            _ => (count + 1, bytes),
+        });
     }
 }
 
+/// An answer that does not fit the question.
+const MALFORMED: Unjoined = Unjoined::Unanswered(Unanswered::Malformed);
+
 impl Source {
-    /// The question at hand is asked once more.
+    /// The question at hand is over. What is not all there is asked for again.
     fn ask_again(&mut self) {
         self.is_asked = false;
         for part in std::mem::take(&mut self.asked).into_iter().rev().filter(|part| !part.is_done()) {

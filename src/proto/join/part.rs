@@ -1,12 +1,15 @@
 //! The recovery phase of one subject: its events from n0 to n1, in order, or word of those that are gone.
 
 use super::JoinEvent;
+use super::seam::Owed;
 use crate::message::{Cause, Count, Delivery, Loss, Missing, Publisher, Reason, Verdict};
 use crate::offset::{Case, Modulus, Span};
+use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Poll, PollAnswer};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Wall;
+use std::collections::VecDeque;
 
 /// What is wanted of one subject.
 #[derive(Debug)]
@@ -18,15 +21,32 @@ pub(super) struct Part {
     span: Span,
     /// The number of the last event that came, or was told to be lost.
     seq: Option<Seq>,
-    /// Events lost since the last one that came.
-    lost: u64,
+    /// Events told as lost since the last one that came.
+    pub(super) lost: u64,
     is_done: bool,
 }
 
+/// What an answer led to.
+pub(super) enum Found {
+    /// These events, in order.
+    Events(Vec<JoinEvent>),
+    /// Nothing more comes.
+    Owed(Option<Owed>),
+    /// It is no answer to the poll.
+    Misfit,
+}
+
 impl Part {
-    pub(super) fn new(subject: Subject, span: Span) -> Part {
+    /// `None` if the span cannot be.
+    pub(super) fn new(subject: Subject, span: Span) -> Option<Part> {
         let offset = Modulus::WIRE.predecessor(span.first);
-        Part { subject, offset, span, seq: None, lost: 0, is_done: false }
+        let Span { first_seq, last_seq, .. } = span;
+        let counted = (first_seq.frame() == last_seq.frame()).then(|| last_seq.count().checked_sub(first_seq.count()));
+        let fits = match counted {
+            Some(numbers) => numbers == Some(span.count(Modulus::WIRE) - 1),
+            None => first_seq < last_seq,
+        };
+        fits.then_some(Part { subject, offset, span, seq: None, lost: 0, is_done: false })
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -34,7 +54,7 @@ impl Part {
     }
 
     /// How many events are still to come.
-    fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         Modulus::WIRE.distance(self.offset, self.span.last)
     }
 
@@ -43,47 +63,48 @@ impl Part {
         Poll { subject: self.subject.clone(), offset: self.offset, count }
     }
 
-    /// Takes the answer to the poll. `None` if it is no answer to it.
-    pub(super) fn on_answer(&mut self, answer: PollAnswer, publisher: &Publisher, now: Wall) -> Option<Vec<JoinEvent>> {
-        let mut found = Vec::new();
+    /// Takes the answer to the poll. `held` is what came live of this publisher meanwhile.
+    pub(super) fn on_answer(
+        &mut self,
+        answer: PollAnswer,
+        publisher: &Publisher,
+        held: &mut VecDeque<JoinEvent>,
+        now: Wall,
+    ) -> Found {
         match (answer.case, answer.span) {
             (Case::Successor, _) => {
+                let mut events = Vec::with_capacity(answer.events.len());
                 for event in answer.events {
-                    let fits = event.offset == Modulus::WIRE.successor(self.offset) && !self.is_done;
-                    if !fits || self.seq.is_some_and(|seq| event.seq <= seq) {
-                        return None;
+                    let follows = event.offset == Modulus::WIRE.successor(self.offset) && !self.is_done;
+                    let rises = self.seq.is_none_or(|seq| seq < event.seq) && event.seq <= self.span.last_seq;
+                    if !follows || !rises {
+                        return Found::Misfit;
                     }
-                    let follows = self.seq.is_some_and(|seq| seq.forward(1) == Some(event.seq));
-                    let verdict = match std::mem::take(&mut self.lost) {
-                        0 if follows => Verdict::Next,
-                        0 => Verdict::First,
-                        lost => Verdict::Skip(Count::Exact(lost)),
-                    };
-                    self.offset = event.offset;
-                    self.seq = Some(event.seq);
-                    self.is_done = self.left() == 0;
-                    found.push(JoinEvent::Message(Delivery {
-                        message: event.message,
-                        publisher: publisher.clone(),
-                        seq: Some(event.seq),
-                        verdict,
-                        repaired: false,
-                        replayed: true,
-                    }));
+                    events.push(JoinEvent::Message(self.take(event, publisher)));
                 }
+                Found::Events(events)
             }
             // The history has moved on; if its subject began anew, nothing of what was listed is left.
             (Case::Recovery, Some(span))
-                if span.first_seq <= self.span.last_seq && self.gone_before(&span) < self.left() =>
+                if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.gone_before(&span)) =>
             {
-                let gone = self.gone_before(&span);
-                let before = Seq::new(span.first_seq.raw() - 1).unwrap_or(self.span.first_seq);
-                found.extend(self.lose(gone, before, publisher, Reason::Expired, now).map(JoinEvent::Loss));
-                self.offset = Modulus::WIRE.predecessor(span.first);
+                let events = self.skip_to(&span, publisher, held, now);
+                Found::Events(events)
             }
-            _ => found.extend(self.give_up(publisher, Reason::Expired, now).map(JoinEvent::Loss)),
+            _ => Found::Owed(self.give_up(publisher, Reason::Expired)),
         }
-        Some(found)
+    }
+
+    fn take(&mut self, HistoryEvent { seq, offset, message, .. }: HistoryEvent, publisher: &Publisher) -> Delivery {
+        // The offset says that it is the next one, whatever its number.
+        let verdict = match (std::mem::take(&mut self.lost), self.seq) {
+            (0, None) => Verdict::First,
+            (0, Some(_)) => Verdict::Next,
+            (lost, _) => Verdict::Skip(Count::Exact(lost)),
+        };
+        (self.offset, self.seq) = (offset, Some(seq));
+        self.is_done = self.left() == 0;
+        Delivery { message, publisher: publisher.clone(), seq: Some(seq), verdict, repaired: false, replayed: true }
     }
 
     /// How many of the events that are still to come lie before a span.
@@ -91,21 +112,75 @@ impl Part {
         Modulus::WIRE.distance(Modulus::WIRE.successor(self.offset), span.first)
     }
 
-    /// Nothing more comes: tells the rest as lost.
-    pub(super) fn give_up(&mut self, publisher: &Publisher, reason: Reason, now: Wall) -> Option<Loss> {
-        self.is_done = true;
-        self.lose(self.left(), self.span.last_seq, publisher, reason, now)
+    /// The number of the next event, if it is of the same frame as the one before.
+    fn next(&self) -> Seq {
+        self.seq.map_or(self.span.first_seq, |seq| seq.forward(1).unwrap_or(seq))
     }
 
-    fn lose(&mut self, count: u64, last: Seq, publisher: &Publisher, reason: Reason, now: Wall) -> Option<Loss> {
-        if count == 0 {
-            return None;
+    /// The events before a span have left the history. Some may have come live meanwhile; the others are lost.
+    fn skip_to(
+        &mut self,
+        span: &Span,
+        publisher: &Publisher,
+        held: &mut VecDeque<JoinEvent>,
+        now: Wall,
+    ) -> Vec<JoinEvent> {
+        let (gone, first) = (self.gone_before(span), self.next());
+        self.offset = Modulus::WIRE.predecessor(span.first);
+        let before = Seq::new(span.first_seq.raw() - 1);
+        let Some(last) = before.filter(|last| last.frame() == first.frame() && first <= *last) else {
+            // The numbers tell neither how many there were nor which.
+            let last = before.unwrap_or(first).max(first);
+            return vec![self.lose(first, last, gone, publisher, now)];
+        };
+        let mut events = Vec::new();
+        let mut next = first;
+        for mut delivery in rescue(held, &self.subject, first, last) {
+            let Some(seq) = delivery.seq.filter(|seq| next <= *seq) else { continue };
+            if next < seq {
+                let last = Seq::new(seq.raw() - 1).unwrap_or(next);
+                events.push(self.lose(next, last, seq.count() - next.count(), publisher, now));
+            }
+            delivery.verdict = match (std::mem::take(&mut self.lost), self.seq) {
+                (0, None) => Verdict::First,
+                (0, Some(_)) => Verdict::Next,
+                (lost, _) => Verdict::Skip(Count::Exact(lost)),
+            };
+            self.seq = Some(seq);
+            next = seq.forward(1).unwrap_or(seq);
+            events.push(JoinEvent::Message(delivery));
         }
-        let first = self.seq.map_or(self.span.first_seq, |seq| seq.forward(1).unwrap_or(seq));
-        let last = last.max(first);
+        if next <= last {
+            events.push(self.lose(next, last, last.count() + 1 - next.count(), publisher, now));
+        }
+        events
+    }
+
+    fn lose(&mut self, first: Seq, last: Seq, count: u64, publisher: &Publisher, at: Wall) -> JoinEvent {
         self.seq = Some(last);
         self.lost += count;
         let what = Missing::Messages { subject: self.subject.clone(), first, last, count: Count::Exact(count) };
-        Some(Loss { publisher: publisher.clone(), what, reason, cause: Cause::Network, at: now })
+        let (publisher, reason, cause) = (publisher.clone(), Reason::Expired, Cause::Network);
+        JoinEvent::Loss(Loss { publisher, what, reason, cause, at })
     }
+
+    /// Nothing more comes from the history: what is left of it.
+    pub(super) fn give_up(&mut self, publisher: &Publisher, reason: Reason) -> Option<Owed> {
+        let count = self.left();
+        self.is_done = true;
+        let (first, publisher) = (self.next(), publisher.clone());
+        (0 < count).then(|| Owed { publisher, first, last: self.span.last_seq.max(first), count, reason })
+    }
+}
+
+/// Takes out what came live of a subject with numbers from `first` to `last`, in order.
+fn rescue(held: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
+    let is_it = |event: &JoinEvent| {
+        matches!(event, JoinEvent::Message(delivery) if delivery.message.subject == *subject
+            && delivery.seq.is_some_and(|seq| first <= seq && seq <= last))
+    };
+    let (found, rest): (Vec<JoinEvent>, Vec<JoinEvent>) = held.drain(..).partition(is_it);
+    held.extend(rest);
+    let message = |event| if let JoinEvent::Message(delivery) = event { Some(delivery) } else { None };
+    found.into_iter().filter_map(message).collect()
 }

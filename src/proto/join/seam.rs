@@ -1,87 +1,194 @@
 //! Where histories end and the live stream goes on.
 
 use super::JoinEvent;
-use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Reason, Verdict};
+use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Publisher, Reason, Verdict};
 use crate::offset::Span;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Wall;
 use std::collections::{BTreeMap, VecDeque};
 
-/// For each subject of each publisher the last number that is not wanted from the live stream any more, until it has passed it.
-#[derive(Debug, Default)]
-pub(super) struct Seams {
-    last: BTreeMap<(Epoch, Subject), Seq>,
-    /// Whether live messages were dropped because the subscriber was slow.
+/// What was listed of a subject and did not come from the history; it may still come live.
+#[derive(Clone, Debug)]
+pub(super) struct Owed {
+    pub(super) publisher: Publisher,
+    pub(super) first: Seq,
+    pub(super) last: Seq,
+    pub(super) count: u64,
+    pub(super) reason: Reason,
+}
+
+/// One subject of one publisher.
+#[derive(Clone, Debug)]
+struct Seam {
+    /// The raw form of the last number that came, was told as lost or is not wanted; it need not be one that exists.
+    until: u64,
+    /// What of the history is not there; `until` is just below it.
+    owed: Option<Owed>,
+    /// Messages told as lost since the last one that came.
+    told: Count,
+    /// Whether live messages may have been dropped since it began, because the subscriber was slow.
     has_dropped: bool,
 }
 
+/// For each subject of each publisher what is not wanted from the live stream any more, until that has passed it.
+#[derive(Debug, Default)]
+pub(super) struct Seams {
+    map: BTreeMap<(Epoch, Subject), Seam>,
+    owed: usize,
+}
+
 impl Seams {
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// The history is asked for this; false if it was before.
     pub(super) fn begin(&mut self, epoch: Epoch, subject: &Subject, span: &Span) -> bool {
         let key = (epoch, subject.detached());
-        if self.last.contains_key(&key) {
+        if self.map.contains_key(&key) {
             return false;
         }
-        self.last.insert(key, span.last_seq);
+        let seam = Seam { until: span.last_seq.raw(), owed: None, told: Count::Exact(0), has_dropped: false };
+        self.map.insert(key, seam);
         true
     }
 
+    /// The rest of what was listed does not come from the history; `told` messages just before it were told as lost.
+    pub(super) fn owe(&mut self, subject: &Subject, owed: Owed, told: u64) {
+        if let Some(seam) = self.map.get_mut(&(owed.publisher.epoch, subject.clone())) {
+            self.owed += usize::from(seam.owed.is_none());
+            seam.until = owed.first.raw() - 1;
+            seam.owed = Some(owed);
+            seam.told = Count::Exact(told);
+        }
+    }
+
     pub(super) fn on_dropped(&mut self) {
-        self.has_dropped = true;
+        self.map.values_mut().for_each(|seam| seam.has_dropped = true);
+    }
+
+    /// Everything that came live so far has been seen: what is still owed is lost.
+    pub(super) fn on_idle(&mut self, at: Wall, out: &mut VecDeque<JoinEvent>) {
+        if self.owed == 0 {
+            return;
+        }
+        self.owed = 0;
+        for ((_, subject), seam) in &mut self.map {
+            if let Some(owed) = seam.owed.take() {
+                out.push_back(seam.tell(subject, &owed, at));
+            }
+        }
     }
 
     /// Takes a live message: drops it if the history had it, and tells what is missing before it.
     pub(super) fn on_message(&mut self, at: Wall, mut delivery: Delivery, out: &mut VecDeque<JoinEvent>) {
-        if self.last.is_empty() {
-            return out.push_back(JoinEvent::Message(delivery));
-        }
-        let key = (delivery.publisher.epoch, delivery.message.subject.clone());
-        let (Some(seq), Some(last)) = (delivery.seq, self.last.get(&key).copied()) else {
+        let Some(seq) = delivery.seq.filter(|_| !self.map.is_empty()) else {
             return out.push_back(JoinEvent::Message(delivery));
         };
-        if seq <= last {
+        let key = (delivery.publisher.epoch, delivery.message.subject.clone());
+        let Some(seam) = self.map.get_mut(&key) else { return out.push_back(JoinEvent::Message(delivery)) };
+        if seq.raw() <= seam.until {
             return;
         }
-        self.last.remove(&key);
-        let is_counted = seq.frame() == last.frame() && !self.has_dropped;
-        match (delivery.verdict, if is_counted { seq.count() - last.count() - 1 } else { 0 }) {
-            // What is published here cannot be lost here.
-            (Verdict::Direct | Verdict::Unnumbered, _) => {}
-            (_, 0) if is_counted => delivery.verdict = Verdict::Next,
-            (Verdict::First, missing) if is_counted => {
-                // The live stream does not know of them: to it the subject begins with this message.
-                let (first, before) = (last.forward(1), Seq::new(seq.raw() - 1));
-                if let (Some(first), Some(last)) = (first, before) {
-                    let count = Count::Exact(missing);
-                    let what = Missing::Messages { subject: key.1, first, last, count };
-                    let publisher = delivery.publisher.clone();
-                    let (reason, cause) = (Reason::Deadline, Cause::Network);
-                    out.push_back(JoinEvent::Loss(Loss { publisher, what, reason, cause, at }));
-                    delivery.verdict = Verdict::Skip(count);
-                }
+        if let Some(owed) = seam.owed.take() {
+            self.owed -= 1;
+            out.extend(seam.settle(&key.1, owed, seq, at));
+        }
+        let Some(mut seam) = self.map.remove(&key) else { return };
+        // What is published here cannot be lost here.
+        let is_counted = seam.is_in_frame_of(seq) && !seam.has_dropped;
+        if !matches!(delivery.verdict, Verdict::Direct | Verdict::Unnumbered) {
+            // The live stream may not know of them: to it the subject begins with this message.
+            if is_counted && let Some(missing) = missing_before(&seam, &delivery.publisher, seq) {
+                out.push_back(seam.tell(&key.1, &missing, at));
             }
-            _ => {}
+            match seam.told {
+                Count::Exact(0) if is_counted => delivery.verdict = Verdict::Next,
+                Count::Exact(0) => {}
+                told => delivery.verdict = Verdict::Skip(told),
+            }
         }
         out.push_back(JoinEvent::Message(delivery));
     }
 
     /// Takes a live loss: what of it the history had is not lost.
-    pub(super) fn on_loss(&mut self, mut loss: Loss) -> Option<Loss> {
-        let Missing::Messages { subject, first, last, count } = &mut loss.what else { return Some(loss) };
-        let Some(seam) = self.last.get_mut(&(loss.publisher.epoch, subject.clone())) else { return Some(loss) };
-        if *last <= *seam {
+    pub(super) fn on_loss(&mut self, mut loss: Loss, out: &mut VecDeque<JoinEvent>) {
+        let at = loss.at;
+        if let Missing::Messages { subject, first, last, count } = &mut loss.what
+            && let Some(seam) = self.map.get_mut(&(loss.publisher.epoch, subject.clone()))
+        {
+            if let Some(owed) = seam.owed.take_if(|owed| owed.first <= *last) {
+                self.owed -= 1;
+                out.extend(seam.settle(subject, owed, *first, at));
+            }
+            if last.raw() <= seam.until {
+                return;
+            }
+            let in_frame = seam.is_in_frame_of(*first);
+            let next = Seq::new(seam.until.saturating_add(1)).unwrap_or(*first);
+            let overlaps = first.raw() <= seam.until;
+            *count = match *count {
+                Count::Exact(all) if in_frame && overlaps => {
+                    Count::Exact(all.saturating_sub(next.count() - first.count()))
+                }
+                all if overlaps => Count::from_bounds(0, all.max()),
+                // What lies between is missing as well, though the live stream does not know of it.
+                Count::Exact(all) if in_frame && !seam.has_dropped => {
+                    Count::Exact(all + (first.count() - next.count()))
+                }
+                all => all,
+            };
+            if overlaps || in_frame && !seam.has_dropped {
+                *first = next;
+            }
+            seam.until = last.raw();
+            seam.add(*count);
+        }
+        out.push_back(JoinEvent::Loss(loss));
+    }
+}
+
+impl Seam {
+    /// Whether the number is of the frame in which the history ended.
+    fn is_in_frame_of(&self, seq: Seq) -> bool {
+        Seq::new(self.until.saturating_add(1)).is_some_and(|next| next.frame() == seq.frame())
+    }
+
+    fn add(&mut self, count: Count) {
+        self.told = Count::from_bounds(self.told.min() + count.min(), self.told.max() + count.max());
+    }
+
+    /// Tells that all of this is lost.
+    fn tell(&mut self, subject: &Subject, lost: &Owed, at: Wall) -> JoinEvent {
+        let count = Count::Exact(lost.count);
+        self.until = lost.last.raw();
+        self.add(count);
+        let Owed { publisher, first, last, reason, .. } = lost.clone();
+        let what = Missing::Messages { subject: subject.clone(), first, last, count };
+        JoinEvent::Loss(Loss { publisher, what, reason, cause: Cause::Network, at })
+    }
+
+    /// The live stream goes on with `seq`: what is owed below it is lost, and the rest is the live stream's to tell.
+    fn settle(&mut self, subject: &Subject, owed: Owed, seq: Seq, at: Wall) -> Option<JoinEvent> {
+        if owed.last < seq {
+            return Some(self.tell(subject, &owed, at));
+        }
+        if seq <= owed.first {
             return None;
         }
-        if *first <= *seam {
-            let before = seam.count().saturating_sub(first.count()) + 1;
-            *first = seam.forward(1).unwrap_or(*last);
-            *count = match *count {
-                Count::Exact(all) if first.frame() == seam.frame() => Count::Exact(all.saturating_sub(before)),
-                all => Count::from_bounds(0, all.max()),
-            };
-        }
-        *seam = *last;
-        Some(loss)
+        let last = Seq::new(seq.raw() - 1).unwrap_or(owed.first);
+        let numbers = last.raw() - owed.first.raw() + 1;
+        let count = if seq.frame() == owed.first.frame() { numbers.min(owed.count) } else { owed.count };
+        let told = self.tell(subject, &Owed { last, count, ..owed }, at);
+        self.until = seq.raw() - 1;
+        Some(told)
     }
+}
+
+/// What is missing of the same frame before a message.
+fn missing_before(seam: &Seam, publisher: &Publisher, seq: Seq) -> Option<Owed> {
+    let first = Seq::new(seam.until.saturating_add(1)).filter(|first| *first < seq)?;
+    let (publisher, count) = (publisher.clone(), seq.count() - first.count());
+    Some(Owed { publisher, first, last: Seq::new(seq.raw() - 1)?, count, reason: Reason::Deadline })
 }

@@ -136,6 +136,7 @@ impl Peer {
         self.uids += 1;
         let publisher = Publisher { name: None, epoch, uid: self.uids };
         let former = self.formers.take(epoch);
+        let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);
         let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, since, &mut self.rng);
@@ -151,7 +152,7 @@ impl Peer {
         let started = member.started;
         self.members.insert(epoch, member);
         self.tell(epoch, MemberEvent::Up);
-        self.tell_news(epoch);
+        self.tell_news(epoch, absent);
         // Rule: epoch
         // The same address means the same socket: an earlier run of that peer has ended (R1).
         let former: Vec<Epoch> = self
@@ -275,6 +276,11 @@ impl Peer {
             self.counters.discard_old_epoch += 1;
             return;
         }
+        let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
+        if self.members.get(&header.epoch).is_some_and(is_back) {
+            // Before anything of it is delivered.
+            self.tell_news(header.epoch, None);
+        }
         let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
         if has_live && !directed {
             let records = records.clone();
@@ -324,7 +330,7 @@ impl Peer {
             member.state = MemberState::Up;
             member.ended = None;
             self.tell(epoch, MemberEvent::Heard);
-            self.tell_news(epoch);
+            self.tell_news(epoch, None);
         }
     }
 

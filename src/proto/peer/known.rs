@@ -5,7 +5,7 @@ use crate::message::{ClientId, Epoch, Publisher};
 use crate::proto::effect::{Effect, Target};
 use crate::proto::stats::MemberState;
 use crate::time::{Instant, Now};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A peer that has listened for so long has been answered by those that heard its HELLOs; the last of these is said after
@@ -17,6 +17,8 @@ const DISCOVERY: Duration = Duration::from_millis(500);
 pub(super) struct News {
     /// When each of them began.
     since: BTreeMap<Target, Instant>,
+    /// Whom each need not be told of any more, while that member is not forgotten.
+    told: BTreeSet<(Target, Epoch)>,
     /// Those that have yet to be told that all are named.
     waiting: Vec<Target>,
     /// When all that are there can be known.
@@ -26,17 +28,24 @@ pub(super) struct News {
 impl News {
     /// None yet, of a peer that begins to listen now.
     pub(super) fn new(now: Instant) -> News {
-        News { since: BTreeMap::new(), waiting: Vec::new(), discovered: now + DISCOVERY }
+        News { since: BTreeMap::new(), told: BTreeSet::new(), waiting: Vec::new(), discovered: now + DISCOVERY }
     }
 
     pub(super) fn end(&mut self, target: Target) {
         self.since.remove(&target);
+        self.told.retain(|(told, _)| *told != target);
         self.waiting.retain(|waiting| *waiting != target);
     }
 
     pub(super) fn detach(&mut self, client: ClientId) {
         self.since.retain(|target, _| target.client != client);
+        self.told.retain(|(target, _)| target.client != client);
         self.waiting.retain(|target| target.client != client);
+    }
+
+    /// A member is forgotten.
+    pub(super) fn forget(&mut self, epoch: Epoch) {
+        self.told.retain(|(_, told)| *told != epoch);
     }
 
     /// When all that are there can be known, if somebody waits for that.
@@ -48,9 +57,10 @@ impl News {
 impl Peer {
     /// A subscription wants news: who is known now, this peer first.
     pub(super) fn begin_news(&mut self, now: Now, target: Target) {
-        if self.news.since.insert(target, now.instant).is_some() {
+        if self.news.since.contains_key(&target) {
             return;
         }
+        self.news.since.insert(target, now.instant);
         let mut known: Vec<Publisher> = self
             .members
             .values()
@@ -60,6 +70,7 @@ impl Peer {
         known.push(self.me());
         known.sort_by_key(|publisher| publisher.uid);
         for publisher in known {
+            self.news.told.insert((target, publisher.epoch));
             self.effects.push_back(Effect::Known { to: target, publisher: Some(publisher) });
         }
         self.news.waiting.push(target);
@@ -75,13 +86,19 @@ impl Peer {
         }
     }
 
-    /// A publisher is heard, for the first time or again: told to those that are not owed everything of it anyway.
-    pub(super) fn tell_news(&mut self, epoch: Epoch) {
+    /// A publisher is heard, for the first time or again: told to those that are not owed everything of it anyway. One that
+    /// was known until `absent` and then forgotten is none that they have yet to learn of.
+    pub(super) fn tell_news(&mut self, epoch: Epoch, absent: Option<Instant>) {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();
-        let is_owed_all = |since: Instant| birth.is_some_and(|birth| since <= birth);
-        for (to, _) in self.news.since.iter().filter(|(_, since)| !is_owed_all(**since)) {
-            self.effects.push_back(Effect::Known { to: *to, publisher: Some(member.publisher.clone()) });
+        for (to, since) in &self.news.since {
+            if !self.news.told.insert((*to, epoch)) {
+                continue;
+            }
+            let is_owed_all = birth.is_some_and(|birth| *since <= birth);
+            if !is_owed_all && absent.is_none_or(|absent| absent < *since) {
+                self.effects.push_back(Effect::Known { to: *to, publisher: Some(member.publisher.clone()) });
+            }
         }
     }
 }

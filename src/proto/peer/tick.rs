@@ -100,6 +100,7 @@ impl Peer {
         self.end_streams(now, epoch, Reason::PublisherGone);
         self.advise(now, Some(epoch), true);
         self.resends.forget(epoch);
+        self.news.forget(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && self.formers.remember(&member)
         {

@@ -83,6 +83,42 @@ fn one_that_is_silent_is_named_when_it_is_heard_again() {
 }
 
 #[test]
+fn one_that_is_heard_again_by_data_is_named_before_the_message() {
+    let (mut host, mut other) = pair("none", 100);
+    (1..80).for_each(|step| drop(host.tick(100 + step * 100)));
+    subscribe(&mut host, 8_100, 7);
+    host.drain();
+    let datagram = other.publish(8_200, "a.b");
+    host.hear(8_200, other.address, &datagram);
+    let order: Vec<&str> = host
+        .drain()
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Known { .. } => Some("known"),
+            Effect::Deliver { .. } => Some("message"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, ["known", "message"]);
+}
+
+#[test]
+fn one_that_was_forgotten_and_returns_is_named_to_those_that_do_not_know_it() {
+    let (mut host, mut other) = (Host::new("S.test", 1, 0), Host::new("O.test", 2, 100));
+    meet(&mut host, &mut other, 100);
+    subscribe(&mut host, 1_000, 1);
+    assert_eq!(known(&mut host), "1:0 1:1 1:all");
+    (1..140).for_each(|step| drop(host.tick(1_000 + step * 1_000)));
+    assert!(host.peer.member_rows(at(140_000)).is_empty(), "forgotten");
+    subscribe(&mut host, 141_000, 2);
+    assert_eq!(known(&mut host), "2:0 2:all");
+    for step in 0..5 {
+        meet(&mut host, &mut other, 142_000 + step * 1_000);
+    }
+    assert_eq!(known(&mut host), "2:2");
+}
+
+#[test]
 fn what_is_published_here_has_its_number_here_too() {
     let mut host = Host::new("S.test", 1, 0);
     host.subscribe(0, "a.>");
