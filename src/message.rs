@@ -425,7 +425,7 @@ pub struct Delivery {
     pub verdict: Verdict,
     /// Whether it was missing at first, and came because it was asked for.
     pub repaired: bool,
-    /// Whether it was published before, and comes from the publisher's history.
+    /// Whether it is part of what a subscription that began with history was first given.
     pub replayed: bool,
 }
 

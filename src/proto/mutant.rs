@@ -69,6 +69,10 @@ pub enum Mutant {
     NoBudget,
     /// A receiver does not tell the publisher what it missed.
     SilentReport,
+    /// A late joiner gets live what came from the history already.
+    SeamForgotten,
+    /// A late joiner takes the first live message of each subject for one that came from the history.
+    SeamTooFar,
 }
 
 /// The mutant that is on, if any.

@@ -2,6 +2,7 @@
 
 use crate::proto::effect::Path;
 use crate::proto::peer::Peer;
+use crate::sim::joiner::Joiner;
 use crate::sim::scenario::Host;
 use crate::sim::truth::{NEVER, Note};
 use crate::time::{Instant, Now, Wall};
@@ -46,6 +47,8 @@ pub struct Machine {
     pub wall_step: i64,
     /// What its clients want: client, subscription, pattern.
     pub wanted: Vec<(u32, u32, usize)>,
+    /// A client that has joined late.
+    pub joiner: Option<Joiner>,
     /// Datagrams that its applications still publish in this burst.
     pub burst: u32,
     /// Whether the peer was asked to stop.
@@ -68,6 +71,7 @@ impl Machine {
             wake_at: NEVER,
             wall_step: 0,
             wanted: Vec::new(),
+            joiner: None,
             burst: 0,
             is_stopping: false,
         }
@@ -102,6 +106,7 @@ impl Machine {
     /// The peer is gone, and with it what it had not read.
     pub fn halt(&mut self) {
         self.peer = None;
+        self.joiner = None;
         self.buffer.clear();
         self.dropped = 0;
         self.burst = 0;

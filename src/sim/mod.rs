@@ -7,6 +7,7 @@
 
 mod claims;
 pub mod fuzz;
+mod joiner;
 mod machine;
 mod network;
 mod oracle;

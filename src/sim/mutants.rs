@@ -88,12 +88,12 @@ fn settled_before_the_grace() {
 
 #[test]
 fn one_too_few() {
-    check(Mutant::CountOneTooFew, &[Fault::Burst]);
+    check(Mutant::CountOneTooFew, &[Fault::Burst, Fault::NoRepair]);
 }
 
 #[test]
 fn every_skip_is_one() {
-    check(Mutant::SkipIsOne, &[Fault::Burst]);
+    check(Mutant::SkipIsOne, &[Fault::Burst, Fault::NoRepair]);
 }
 
 #[test]
@@ -204,4 +204,14 @@ fn answers_without_a_budget() {
 #[test]
 fn what_was_missed_is_not_told() {
     check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
+}
+
+#[test]
+fn a_late_joiner_forgets_the_seam() {
+    check_by("seam", Mutant::SeamForgotten, &[Fault::Loss]);
+}
+
+#[test]
+fn a_late_joiner_puts_the_seam_too_far() {
+    check_by("seam", Mutant::SeamTooFar, &[Fault::Loss]);
 }

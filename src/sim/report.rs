@@ -198,6 +198,10 @@ figures! {
     reports_crashed,
     /// Messages lost from directed streams.
     inbox_lost,
+    /// Clients that joined late, and were there at the end.
+    joins,
+    /// Messages that they got from histories.
+    replayed,
     /// Scenarios that ran a second time without their clock steps.
     clock_twins,
     /// Comparisons of a product counter with the oracle's own.

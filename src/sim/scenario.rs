@@ -102,6 +102,14 @@ pub enum Action {
         /// Its name for the subscription.
         sub: u32,
     },
+    /// A client subscribes to the pattern with this index, and wants so many of the last messages of each subject first, or
+    /// all that are kept.
+    Join {
+        /// Index into `Scenario::patterns`.
+        pattern: usize,
+        /// How many; `None` for all.
+        newest: Option<u32>,
+    },
     /// A client goes.
     Detach(u32),
     /// Its applications publish so many datagrams, each after a moment.
@@ -237,8 +245,22 @@ impl Scenario {
         for host in 0..hosts_count {
             scenario.plan_host(&mut rng, host, quiet_at);
         }
+        scenario.plan_joins();
         scenario.events.sort_by_key(|event| event.at);
         scenario
+    }
+
+    /// At half of the hosts a client joins late, at any time.
+    fn plan_joins(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x10_14e5);
+        for host in 0..self.hosts.len() {
+            let at = rng.below(self.heal_at);
+            let pattern = rng.below(self.patterns.len() as u64) as usize;
+            let newest = if rng.chance(0.5) { None } else { Some(rng.between(1, 20) as u32) };
+            if rng.chance(0.5) {
+                self.plan(at, host, Action::Join { pattern, newest });
+            }
+        }
     }
 
     /// Whether what one host multicasts may reach another.

@@ -4,10 +4,12 @@
 //! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
 use crate::message::{ClientId, DeliveryMode, Epoch, Headers, Message, SubId};
-use crate::proto::effect::{Effect, Input, Path, Request};
+use crate::proto::effect::{Effect, Input, Path, Request, Target};
+use crate::proto::history::Selection;
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
+use crate::sim::joiner::Joiner;
 use crate::sim::machine::{Machine, Packet};
 use crate::sim::network::{Network, Verdict};
 use crate::sim::oracle::Oracle;
@@ -24,6 +26,8 @@ use std::net::SocketAddr;
 const INBOX_CLIENT: u32 = 60;
 /// The client that publishes.
 const WRITER_CLIENT: u32 = 61;
+/// The client that joins late.
+const JOIN_CLIENT: u32 = 62;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 100_000;
 /// Ticks in a row without time passing, after which the deadline counts as stuck.
@@ -142,6 +146,11 @@ impl<'a> World<'a> {
             self.oracle.findings.now = self.now;
             let peers = self.machines.iter().filter_map(|machine| Some((machine.run, machine.peer.as_ref()?)));
             self.oracle.finish(self.now, &peers.collect::<Vec<_>>());
+            for joiner in self.machines.iter().filter_map(|machine| machine.joiner.as_ref()) {
+                joiner.finish(&mut self.oracle.findings);
+                self.oracle.figures.joins += 1;
+                self.oracle.figures.replayed += joiner.replayed();
+            }
         }
         self.oracle.figures.scenarios = 1;
         self.oracle.figures.nanos = self.scenario.end;
@@ -289,8 +298,15 @@ impl<'a> World<'a> {
     }
 
     fn drain(&mut self, host: usize) {
-        while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
-            self.effect(host, effect);
+        loop {
+            while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
+                self.effect(host, effect);
+            }
+            let Oracle { truth, findings, .. } = &mut self.oracle;
+            let question = self.machines[host].joiner.as_mut().and_then(|joiner| joiner.poll(truth, findings));
+            let now = self.machines[host].now(self.now);
+            let (Some(request), Some(peer)) = (question, &mut self.machines[host].peer) else { break };
+            peer.handle(now, Input::Request { client: ClientId(JOIN_CLIENT), request });
         }
         let run = self.machines[host].run;
         if self.machines[host].peer.is_some() {
@@ -343,6 +359,9 @@ impl<'a> World<'a> {
                     )
                 });
                 self.oracle.on_deliver(self.now, run, &to, &delivery);
+                if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
+                    joiner.on_message(&delivery);
+                }
             }
             Effect::Report { to, loss } => {
                 self.log(|| {
@@ -355,17 +374,26 @@ impl<'a> World<'a> {
                     )
                 });
                 self.oracle.on_report(self.now, run, &to, &loss);
+                if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
+                    joiner.on_loss(&loss);
+                }
             }
             Effect::Advise { advisory, .. } => self.oracle.on_advise(self.now, run, &advisory),
             Effect::Member { publisher, event } => {
                 self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
             }
-            Effect::Answered { .. } => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
+            Effect::Answered { client, id, answer } => match &mut self.machines[host].joiner {
+                Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),
+                _ => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
+            },
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
-            Effect::Known { .. } => unreachable!("nobody asked for news"),
+            Effect::Known { to, publisher } => match &mut self.machines[host].joiner {
+                Some(joiner) if joiner.target == to => joiner.on_known(publisher),
+                _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),
+            },
             Effect::Rejoin => self.log(|| format!("host {host} joins the group anew")),
             Effect::NewEpoch(epoch) => {
                 self.log(|| format!("host {host} begins epoch {epoch}"));
@@ -439,6 +467,7 @@ impl<'a> World<'a> {
         let asks = matches!(
             action,
             Action::Subscribe { .. }
+                | Action::Join { .. }
                 | Action::Unsubscribe { .. }
                 | Action::Detach(_)
                 | Action::Stop
@@ -498,6 +527,7 @@ impl<'a> World<'a> {
                 self.machines[host].wanted.push((client, sub, pattern));
                 self.subscribe(host, client, sub, pattern);
             }
+            Action::Join { pattern, newest } => self.join(host, pattern, newest),
             Action::Unsubscribe { client, sub } => {
                 self.machines[host].wanted.retain(|(c, s, _)| (*c, *s) != (client, sub));
                 if self.machines[host].peer.is_some() {
@@ -568,6 +598,21 @@ impl<'a> World<'a> {
         self.oracle.on_subscribe(self.now, self.machines[host].run, client, sub, &pattern);
         let request = Request::Subscribe { sub: SubId(sub), pattern, mode: DeliveryMode::Repair, news: false };
         self.input(host, Input::Request { client: ClientId(client), request });
+    }
+
+    /// A client joins late.
+    fn join(&mut self, host: usize, pattern: usize, newest: Option<u32>) {
+        let machine = &mut self.machines[host];
+        if machine.peer.is_none() || machine.is_stopping {
+            return;
+        }
+        let mutants = machine.spec.settings.mutants;
+        let pattern = self.patterns[pattern].clone();
+        self.oracle.on_subscribe(self.now, machine.run, JOIN_CLIENT, 0, &pattern);
+        let target = Target { client: ClientId(JOIN_CLIENT), sub: SubId(0) };
+        let (joiner, request) = Joiner::new(target, pattern, Selection { newest, age: None }, mutants);
+        machine.joiner = Some(joiner);
+        self.input(host, Input::Request { client: target.client, request });
     }
 
     /// Publishes the messages of one datagram, and plans the next one of the burst.

@@ -16,6 +16,7 @@ mod tests;
 use crate::message::{Delivery, Dseq, Epoch, Loss, Publisher, Reason};
 use crate::proto::effect::Unanswered;
 use crate::proto::history::{Listed, Selection};
+use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::question::{Answer, AnswerContent, PollAnswer, Question, Refused};
 use crate::subject::Pattern;
 use crate::time::Wall;
@@ -144,6 +145,7 @@ pub struct Join {
     seams: Seams,
     /// Events that are held, and their bytes.
     held: (usize, usize),
+    mutants: Mutants,
 }
 
 impl Join {
@@ -160,7 +162,13 @@ impl Join {
             events: VecDeque::new(),
             seams: Seams::default(),
             held: (0, 0),
+            mutants: Mutants::default(),
         }
+    }
+
+    /// The same with a deliberate mistake, in tests of the oracle.
+    pub fn mutated(self, mutants: Mutants) -> Join {
+        Join { mutants, ..self }
     }
 
     /// A publisher is known; `None`: those that were known when the subscription was made have all been named.
@@ -379,8 +387,13 @@ impl Join {
             if SUBJECTS_MAX <= self.seams.len() {
                 return Err(Unjoined::TooManySubjects);
             }
+            let until = match () {
+                () if self.mutants.is(Mutant::SeamForgotten) => span.first_seq.raw() - 1,
+                () if self.mutants.is(Mutant::SeamTooFar) => span.last_seq.raw() + 1,
+                () => span.last_seq.raw(),
+            };
             // Several patterns may match one subject.
-            if self.seams.begin(from, &subject, &span) {
+            if self.seams.begin(from, &subject, until) {
                 source.parts.push_back(Part::new(subject, span).ok_or(MALFORMED)?);
             }
         }

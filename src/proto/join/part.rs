@@ -129,8 +129,8 @@ impl Part {
         self.offset = Modulus::WIRE.predecessor(span.first);
         let before = Seq::new(span.first_seq.raw() - 1);
         let Some(last) = before.filter(|last| last.frame() == first.frame() && first <= *last) else {
-            // The numbers tell neither how many there were nor which.
-            let last = before.unwrap_or(first).max(first);
+            // They end with their frame, or in a later one.
+            let last = before.or_else(|| first.forward(gone - 1)).unwrap_or(first).max(first);
             return vec![self.lose(first, last, gone, publisher, now)];
         };
         let mut events = Vec::new();
@@ -146,6 +146,8 @@ impl Part {
                 (0, Some(_)) => Verdict::Next,
                 (lost, _) => Verdict::Skip(Count::Exact(lost)),
             };
+            // It stands in for the one that was to come from the history.
+            delivery.replayed = true;
             self.seq = Some(seq);
             next = seq.forward(1).unwrap_or(seq);
             events.push(JoinEvent::Message(delivery));

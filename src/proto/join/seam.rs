@@ -2,7 +2,6 @@
 
 use super::JoinEvent;
 use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Publisher, Reason, Verdict};
-use crate::offset::Span;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Wall;
@@ -43,13 +42,13 @@ impl Seams {
         self.map.len()
     }
 
-    /// The history is asked for this; false if it was before.
-    pub(super) fn begin(&mut self, epoch: Epoch, subject: &Subject, span: &Span) -> bool {
+    /// The history is asked for a subject up to the number with this raw form; false if it was before.
+    pub(super) fn begin(&mut self, epoch: Epoch, subject: &Subject, until: u64) -> bool {
         let key = (epoch, subject.detached());
         if self.map.contains_key(&key) {
             return false;
         }
-        let seam = Seam { until: span.last_seq.raw(), owed: None, told: Count::Exact(0), has_dropped: false };
+        let seam = Seam { until, owed: None, told: Count::Exact(0), has_dropped: false };
         self.map.insert(key, seam);
         true
     }

@@ -1,0 +1,153 @@
+//! A client that joins late, and what it must see: no number of a subject twice, and none missed in silence where the
+//! history ends and the live stream goes on. What comes after that is the oracle's matter.
+
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, Missing, Publisher};
+use crate::proto::effect::{Request, Target, Unanswered};
+use crate::proto::history::Selection;
+use crate::proto::join::{Join, JoinEvent, Joined};
+use crate::proto::mutant::Mutants;
+use crate::proto::question::Answer;
+use crate::seqno::Seq;
+use crate::sim::report::Findings;
+use crate::sim::truth::Truth;
+use crate::subject::{Pattern, Subject};
+use crate::time::Wall;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a question may take, as in the library.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// A subject of a publisher.
+type Key = (Epoch, Subject);
+
+/// A subscription that begins with history.
+#[derive(Debug)]
+pub struct Joiner {
+    /// The subscription.
+    pub target: Target,
+    join: Join,
+    /// Who was asked each question that has no answer yet.
+    asked: BTreeMap<u64, Epoch>,
+    questions: u64,
+    /// The last number handed on or told as lost, and whether that was beyond the seam.
+    seen: BTreeMap<Key, (Seq, bool)>,
+    /// The last number that the peer delivered.
+    delivered: BTreeMap<Key, Seq>,
+    joined: Option<Joined>,
+    replayed: u64,
+}
+
+impl Joiner {
+    /// A client that subscribes now, and its request.
+    pub fn new(target: Target, pattern: Pattern, selection: Selection, mutants: Mutants) -> (Joiner, Request) {
+        let joiner = Joiner {
+            target,
+            join: Join::new(vec![pattern.clone()], Some(selection)).mutated(mutants),
+            asked: BTreeMap::new(),
+            questions: 0,
+            seen: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            joined: None,
+            replayed: 0,
+        };
+        (joiner, Request::Subscribe { sub: target.sub, pattern, mode: DeliveryMode::Repair, news: true })
+    }
+
+    /// Messages that came from histories.
+    pub fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
+    /// The peer names a publisher.
+    pub fn on_known(&mut self, publisher: Option<Publisher>) {
+        self.join.on_known(publisher);
+    }
+
+    /// The peer delivers a message.
+    pub fn on_message(&mut self, delivery: &Delivery) {
+        if let Some(seq) = delivery.seq {
+            self.delivered.insert((delivery.publisher.epoch, delivery.message.subject.clone()), seq);
+        }
+        self.join.on_message(Wall::EPOCH, delivery.clone());
+    }
+
+    /// The peer tells of a loss.
+    pub fn on_loss(&mut self, loss: &Loss) {
+        self.join.on_loss(loss.clone());
+    }
+
+    /// An answer came, or a part of one, or none will.
+    pub fn on_answer(&mut self, id: u64, answer: Result<Answer, Unanswered>) {
+        if let Some(epoch) = self.asked.get(&id).copied()
+            && !self.join.on_answer(Wall::EPOCH, epoch, answer)
+        {
+            self.asked.remove(&id);
+        }
+    }
+
+    /// Takes what there is, and gives the next question.
+    pub fn poll(&mut self, truth: &Truth, out: &mut Findings) -> Option<Request> {
+        self.join.on_idle(Wall::EPOCH);
+        while let Some(event) = self.join.poll_event() {
+            self.check(truth, event, out);
+        }
+        let (peer, question) = self.join.poll_question()?;
+        self.questions += 1;
+        self.asked.insert(self.questions, peer);
+        Some(Request::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
+    }
+
+    fn check(&mut self, truth: &Truth, event: JoinEvent, out: &mut Findings) {
+        match event {
+            JoinEvent::Message(delivery) => {
+                if let Err(why) = truth.identify(&delivery.message) {
+                    out.add("seam", format!("{:?}: {}: {why}", self.target, delivery.message.subject));
+                }
+                self.replayed += u64::from(delivery.replayed);
+                let key = (delivery.publisher.epoch, delivery.message.subject);
+                if let Some(seq) = delivery.seq {
+                    self.check_numbers(key, (seq, seq), !delivery.replayed, out);
+                }
+            }
+            JoinEvent::Loss(Loss { publisher, what: Missing::Messages { subject, first, last, count }, .. }) => {
+                let numbers = (first.frame() == last.frame()).then(|| Count::Exact(last.count() + 1 - first.count()));
+                let key = (publisher.epoch, subject);
+                let is_beyond = self.seen.get(&key).is_none_or(|(_, is_beyond)| *is_beyond);
+                if !is_beyond && count.is_exact() && numbers.is_some_and(|numbers| numbers != count) {
+                    out.add("seam", format!("{:?}: {count} lost as {first:?}..{last:?}", self.target));
+                }
+                self.check_numbers(key, (first, last), is_beyond, out);
+            }
+            JoinEvent::Loss(_) => {}
+            JoinEvent::Joined(joined) => {
+                if self.joined.replace(joined).is_some() {
+                    out.add("seam", format!("{:?} has begun twice", self.target));
+                }
+            }
+        }
+    }
+
+    fn check_numbers(&mut self, key: Key, (first, last): (Seq, Seq), is_live: bool, out: &mut Findings) {
+        let before = self.seen.insert(key.clone(), (last, is_live));
+        let Some((before, was_live)) = before else { return };
+        let follows = before.forward(1) == Some(first);
+        let is_missed = first.frame() == before.frame() && !follows && !was_live;
+        if first <= before || is_missed {
+            let text = format!("{:?}: {first:?}..{last:?} after {before:?} on {} of {}", self.target, key.1, key.0);
+            out.add("seam", text);
+        }
+    }
+
+    /// The end of the run, when all has settled.
+    pub fn finish(&self, out: &mut Findings) {
+        if self.join.is_joining() || self.joined.is_none() {
+            out.add("seam", format!("{:?} has not begun; without answer: {:?}", self.target, self.asked));
+        }
+        for (key, delivered) in &self.delivered {
+            if self.seen.get(key).is_none_or(|(seen, _)| seen < delivered) {
+                out.add("seam", format!("{:?} did not get {delivered:?} on {} of {}", self.target, key.1, key.0));
+            }
+        }
+    }
+}
