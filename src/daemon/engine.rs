@@ -15,6 +15,7 @@ use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
+use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId};
@@ -74,6 +75,7 @@ pub(crate) struct Engine {
     pub(super) about: Value,
     pub(super) poll: Poll,
     pub(super) events: Events,
+    pub(super) timer: Timer,
     pub(super) sockets: Sockets,
     pub(super) batch: RecvBatch,
     /// Whether the group's socket and the inbox may have something.

@@ -18,6 +18,7 @@ pub(super) const INBOX: Token = Token(1);
 pub(super) const LISTENER: Token = Token(2);
 pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
+pub(super) const TIMER: Token = Token(5);
 /// How long a client may take to greet before its place is given to another, if there is no other place.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Tokens from here on belong to clients, by their number.
@@ -36,16 +37,9 @@ impl Engine {
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         // While publishers are held up, what waits in the mailbox waits for the network.
         let takes_commands = !self.is_held_up() || self.commands.is_empty();
-        let timeout = if self.has_work() || (takes_commands && !self.mailbox.sleep()) {
-            Some(Duration::ZERO)
-        } else {
-            let mut deadline = self.peer.poll_deadline();
-            if let Phase::Stopping { until } | Phase::Closing { until } = self.phase {
-                deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
-            }
-            let left = deadline.map(|deadline| deadline.since(Clock::now().instant));
-            timeout.into_iter().chain(left).min()
-        };
+        let is_busy = self.has_work() || (takes_commands && !self.mailbox.sleep());
+        let timeout =
+            if is_busy || timeout == Some(Duration::ZERO) { Some(Duration::ZERO) } else { self.wait_until(timeout)? };
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
@@ -62,6 +56,7 @@ impl Engine {
                 }
                 LISTENER => self.is_acceptable = true,
                 WAKER => {}
+                TIMER => self.timer.on_event(),
                 SIGNALS => {
                     let mut bytes = [0u8; 16];
                     while let Some(stream) = &mut self.signals
@@ -85,6 +80,22 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Has the timer end a wait of at most `timeout` by the next deadline. Zero if that has passed.
+    fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+        let now = Clock::now().instant;
+        let stop = match self.phase {
+            Phase::Stopping { until } | Phase::Closing { until } => Some(until),
+            Phase::Running | Phase::Ended => None,
+        };
+        let deadlines = [self.peer.poll_deadline(), stop, timeout.map(|timeout| now + timeout)];
+        match deadlines.into_iter().flatten().min() {
+            Some(deadline) if deadline <= now => return Ok(Some(Duration::ZERO)),
+            Some(deadline) => self.timer.set(deadline)?,
+            None => {}
+        }
+        Ok(None)
     }
 
     /// Whether something is there that needs no event to be done.

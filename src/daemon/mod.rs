@@ -18,4 +18,5 @@ pub mod self_test;
 pub(crate) mod serve;
 pub mod show;
 pub mod start;
+pub(crate) mod timer;
 pub(crate) mod transmit;

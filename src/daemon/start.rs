@@ -6,7 +6,7 @@ use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::{Engine, Phase};
-use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, WAKER};
+use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
 use crate::daemon::mailbox::Mailbox;
@@ -14,6 +14,7 @@ use crate::daemon::multicast::{self, OpenError, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
+use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::message::Epoch;
 use crate::proto::effect::Input;
@@ -96,6 +97,7 @@ impl Engine {
         let step = |step| move |error| StartError::System { step, error };
         let poll = Poll::new().map_err(step("open an event queue"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
+        let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
         sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
         let mut listener = listener;
         if let Some(listener) = &mut listener {
@@ -116,6 +118,7 @@ impl Engine {
             about,
             poll,
             events: Events::with_capacity(EVENTS),
+            timer,
             sockets,
             batch: RecvBatch::new(BATCH_DATAGRAMS_MAX),
             is_readable: [true; 2],

@@ -1,0 +1,85 @@
+//! What ends a wait when nothing comes: a timer of the kernel that is set rarely.
+//!
+//! Deadlines move with every datagram, mostly to later. To hand each of them to the kernel and to take it back costs more
+//! than all else in a turn, on virtual machines above all, where the clock's hardware is asked through the host. So a
+//! timer that is set stays set while it is early enough, and now and then wakes the loop in vain.
+
+use crate::time::{Instant, nanos};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// The timer of one loop.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    timer: TimerFd,
+    /// When it goes off.
+    set: Option<Instant>,
+}
+
+impl Timer {
+    /// Not set. `token` will tell that it went off.
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Timer> {
+        // The clock of `Clock`.
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        registry.register(&mut SourceFd(&timer.as_fd().as_raw_fd()), token, Interest::READABLE)?;
+        Ok(Timer { timer, set: None })
+    }
+
+    /// Makes sure that it goes off at `deadline` or before that.
+    pub(crate) fn set(&mut self, deadline: Instant) -> io::Result<()> {
+        if self.set.is_some_and(|set| set <= deadline) {
+            return Ok(());
+        }
+        // All zeros would mean never.
+        let at = TimeSpec::from(Duration::from_nanos(nanos(deadline.since(Instant::ZERO)).max(1)));
+        self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+        self.set = Some(deadline);
+        Ok(())
+    }
+
+    /// It went off. What it has to read says nothing more: each time it goes off is an event of its own.
+    pub(crate) fn on_event(&mut self) {
+        self.set = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::clock::Clock;
+    use mio::{Events, Poll};
+
+    fn now() -> Instant {
+        Clock::now().instant
+    }
+
+    /// Waits for the timer, which must not go off before `at`.
+    fn wait(poll: &mut Poll, timer: &mut Timer, at: Instant) {
+        let mut events = Events::with_capacity(4);
+        poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+        assert_eq!(events.iter().map(|event| event.token()).collect::<Vec<_>>(), [Token(7)]);
+        assert!(at <= now());
+        timer.on_event();
+    }
+
+    #[test]
+    fn it_goes_off_again_and_again_at_the_earliest_deadline() {
+        let mut poll = Poll::new().unwrap();
+        let mut timer = Timer::new(poll.registry(), Token(7)).unwrap();
+        for millis in [1, 2] {
+            let at = now() + Duration::from_millis(millis);
+            timer.set(at + Duration::from_secs(3600)).unwrap();
+            timer.set(at).unwrap();
+            timer.set(at + Duration::from_millis(1)).unwrap();
+            assert_eq!(timer.set, Some(at));
+            wait(&mut poll, &mut timer, at);
+        }
+        timer.set(Instant::ZERO).unwrap();
+        wait(&mut poll, &mut timer, Instant::ZERO);
+    }
+}
