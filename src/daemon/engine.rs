@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     /// Turns that the inbox has waited for the group's socket.
     pub(super) inbox_waits: u32,
     pub(super) transmit: Transmit,
+    /// Whether an event is to tell that the socket can take more.
+    pub(super) is_watching_writes: bool,
     pub(super) listener: Option<Listener>,
     pub(super) is_acceptable: bool,
     pub(super) signals: Option<mio::net::UnixStream>,

@@ -40,6 +40,10 @@ impl Engine {
         let is_busy = self.has_work() || (takes_commands && !self.mailbox.sleep());
         let timeout =
             if is_busy || timeout == Some(Duration::ZERO) { Some(Duration::ZERO) } else { self.wait_until(timeout)? };
+        if self.transmit.is_blocked() != self.is_watching_writes {
+            self.is_watching_writes = self.transmit.is_blocked();
+            self.sockets.watch_writable(self.poll.registry(), INBOX, self.is_watching_writes)?;
+        }
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),

@@ -226,11 +226,17 @@ impl Sockets {
         [self.receive_granted, self.send_granted]
     }
 
-    /// Asks for events: the group's and the inbox's readability, and the inbox's writability. They are edge-triggered:
-    /// read until nothing comes, and after a send that took nothing wait for the next event.
+    /// Asks for events: the group's and the inbox's readability. They are edge-triggered: read until nothing comes.
     pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
         registry.register(&mut self.group, group, Interest::READABLE)?;
-        registry.register(&mut self.inbox, inbox, Interest::READABLE | Interest::WRITABLE)
+        registry.register(&mut self.inbox, inbox, Interest::READABLE)
+    }
+
+    /// Asks for the event that the inbox can be written to, after a send that took nothing, or for it no more: every
+    /// datagram that leaves makes one.
+    pub fn watch_writable(&mut self, registry: &Registry, inbox: Token, is_wanted: bool) -> io::Result<()> {
+        let interest = if is_wanted { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        registry.reregister(&mut self.inbox, inbox, interest)
     }
 
     /// Leaves the group and joins it anew, so that the switches hear of it once more (IGMP or MLD). While another program

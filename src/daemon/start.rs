@@ -124,6 +124,7 @@ impl Engine {
             is_readable: [true; 2],
             inbox_waits: 0,
             transmit: Transmit::default(),
+            is_watching_writes: false,
             listener,
             is_acceptable: true,
             signals,

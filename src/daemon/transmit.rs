@@ -46,6 +46,11 @@ impl Transmit {
         self.queue.len()
     }
 
+    /// Whether it waits for the socket to become writable.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
     /// The socket can take more.
     pub(crate) fn on_writable(&mut self) {
         self.is_blocked = false;
