@@ -15,6 +15,9 @@ use std::ptr;
 /// The most datagrams in one system call.
 pub const BATCH_DATAGRAMS_MAX: usize = 64;
 
+/// Datagrams that are asked for at least.
+const FEW: usize = 8;
+
 /// A datagram as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -43,6 +46,9 @@ pub struct Outgoing {
 pub struct RecvBatch {
     slots: Vec<BytesMut>,
     received: Vec<Received>,
+    /// How many the next call asks for: twice as many as came last, for each that is asked for has its cost.
+    wanted: usize,
+    is_full: bool,
 }
 
 impl RecvBatch {
@@ -51,7 +57,12 @@ impl RecvBatch {
     pub fn new(datagrams: usize) -> RecvBatch {
         let datagrams = datagrams.clamp(1, BATCH_DATAGRAMS_MAX);
         let slots = (0..datagrams).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
-        RecvBatch { slots, received: Vec::with_capacity(datagrams) }
+        RecvBatch { slots, received: Vec::with_capacity(datagrams), wanted: datagrams, is_full: false }
+    }
+
+    /// Whether the last call got as many as it asked for: there may be more.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// Takes out what the last call received, in order of arrival.
@@ -62,22 +73,22 @@ impl RecvBatch {
     /// Receives what is there without waiting; what was not drained before stays in front. Returns how many datagrams
     /// came, 0 if there is none. `overruns` is the socket's drop counter as known so far.
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
-        let count = self.slots.len();
-        let mut names = [Name::EMPTY; BATCH_DATAGRAMS_MAX];
-        let mut controls = [const { Control::EMPTY }; BATCH_DATAGRAMS_MAX];
-        let mut slices = [EMPTY_SLICE; BATCH_DATAGRAMS_MAX];
-        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_DATAGRAMS_MAX];
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        let count = self.wanted;
+        let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_DATAGRAMS_MAX];
+        let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_DATAGRAMS_MAX];
+        let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_DATAGRAMS_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_DATAGRAMS_MAX];
+        for (index, slot) in self.slots[..count].iter_mut().enumerate() {
             let room = slot.spare_capacity_mut();
-            slices[index] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-            // SAFETY: all zero bytes are a valid `mmsghdr`: null pointers and lengths of 0.
-            let header = unsafe { headers[index].assume_init_mut() };
-            header.msg_hdr.msg_name = (&raw mut names[index]).cast();
+            let slice = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+            let mut header = empty_header();
+            header.msg_hdr.msg_name = ptr::from_mut(names[index].write(Name::EMPTY)).cast();
             header.msg_hdr.msg_namelen = NAME_BYTES;
-            header.msg_hdr.msg_iov = &raw mut slices[index];
+            header.msg_hdr.msg_iov = slices[index].write(slice);
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = (&raw mut controls[index]).cast();
+            header.msg_hdr.msg_control = ptr::from_mut(controls[index].write(Control::EMPTY)).cast();
             header.msg_hdr.msg_controllen = size_of::<Control>();
+            headers[index].write(header);
         }
         let came = retried(|| {
             // SAFETY: the first `count` headers were initialised above; each points to its own name, control buffer and
@@ -93,16 +104,19 @@ impl RecvBatch {
             }
         })?;
         for index in 0..came {
-            // SAFETY: initialised above for every slot, and `came` is at most the number of slots.
-            let header = unsafe { headers[index].assume_init_ref() };
+            // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
+            let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
             let told = Told::by_kernel(&header.msg_hdr);
             let overrun = told.drops.map_or(0, |drops| rise(overruns, drops));
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
             // than `iov_len` without MSG_TRUNC among the flags of the call.
             let bytes = unsafe { taken(&mut self.slots[index], header.msg_len as usize) };
-            let from = names[index].decode().expect("the sender of a UDP datagram has an Internet address");
+            let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
             self.received.push(Received { from, bytes, overrun, arrived: told.arrived });
         }
+        self.is_full = came == count;
+        let most = self.slots.len();
+        self.wanted = if self.is_full { most } else { (2 * came).clamp(FEW.min(most), most) };
         Ok(came)
     }
 }
@@ -141,19 +155,18 @@ fn rise(known: &mut u32, drops: u32) -> u32 {
 /// the buffer is full. An error concerns the first datagram.
 pub(super) fn send(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing]) -> io::Result<usize> {
     let batch = &batch[..batch.len().min(BATCH_DATAGRAMS_MAX)];
-    let mut names = [Name::EMPTY; BATCH_DATAGRAMS_MAX];
-    let mut slices = [EMPTY_SLICE; BATCH_DATAGRAMS_MAX];
-    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH_DATAGRAMS_MAX];
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_DATAGRAMS_MAX];
+    let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_DATAGRAMS_MAX];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_DATAGRAMS_MAX];
     for (index, outgoing) in batch.iter().enumerate() {
-        let name_bytes = names[index].encode(outgoing.to.unwrap_or(group));
-        slices[index] =
-            libc::iovec { iov_base: outgoing.bytes.as_ptr().cast_mut().cast(), iov_len: outgoing.bytes.len() };
-        // SAFETY: all zero bytes are a valid `mmsghdr`: null pointers and lengths of 0.
-        let header = unsafe { headers[index].assume_init_mut() };
-        header.msg_hdr.msg_name = (&raw mut names[index]).cast();
-        header.msg_hdr.msg_namelen = name_bytes;
-        header.msg_hdr.msg_iov = &raw mut slices[index];
+        let name = names[index].write(Name::EMPTY);
+        let slice = libc::iovec { iov_base: outgoing.bytes.as_ptr().cast_mut().cast(), iov_len: outgoing.bytes.len() };
+        let mut header = empty_header();
+        header.msg_hdr.msg_namelen = name.encode(outgoing.to.unwrap_or(group));
+        header.msg_hdr.msg_name = ptr::from_mut(name).cast();
+        header.msg_hdr.msg_iov = slices[index].write(slice);
         header.msg_hdr.msg_iovlen = 1;
+        headers[index].write(header);
     }
     retried(|| {
         // SAFETY: the first `batch.len()` headers were initialised above; each points to its own name and slice, which
@@ -312,7 +325,10 @@ impl Control {
     const EMPTY: Control = Control([0; 64]);
 }
 
-const EMPTY_SLICE: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+fn empty_header() -> libc::mmsghdr {
+    // SAFETY: all zero bytes are a valid `mmsghdr`: null pointers and lengths of 0.
+    unsafe { mem::zeroed() }
+}
 
 /// Where the drop counter stands among the numbers of SO_MEMINFO, and how many are asked for.
 const SK_MEMINFO_VARS: usize = SK_MEMINFO_DROPS + 1;
@@ -359,9 +375,9 @@ mod tests {
         let mut recv_batch = RecvBatch::new(3);
         let mut overruns = 0;
         let mut received = Vec::new();
-        while received.len() < batch.len() {
+        for counts in [(3, true), (3, true), (1, false)] {
             let count = recv_batch.recv(to.as_fd(), &mut overruns).unwrap();
-            assert!(0 < count, "loopback delivers before sendmmsg returns");
+            assert_eq!((count, recv_batch.is_full()), counts);
             received.extend(recv_batch.drain());
         }
         for (received, sent) in received.iter().zip(&batch) {

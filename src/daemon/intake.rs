@@ -1,6 +1,5 @@
 //! What comes in: waiting for it, new clients, datagrams.
 
-use crate::daemon::batch::BATCH_DATAGRAMS_MAX;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::{Engine, Phase};
@@ -174,7 +173,7 @@ impl Engine {
             let received = self.sockets.recv_batch(path, &mut self.batch);
             let mut is_own = received.is_ok();
             match received {
-                Ok(count) => self.is_readable[index] = count == BATCH_DATAGRAMS_MAX,
+                Ok(_) => self.is_readable[index] = self.batch.is_full(),
                 Err(error) => self.on_recv_error(&error),
             }
             let own = self.sockets.inbox_address();
