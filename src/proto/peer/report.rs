@@ -173,7 +173,9 @@ impl Peer {
         let mut due = Vec::new();
         let mut take = |member: &mut Member| {
             for throttle in &mut member.throttles {
-                due.extend(throttle.take_due(now.instant, interval, flush, &member.publisher, scid));
+                if let Some(advisory) = throttle.take_due(now.instant, interval, flush, &member.publisher, scid) {
+                    due.push(advisory);
+                }
             }
         };
         match only {
