@@ -1,12 +1,15 @@
-//! What repair costs and how long it takes, between two hosts in network namespaces: `cargo bench --bench repair`.
-//! Takes about 30 seconds, and needs `unshare`, `ip` and `nft`.
+//! What repair costs and how long it takes, between two hosts in network namespaces:
+//! `cargo bench --bench repair [-- figure...]`. Takes about 45 seconds, and needs `unshare`, `ip` and `nft`.
 //!
 //! Of what one host sends, a rule at the other one's network card drops a part by chance: data, heartbeats and resends.
 //! Peers ask for no segmentation offload, so what the rule hits is one datagram.
 //!
-//! - *goodput*: messages delivered in a second while the publisher sends as fast as it may, as a ratio to that without a rule.
+//! - *goodput*: messages delivered in a second, until everything is delivered, as a ratio to that without a rule. A publisher
+//!   faster than its receiver makes losses of its own, in the receiver's socket, so all runs have the same rate: a part of the
+//!   highest one of a ladder that gets through whole without a rule.
 //! - *repair*: from publishing to delivery, of messages that had to be asked for, at a pace that nothing has to wait for.
-//! - *others*: the same of a subject that loses nothing, while another one of the same publisher is being repaired.
+//! - *others*: the same of a subject that loses nothing, while another one of the same publisher is being repaired, and in
+//!   turns with that while nothing is repaired.
 
 use bytes::Bytes;
 use seqcast::bus::{Bus, Event, Subscription};
@@ -16,20 +19,30 @@ use seqcast::message::Message;
 use seqcast::time::Instant;
 use serde_json::Value;
 use std::env;
-use std::fs::File;
+use std::fs::{self, File};
+use std::iter;
 use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// How long each publisher of the first figure sends.
-const SPAN: Duration = Duration::from_secs(3);
+/// How long each publisher of the first figure sends, and how long one of the ladder.
+const SPAN: Duration = Duration::from_secs(4);
+const TRIAL: Duration = Duration::from_millis(700);
+/// Messages a second, 64 bytes each: from the top until one gets through whole, and what part of that is then used.
+const LADDER: [u64; 9] = [1_500_000, 1_200_000, 1_000_000, 800_000, 600_000, 400_000, 300_000, 200_000, 100_000];
+const PART_PERCENT: u64 = 75;
+/// The part of the rate that is at least delivered where publisher and receiver keep up with it.
+const KEPT_UP: f64 = 0.95;
+/// The publisher sends what is due, and then sleeps for so long.
+const STEP: Duration = Duration::from_millis(1);
 /// The rest has arrived when nothing has come for so long.
-const QUIET: Duration = Duration::from_millis(700);
-/// Rounds of the other figures, each of two messages, and the pause after each message.
+const QUIET: Duration = Duration::from_millis(2500);
+/// Rounds of the other figures, each of a long message and some short ones, and the pause after each message.
 const ROUNDS: u64 = 8000;
 const PAUSE: Duration = Duration::from_micros(250);
+/// Turns of the last figure: while nothing is dropped, while something is, and so on.
+const TURNS: u64 = 40;
 /// The payloads of the two subjects; a rule tells them apart by the length of the datagram.
 const LONG_BYTES: usize = 600;
 const SHORT_BYTES: usize = 32;
@@ -44,8 +57,13 @@ fn main() -> ExitCode {
     let unshare =
         ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"];
     let this = env::current_exe().expect("a program knows its own file");
-    let status =
-        Command::new("unshare").args(unshare).arg(this).env(INSIDE, "1").status().expect("unshare is installed");
+    let status = Command::new("unshare")
+        .args(unshare)
+        .arg(this)
+        .args(env::args().skip(1))
+        .env(INSIDE, "1")
+        .status()
+        .expect("unshare is installed");
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -59,12 +77,32 @@ fn measure() {
         ip -n far link set lo up
         ip -n far addr add 10.76.0.2/24 dev eth0
         ip -n far link set eth0 up");
-    let [lossless, one, ten] = [None, Some(1), Some(10)].map(goodput);
-    println!("goodput      lossless {lossless:.0} messages/s");
-    println!("goodput      1 % dropped: {:.1} % of lossless (goal 90 %)", 100.0 * one / lossless);
-    println!("goodput     10 % dropped: {:.1} % of lossless (goal 50 %)", 100.0 * ten / lossless);
+    println!("load         {}", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim_end());
+    let wanted: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let figures: [(&str, fn()); 3] = [("goodput", goodputs), ("repair", repair), ("others", others)];
+    for (name, figure) in figures {
+        if wanted.is_empty() || wanted.iter().any(|other| other == name) {
+            figure();
+        }
+    }
+}
 
-    let [quiet, repaired] = [None, Some("numgen random mod 100 0 drop")].map(latencies);
+fn goodputs() {
+    let whole = LADDER.iter().copied().find(|rate| {
+        let run = goodput(*rate, TRIAL, None);
+        run.is_whole() && *rate as f64 * KEPT_UP <= run.rate()
+    });
+    let rate = whole.unwrap_or(LADDER[LADDER.len() - 1]) * PART_PERCENT / 100;
+    println!("goodput      {whole:?} messages/s are the most that get through whole; published from here on: {rate}");
+    let runs = [None, Some(1), Some(10)].map(|percent| goodput(rate, SPAN, percent));
+    let lossless = runs[0].rate();
+    for (run, goal) in runs.iter().zip([100, 90, 50]) {
+        println!("goodput      {} ({:.1} % of lossless, goal {goal} %)", run.line(), 100.0 * run.rate() / lossless);
+    }
+}
+
+fn repair() {
+    let [quiet, repaired] = [None, Some("numgen random mod 100 0")].map(|dropped| latencies(&[dropped], ROUNDS, 1));
     let all = [quiet.all(), repaired.all()];
     println!("latency      nothing dropped: median {:?}, p99 {:?}", part(&all[0], 50), part(&all[0], 99));
     println!(
@@ -74,12 +112,25 @@ fn measure() {
         part(&repaired.repaired, 99),
         part(&all[1], 99),
     );
-    let beside = latencies(Some("udp length > 500 numgen random mod 10 0 drop"));
-    let (before, after) = (part(&quiet.short, 50), part(&beside.short, 50));
+}
+
+fn others() {
+    let dropped = |turn| (turn % 2 == 1).then_some("udp length > 500 numgen random mod 3 0");
+    let turns: Vec<_> = (0..TURNS).map(dropped).collect();
+    let beside = latencies(&turns, ROUNDS / TURNS / 2, 7);
+    let medians: Vec<f64> = beside.short.iter().map(|turn| part(turn, 50).as_secs_f64()).collect();
+    let mut added: Vec<f64> = medians.chunks_exact(2).map(|pair| 100.0 * (pair[1] / pair[0] - 1.0)).collect();
+    added.sort_by(f64::total_cmp);
+    let quartile = |quarters: usize| added[added.len() * quarters / 4];
+    let quiet: Vec<_> = beside.short.iter().step_by(2).flatten().copied().collect();
     println!(
-        "others       a tenth of another subject dropped: {} messages of it repaired, median {after:?}, {:+.1} % (goal 5 %)",
+        "others       a third of another subject dropped: {} messages of it repaired, added to a median of {:?} in the middle \
+         {:+.1} % (goal 5 %), in half of the pairs of turns between {:+.1} % and {:+.1} %",
         beside.repaired.len(),
-        100.0 * (after.as_secs_f64() / before.as_secs_f64() - 1.0)
+        part(&quiet, 50),
+        quartile(2),
+        quartile(1),
+        quartile(3),
     );
 }
 
@@ -121,51 +172,107 @@ impl Pair {
     }
 }
 
-/// Messages of 64 bytes delivered in a second, while so many percent of the datagrams are dropped.
-fn goodput(percent: Option<u32>) -> f64 {
+/// What became of the messages of one publisher.
+struct Run {
+    percent: u32,
+    published: u64,
+    delivered: u64,
+    /// From the first publish to the last delivery.
+    took: Duration,
+    /// Datagrams sent, and dropped by the rule, and in the receiver's sockets; told lost or unverified.
+    sent: u64,
+    by_rule: u64,
+    by_kernel: u64,
+    lost: u64,
+}
+
+impl Run {
+    fn is_whole(&self) -> bool {
+        self.delivered == self.published && self.by_kernel == 0
+    }
+
+    fn rate(&self) -> f64 {
+        self.delivered as f64 / self.took.as_secs_f64()
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{} %: {:.0}/s, {} of {} messages in {:.2?}; of {} datagrams {} dropped at the card, {} in the socket, {} never came",
+            self.percent,
+            self.rate(),
+            self.delivered,
+            self.published,
+            self.took,
+            self.sent,
+            self.by_rule,
+            self.by_kernel,
+            self.lost,
+        )
+    }
+}
+
+/// Messages of 64 bytes, so many a second, while so many percent of the datagrams are dropped.
+fn goodput(rate: u64, span: Duration, percent: Option<u32>) -> Run {
     let pair = Pair::new();
-    drop_at_the_card(percent.map(|percent| format!("numgen random mod 100 < {percent} drop")).as_deref());
-    let (began, is_over) = (now(), AtomicBool::new(false));
-    let (count, last) = thread::scope(|scope| {
+    drop_at_the_card(percent.map(|percent| format!("numgen random mod 100 < {percent}")).as_deref());
+    let (began, total) = (now(), rate * span.as_millis() as u64 / 1000);
+    let (delivered, last) = thread::scope(|scope| {
         scope.spawn(|| {
             let message = Message::new("t.x".parse().expect("it is a subject"), Bytes::from(vec![7; 64]));
-            while now() < began + SPAN {
-                pair.publisher.publish_blocking(message.clone()).expect("the peer takes it");
+            let mut published = 0;
+            while published < total {
+                let due = rate * now().since(began).as_micros() as u64 / 1_000_000;
+                for _ in published..due.min(total) {
+                    pair.publisher.publish_blocking(message.clone()).expect("the peer takes it");
+                }
+                published = due.min(total);
+                thread::sleep(STEP);
             }
-            is_over.store(true, Relaxed);
         });
-        let (mut count, mut last) = (0u64, now());
-        loop {
-            match pair.subscription.recv_timeout(4 * QUIET) {
-                Ok(Event::Message(_)) => (count, last) = (count + 1, now()),
-                Ok(_) => {}
-                Err(_) if is_over.load(Relaxed) => return (count, last),
-                Err(_) => {}
+        let (mut delivered, mut last) = (0, now());
+        while delivered < total
+            && let Ok(event) = pair.subscription.recv_timeout(QUIET)
+        {
+            if matches!(event, Event::Message(_)) {
+                (delivered, last) = (delivered + 1, now());
             }
         }
+        (delivered, last)
     });
+    let by_rule = dropped_at_the_card();
     drop_at_the_card(None);
     let row = &rows(&pair.subscriber, "loss")[0];
-    let counters = |bus: &Bus, names: &[&str]| -> String {
-        let is_named = |row: &&Value| names.iter().any(|name| row["counter"] == *name);
-        let all = rows(bus, "counters");
-        let told = all.iter().filter(is_named).map(|row| format!(" {} {}", row["counter"], row["value"]));
-        told.collect::<Vec<_>>().join(",")
+    let of = |value: &Value| value.as_u64().expect("it is a number");
+    let counter = |bus: &Bus, name: &str| {
+        let row = rows(bus, "counters").into_iter().find(|row| row["counter"] == name);
+        of(&row.expect("there is such a counter")["value"])
     };
-    let lost = (&row["lost"], &row["datagrams"]);
-    eprintln!("{percent:?} percent: {count} delivered in {:?}; lost {lost:?}", last.since(began));
-    let subscriber = counters(&pair.subscriber, &["requests_sent", "kernel_drops", "overflow_gaps", "discard_late"]);
-    let publisher =
-        counters(&pair.publisher, &["messages_published", "requests_received", "resends", "unproven", "kernel_drops"]);
+    let run = Run {
+        percent: percent.unwrap_or(0),
+        published: total,
+        delivered,
+        took: last.since(began),
+        sent: of(&row["datagrams"]["high"]),
+        by_rule,
+        by_kernel: counter(&pair.subscriber, "kernel_drops"),
+        lost: of(&row["datagrams"]["lost"]) + of(&row["datagrams"]["unverified"]),
+    };
+    let told = |bus: &Bus, names: &[&str]| -> String {
+        names.iter().map(|name| format!(" {name} {}", counter(bus, name))).collect::<Vec<_>>().join(",")
+    };
+    eprintln!("{rate}/s, {}", run.line());
+    let subscriber = told(&pair.subscriber, &["requests_sent", "overflow_gaps", "discard_late", "discard_duplicate"]);
+    let publisher = told(&pair.publisher, &["requests_received", "resends", "resend_waits", "kernel_drops"]);
     eprintln!("  subscriber:{subscriber}; publisher:{publisher}");
-    count as f64 / last.since(began).as_secs_f64()
+    run
 }
 
 /// Times from publishing to delivery.
 #[derive(Default)]
 struct Latencies {
-    /// Of the subject with short messages, and of the one with long ones.
-    short: Vec<Duration>,
+    /// Of the subject with short messages, in each turn.
+    short: Vec<Vec<Duration>>,
+    /// Of the one with long messages.
     long: Vec<Duration>,
     /// Of both, what was missing at first.
     repaired: Vec<Duration>,
@@ -173,36 +280,30 @@ struct Latencies {
 
 impl Latencies {
     fn all(&self) -> Vec<Duration> {
-        [&self.short[..], &self.long[..]].concat()
+        self.short.iter().chain([&self.long]).flatten().copied().collect()
     }
 }
 
-/// Long and short messages in turn, each in a datagram of its own, while this is dropped.
-fn latencies(dropped: Option<&str>) -> Latencies {
+/// Rounds of a long message and `short` short ones, each in a datagram of its own: so many while each of these is dropped.
+fn latencies(dropped: &[Option<&str>], rounds: u64, short: usize) -> Latencies {
     let pair = Pair::new();
-    drop_at_the_card(dropped);
     let began = now();
     let latencies = thread::scope(|scope| {
         scope.spawn(|| {
-            let mut next = now();
-            for _ in 0..ROUNDS {
-                for (subject, bytes) in [("t.long", LONG_BYTES), ("t.short", SHORT_BYTES)] {
-                    let mut payload = vec![0; bytes];
-                    payload[..8].copy_from_slice(&(now().since(began).as_nanos() as u64).to_be_bytes());
-                    let message = Message::new(subject.parse().expect("it is a subject"), payload);
-                    pair.publisher.publish_blocking(message).expect("the peer takes it");
-                    next = next + PAUSE;
-                    thread::sleep(next.since(now()));
-                }
+            for (turn, dropped) in dropped.iter().enumerate() {
+                drop_at_the_card(*dropped);
+                send_rounds(&pair.publisher, began, turn as u8, rounds, short);
+                // What is repaired in one turn is not to be felt in the next.
+                thread::sleep(Duration::from_millis(100));
             }
         });
-        let mut latencies = Latencies::default();
-        while let Ok(event) = pair.subscription.recv_timeout(3 * QUIET) {
+        let mut latencies = Latencies { short: vec![Vec::new(); dropped.len()], ..Latencies::default() };
+        while let Ok(event) = pair.subscription.recv_timeout(QUIET) {
             let Event::Message(delivery) = event else { continue };
-            let (time, _) = delivery.message.payload.split_first_chunk::<8>().expect("a time is in it");
+            let (time, rest) = delivery.message.payload.split_first_chunk::<8>().expect("a time is in it");
             let took = now().since(began + Duration::from_nanos(u64::from_be_bytes(*time)));
             let is_short = delivery.message.payload.len() == SHORT_BYTES;
-            if is_short { &mut latencies.short } else { &mut latencies.long }.push(took);
+            if is_short { &mut latencies.short[usize::from(rest[0])] } else { &mut latencies.long }.push(took);
             if delivery.repaired {
                 latencies.repaired.push(took);
             }
@@ -210,9 +311,25 @@ fn latencies(dropped: Option<&str>) -> Latencies {
         latencies
     });
     drop_at_the_card(None);
-    let count = latencies.short.len() + latencies.long.len();
-    assert_eq!(count as u64, 2 * ROUNDS, "everything arrives: {:?}", rows(&pair.subscriber, "loss"));
+    let messages = (1 + short as u64) * rounds * dropped.len() as u64;
+    assert_eq!(latencies.all().len() as u64, messages, "everything arrives: {:?}", rows(&pair.subscriber, "loss"));
     latencies
+}
+
+/// Publishes in each round a long message and `short` short ones, in which stand the time and the turn.
+fn send_rounds(publisher: &Bus, began: Instant, turn: u8, rounds: u64, short: usize) {
+    let [long, short_ones] = [("t.long", LONG_BYTES), ("t.short", SHORT_BYTES)];
+    let mut next = now();
+    for _ in 0..rounds {
+        for (subject, bytes) in iter::once(long).chain(iter::repeat_n(short_ones, short)) {
+            let mut payload = vec![turn; bytes];
+            payload[..8].copy_from_slice(&(now().since(began).as_nanos() as u64).to_be_bytes());
+            let message = Message::new(subject.parse().expect("it is a subject"), payload);
+            publisher.publish_blocking(message).expect("the peer takes it");
+            next = next + PAUSE;
+            thread::sleep(next.since(now()));
+        }
+    }
 }
 
 /// The value that so many percent of all do not exceed.
@@ -225,12 +342,20 @@ fn part(all: &[Duration], percent: usize) -> Duration {
 /// Makes this host's card drop what matches of the datagrams that come, and nothing else.
 fn drop_at_the_card(matching: Option<&str>) {
     let chain = "type filter hook ingress device eth0 priority 0";
-    let rule = matching.map_or(String::new(), |matching| format!("meta l4proto udp {matching}"));
+    let rule = matching.map_or(String::new(), |matching| format!("meta l4proto udp {matching} counter drop"));
     let table = format!(
         "table netdev faults\ndelete table netdev faults\ntable netdev faults {{\nchain ingress {{\n{chain}\n{rule}\n}}\n}}\n"
     );
     let done = Command::new("nft").arg(&table).status().expect("nft is installed");
     assert!(done.success(), "{table}");
+}
+
+/// How many datagrams that rule has dropped so far.
+fn dropped_at_the_card() -> u64 {
+    let listed = Command::new("nft").args(["list", "table", "netdev", "faults"]).output().expect("nft is installed");
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let count = text.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    count.unwrap_or(0)
 }
 
 fn rows(bus: &Bus, what: &str) -> Vec<Value> {
