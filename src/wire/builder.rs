@@ -93,12 +93,17 @@ struct OpenRun {
     count: u16,
 }
 
+/// The least room that a datagram is given at first. Where datagrams can be large, most are still short.
+const ROOM_MIN: usize = 2048;
+
 /// A datagram that is being filled. It has room for the longest header, so that one builder serves both data streams.
 #[derive(Debug)]
 pub struct Builder {
     bytes_max: usize,
     /// Room for the longest header, then the records; empty if there are none.
     buffer: BytesMut,
+    /// Room that the next datagram is given at first: twice what the last one took.
+    room_first: usize,
     run: Option<OpenRun>,
     messages: u64,
     /// An unfinished fragment is the last record of its datagram.
@@ -112,7 +117,14 @@ impl Builder {
     /// If `bytes_max` is outside that range.
     pub fn new(bytes_max: usize) -> Builder {
         assert!((576..=DATAGRAM_BYTES_MAX).contains(&bytes_max), "datagrams have 576 to {DATAGRAM_BYTES_MAX} bytes");
-        Builder { bytes_max, buffer: BytesMut::new(), run: None, messages: 0, is_full: false }
+        Builder {
+            bytes_max,
+            buffer: BytesMut::new(),
+            room_first: ROOM_MIN.min(bytes_max),
+            run: None,
+            messages: 0,
+            is_full: false,
+        }
     }
 
     /// Whether there is no record yet.
@@ -205,6 +217,7 @@ impl Builder {
         assert_ne!(header.kind, super::Kind::Control, "data is not control");
         self.start_record();
         let mut datagram = self.buffer.split();
+        self.room_first = (2 * datagram.len()).max(ROOM_MIN).min(self.bytes_max);
         datagram.advance(Header::BYTES_MAX - header.bytes());
         header.encode(&mut *datagram);
         put_check(&mut datagram);
@@ -227,7 +240,7 @@ impl Builder {
             self.close_record(run.at);
         }
         if self.buffer.is_empty() {
-            self.buffer.reserve(self.bytes_max);
+            self.buffer.reserve(self.room_first);
             self.buffer.put_bytes(0, Header::BYTES_MAX);
         }
     }

@@ -14,6 +14,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes of an answer before its body.
 const HEAD_BYTES: usize = 20;
+/// Room for the first items of an answer; to allocate as much as a part can have costs more than to make a short one.
+const FIRST_BYTES: usize = 1024;
 /// Bytes of a span.
 const SPAN_BYTES: usize = 24;
 /// Bytes of an event before its entry.
@@ -207,7 +209,7 @@ impl Parts {
     /// Ends the open part if `bytes` more would make it too large.
     fn make_room(&mut self, bytes: usize) {
         if self.count == 0 {
-            self.items.reserve(bytes.max(PART_BYTES_MAX / 4));
+            self.items.reserve(bytes.max(FIRST_BYTES));
         } else if PART_BYTES_MAX < HEAD_BYTES + 8 + self.items.len() + bytes {
             self.end_part(0, None);
             self.items.reserve(bytes.max(PART_BYTES_MAX));
