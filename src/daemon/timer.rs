@@ -30,13 +30,15 @@ impl Timer {
         Ok(Timer { timer, set: None })
     }
 
-    /// Makes sure that it goes off at `deadline` or before that.
+    /// Makes sure that it goes off at `deadline`, rounded up to milliseconds, or before that. What is due in the same
+    /// millisecond is done in the same turn.
     pub(crate) fn set(&mut self, deadline: Instant) -> io::Result<()> {
         if self.set.is_some_and(|set| set <= deadline) {
             return Ok(());
         }
         // All zeros would mean never.
-        let at = TimeSpec::from(Duration::from_nanos(nanos(deadline.since(Instant::ZERO)).max(1)));
+        let millis = nanos(deadline.since(Instant::ZERO)).div_ceil(1_000_000).max(1);
+        let at = TimeSpec::from(Duration::from_millis(millis));
         self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
         self.set = Some(deadline);
         Ok(())
