@@ -331,7 +331,9 @@ impl Member {
         }
         let before = self.report.replace(report).unwrap_or_default();
         let more = |now: u64, before: u64| now.saturating_sub(before);
-        let lost = (more(report.lost_min, before.lost_min), more(report.lost_max, before.lost_max));
+        // It may say anything.
+        let lost_min = more(report.lost_min, before.lost_min);
+        let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
         self.throttles[2].on_report(lost, more(report.unverified, before.unverified));
     }
 
