@@ -164,6 +164,8 @@ impl Peer {
     /// Takes one input. `now` never goes backwards from call to call.
     pub fn handle(&mut self, now: Now, input: Input) {
         match input {
+            // Nothing is said after the stop.
+            Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
             Input::Overrun { datagrams } => {
                 self.counters.kernel_drops += datagrams;
@@ -191,6 +193,9 @@ impl Peer {
 
     /// When to call with [`Input::Tick`] at the latest; earlier is harmless. In the past while a datagram is open.
     pub fn poll_deadline(&self) -> Option<Instant> {
+        if self.is_stopped() {
+            return None;
+        }
         let own = match (self.opened, &self.stop) {
             (Some(opened), _) => Some(opened),
             (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
@@ -297,6 +302,11 @@ impl Peer {
             member.bcast.assert_invariants();
             member.ptp.assert_invariants();
         }
+    }
+
+    /// Whether it has stopped, and has said so.
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.is_over)
     }
 
     fn me(&self) -> Publisher {

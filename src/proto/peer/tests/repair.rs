@@ -515,6 +515,10 @@ fn a_peer_that_stops_answers_until_all_is_quiet() {
     assert_eq!(lan.told(1), "1r");
     let after = stopped.unwrap() - 2000;
     assert!((100..=400).contains(&after), "{after} ms");
+    let hello = Host::new("x.test", 9, lan.millis).tick(lan.millis).remove(0);
+    lan.hosts[0].hear(lan.millis, SocketAddr::from(([127, 0, 0, 9], 9)), &hello);
+    lan.hosts[0].peer.handle(at(lan.millis + 60_000), Input::Tick);
+    assert_eq!((lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()), (vec![], None), "whoever speaks to it");
 }
 
 #[test]
