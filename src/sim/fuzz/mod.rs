@@ -6,6 +6,7 @@ mod decode;
 mod history;
 mod local;
 mod peer;
+mod repair;
 mod script;
 
 pub use decode::decode;

@@ -4,7 +4,7 @@
 //! dropped, repeated, reordered and damaged as the bytes say. Forged datagrams of other epochs come between them.
 
 use super::script::Script;
-use super::{CHECK_BYTES, repaired};
+use super::{CHECK_BYTES, repair, repaired};
 use crate::message::DeliveryMode;
 use crate::message::{
     ClientId, Count, Dseq, Epoch, Headers, Loss, MESSAGE_BYTES_MAX, Message, Missing, PeerName, Stamp, SubId,
@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::Subject;
 use crate::time::{Instant, Now, Wall};
-use crate::wire::{self, Announce, Builder, Entry, Header, Hello, Kind, NUMBER_LIMIT, Record};
+use crate::wire::{self, Announce, Builder, Entry, Header, Hello, Kind, NUMBER_LIMIT, Record, Report};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -69,6 +69,8 @@ struct World {
     /// The last number and count of each forged stream.
     forged: BTreeMap<(u64, Kind), (u64, u64)>,
     sent: Sent,
+    /// The last token that the peer sent to each epoch.
+    tokens: BTreeMap<u64, u64>,
     /// Whether the honest publisher hears the peer.
     is_heard: bool,
     /// Whether nothing was forged or damaged so far.
@@ -81,7 +83,16 @@ struct Sent {
     control: u64,
     /// Number and count of the next datagram of each stream; the group's has no receiver.
     streams: BTreeMap<Option<Epoch>, (u64, u64)>,
+    /// Every datagram of those streams, which a resend must repeat.
+    datagrams: BTreeMap<(Option<Epoch>, u64), Bytes>,
     has_stopped: bool,
+}
+
+impl Default for Sent {
+    fn default() -> Sent {
+        let (streams, datagrams) = (BTreeMap::new(), BTreeMap::new());
+        Sent { epoch: epoch(OURS), control: 0, streams, datagrams, has_stopped: false }
+    }
 }
 
 impl World {
@@ -89,9 +100,10 @@ impl World {
         let now = Now { instant: Instant::from_nanos(1 << 40), wall: Wall::from_nanos(1_659_131_646_000_000_000) };
         let peer = Peer::new(settings("A.fuzz", choices), epoch(OURS), Rng::new(1), now);
         let honest = Peer::new(settings("B.fuzz", choices), epoch(HONEST), Rng::new(2), now);
-        let sent = Sent { epoch: epoch(OURS), control: 0, streams: BTreeMap::new(), has_stopped: false };
+        let sent = Sent { epoch: epoch(OURS), ..Sent::default() };
         let is_heard = choices & 0x40 != 0;
-        World { now, peer, honest, under_way: Vec::new(), forged: BTreeMap::new(), sent, is_heard, is_honest: true }
+        let (under_way, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        World { now, peer, honest, under_way, forged, sent, tokens, is_heard, is_honest: true }
     }
 
     fn step(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {
@@ -113,6 +125,7 @@ impl World {
                 0 => self.peer.handle(self.now, Input::Stop),
                 1 => self.honest.handle(self.now, Input::Stop),
                 2 => self.peer.handle(self.now, Input::Detach { client: client(script) }),
+                3..0xa0 => self.forge_repair(script),
                 other => self.peer.handle(self.now, Input::Overrun { datagrams: u64::from(other) }),
             },
         }
@@ -208,9 +221,9 @@ impl World {
             directed_count: directed.1.min(NUMBER_LIMIT - 1),
             directed_receiver: Some(epoch(OURS)),
             name: name(script.choose(&["A.fuzz", "B.fuzz", "C.fuzz"])),
-            token: None,
-            echo: None,
-            report: None,
+            token: Some(u64::from(more)).filter(|token| 0 < *token),
+            echo: self.tokens.get(&header.epoch.bits()).copied().filter(|_| more & 0x10 != 0),
+            report: (more & 0x20 != 0).then(|| Box::new(report(script))),
         };
         let what = script.u8();
         let record = match what % 4 {
@@ -219,6 +232,15 @@ impl World {
             _ => Record::Bye(announce),
         };
         let bytes = wire::encode_control(&header, &record, script.choose(&[0, 100, 256, 500]));
+        self.hear(address(header.epoch.bits()), script.flag(), bytes);
+    }
+
+    /// A request, a manifest or word of what is gone, of a forged epoch.
+    fn forge_repair(&mut self, script: &mut Script<'_>) {
+        let header = self.forge_header(script, Kind::Control, 0);
+        let last = self.forged.get(&(header.epoch.bits(), Kind::Data)).copied().unwrap_or((0, 0));
+        let record = repair::record(script, epoch(OURS), last, &SUBJECTS);
+        let bytes = wire::encode_control(&header, &record, script.choose(&[0, 0, 256]));
         self.hear(address(header.epoch.bits()), script.flag(), bytes);
     }
 
@@ -317,7 +339,7 @@ impl World {
             }
             Effect::NewEpoch(epoch) => {
                 let has_stopped = self.sent.has_stopped;
-                self.sent = Sent { epoch, control: 0, streams: BTreeMap::new(), has_stopped };
+                self.sent = Sent { epoch, has_stopped, ..Sent::default() };
             }
             Effect::Stopped => self.sent.has_stopped = true,
             Effect::Refuse { .. }
@@ -325,6 +347,17 @@ impl World {
             | Effect::Answered { .. }
             | Effect::Known { .. }
             | Effect::Rejoin => {}
+        }
+    }
+
+    /// The tokens in what the peer says to one other: a forged epoch may give them back.
+    fn note_tokens(&mut self, records: &[Record]) {
+        for record in records {
+            if let Record::Heartbeat(announce) | Record::Hello(Hello { announce, .. }) = record
+                && let (Some(receiver), Some(token)) = (announce.directed_receiver, announce.token)
+            {
+                self.tokens.insert(receiver.bits(), token);
+            }
         }
     }
 
@@ -338,7 +371,11 @@ impl World {
         if header.kind == Kind::Control {
             assert_eq!(header.number, self.sent.control + 1, "control datagrams are counted");
             self.sent.control = header.number;
+            self.note_tokens(&datagram.records);
+        } else if let Some(first) = self.sent.datagrams.get(&(header.receiver, header.number)) {
+            assert_eq!(*first, bytes, "what is sent again is sent as it was");
         } else {
+            self.sent.datagrams.insert((header.receiver, header.number), bytes.clone());
             assert_eq!(header.kind == Kind::Directed, to.is_some(), "multicast is for all, unicast for one");
             let next = self.sent.streams.entry(header.receiver).or_insert((1, 0));
             assert_eq!((header.number, header.count), *next, "numbers are contiguous and counts exact");
@@ -349,6 +386,12 @@ impl World {
             self.honest.handle(self.now, Input::Datagram { from: address(OURS), path, bytes });
         }
     }
+}
+
+fn report(script: &mut Script<'_>) -> Report {
+    let mut number = || script.choose(&EDGES);
+    let (missing, repaired, pending, unverified) = (number(), number(), number(), number());
+    Report { missing, repaired, pending, unverified, lost_min: number(), lost_max: number() }
 }
 
 fn check_loss(loss: &Loss) {
@@ -381,7 +424,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         datagram_bytes_max: DATAGRAM_BYTES,
         message_bytes_max: limit(4_000, MESSAGE_BYTES_MAX),
         heartbeat: Duration::from_secs(1),
-        reliability: Duration::from_millis(5),
+        reliability: if choices & 0x08 != 0 { Duration::from_secs(2) } else { Duration::from_millis(5) },
         recovery: Recovery::modest(),
         forget: Duration::from_secs(60),
         pub_window: window,

@@ -1,0 +1,75 @@
+//! Records of repair as nobody honest sends them: requests, manifests and word of what is gone.
+
+use super::script::Script;
+use crate::message::{Dseq, Epoch};
+use crate::seqno::{Frame, Seq};
+use crate::subject::Subject;
+use crate::wire::{Content, ContentKind, Expired, Manifest, NUMBER_LIMIT, Range, Record, ResendRequest};
+
+/// The record that a script spells. `ours` is the epoch of the peer under test, `last` the number of the last datagram that
+/// the sender of the record sent, and messages begun up to it; `subjects` are what it may tell of.
+pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), subjects: &[&str]) -> Record {
+    let is_ours = script.u8() < 0xe0;
+    let other = Epoch::new(ours.bits() + 1).expect("not zero");
+    let epoch = if is_ours { ours } else { other };
+    let flags = script.u8();
+    let directed = flags & 1 != 0;
+    match flags >> 1 & 3 {
+        0 | 1 => {
+            let manifests_only = !directed && flags & 8 != 0;
+            Record::ResendRequest(ResendRequest {
+                epoch,
+                directed,
+                manifests_only,
+                unicast: flags & 16 != 0,
+                ranges: ranges(script, 1),
+            })
+        }
+        2 => Record::Expired(Expired { receiver: directed.then_some(epoch), ranges: ranges(script, last.0.max(1)) }),
+        _ => Record::Manifest(manifest(script, last, subjects)),
+    }
+}
+
+/// One to four ranges from about `from` on: short ones, and some up to the end of all numbers.
+fn ranges(script: &mut Script<'_>, from: u64) -> Vec<Range> {
+    let mut next = from.saturating_sub(u64::from(script.u8() % 16)).max(1);
+    let mut ranges = Vec::new();
+    for _ in 0..=script.u8() % 4 {
+        let first = next + u64::from(script.u8() % 4);
+        let span = script.choose(&[0, 0, 1, 3, 20, 5_000, 1 << 30]);
+        let last = if 0xfc <= script.u8() { NUMBER_LIMIT - 1 } else { first + span };
+        if last < first || NUMBER_LIMIT <= last {
+            break;
+        }
+        ranges.push(Range { first: Dseq(first), last: Dseq(last) });
+        next = last + 2;
+    }
+    if ranges.is_empty() {
+        ranges.push(Range { first: Dseq(1), last: Dseq(1) });
+    }
+    ranges
+}
+
+/// What some datagrams around the last one are said to have held.
+fn manifest(script: &mut Script<'_>, (high, count): (u64, u64), subjects: &[&str]) -> Manifest {
+    let back = u64::from(script.u8() % 8);
+    let first = (high + 1).saturating_sub(back).max(1);
+    let before = count.saturating_sub(u64::from(script.u8() % 8)).min(NUMBER_LIMIT - 1);
+    let datagrams = (0..=script.u8() % 4).map(|_| (0..script.u8() % 4).map(|_| content(script, subjects)).collect());
+    Manifest { first: Dseq(first.min(NUMBER_LIMIT - 64)), before, datagrams: datagrams.collect() }
+}
+
+fn content(script: &mut Script<'_>, subjects: &[&str]) -> Content {
+    let subject: Subject = script.choose(subjects).parse().expect("a subject");
+    let shape = script.u8();
+    let frame = Frame::new(1_000 + u32::from(shape % 4)).expect("a small frame");
+    let number = script.choose(&[1, 1, 2, 3, 4, 60]);
+    let seq = Seq::from_parts(frame, number).filter(|_| shape & 0x80 == 0);
+    let chain = Frame::new(999).and_then(|frame| Seq::from_parts(frame, 3));
+    let chain = chain.filter(|_| shape & 0x40 != 0 && seq.is_some() && number == 1);
+    let what = match shape & 0x20 != 0 {
+        true => ContentKind::Part { index: u32::from(script.u8() % 5), total: 3_000 },
+        false => ContentKind::Run { count: 1 + u16::from(script.u8() % 6) },
+    };
+    Content { subject, seq, chain, event: shape & 0x10 != 0, what }
+}
