@@ -159,6 +159,7 @@ impl Oracle {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
         };
         self.note(&[at, run as u64, 2, stream as u64, event as u64]);
+        self.on_paths_told(at, run, stream, event);
         if event == MemberEvent::Left && !self.truth.streams[stream].said_bye {
             self.findings.add("O5", format!("run {run} says that epoch {epoch} left"));
         }

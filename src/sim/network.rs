@@ -29,6 +29,8 @@ pub struct Network {
     cut_until: Vec<u64>,
     /// For each host, until when multicast does not reach it.
     multicast_dead_until: Vec<u64>,
+    /// For each link, whether a switch keeps multicasts from it.
+    snooped: Vec<bool>,
 }
 
 impl Network {
@@ -41,6 +43,7 @@ impl Network {
             bursts: vec![false; hosts * hosts],
             cut_until: vec![0; hosts * hosts],
             multicast_dead_until: vec![0; hosts],
+            snooped: vec![false; hosts * hosts],
         }
     }
 
@@ -63,12 +66,23 @@ impl Network {
         self.multicast_dead_until[host] = until;
     }
 
+    /// Keeps one host's multicasts from another, until that joins the group anew.
+    pub fn snoop(&mut self, from: usize, to: usize) {
+        self.snooped[from * self.hosts + to] = true;
+    }
+
+    /// A host joins the group anew.
+    pub fn rejoin(&mut self, host: usize) {
+        (0..self.hosts).for_each(|from| self.snooped[from * self.hosts + host] = false);
+    }
+
     /// Ends all faults. Latency stays.
     pub fn heal(&mut self) {
         self.weather = Weather { latency: self.weather.latency, jitter: self.weather.jitter, ..Weather::default() };
         self.cut_until.fill(0);
         self.multicast_dead_until.fill(0);
         self.bursts.fill(false);
+        self.snooped.fill(false);
     }
 
     /// Whether a datagram that is sent now reaches nobody.
@@ -112,7 +126,8 @@ impl Network {
 
     fn is_lost(&mut self, now: u64, from: usize, to: usize, multicast: bool) -> bool {
         let link = from * self.hosts + to;
-        if now < self.cut_until[link] || multicast && now < self.multicast_dead_until[to] {
+        let is_deaf = now < self.multicast_dead_until[to] || self.snooped[link];
+        if now < self.cut_until[link] || multicast && is_deaf {
             return true;
         }
         if 0.0 < self.weather.burst_begin {
@@ -212,6 +227,11 @@ mod tests {
         net.judge(200, 0, 1, false, &mut verdicts);
         assert_eq!(verdicts, [Verdict::Deliver(0)], "unicast still passes");
         assert_eq!(count(&mut net, 200).2, 10_000);
+        net.deafen(1, 0);
+        net.snoop(0, 1);
+        assert_eq!(count(&mut net, 400).2, 10_000);
+        net.rejoin(1);
+        assert_eq!(count(&mut net, 400).2, 0);
         net.cut_host(1, 500);
         net.heal();
         assert_eq!(count(&mut net, 200).2, 0);

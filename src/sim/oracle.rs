@@ -4,12 +4,14 @@
 //! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
 
 mod asks;
+mod paths;
 mod track;
 
 pub(crate) use track::{Declared, End, Silence, State, Track, slot};
 
 use crate::message::{Epoch, Message};
 use crate::proto::Settings;
+use crate::proto::effect::Path;
 use crate::sim::report::{Figures, Findings, Spread};
 use crate::sim::scenario::{MILLIS, SECOND};
 use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
@@ -307,9 +309,10 @@ impl Oracle {
     }
 
     /// A peer reads a whole datagram from its receive buffer.
-    pub fn on_read(&mut self, at: u64, run: usize, note: Note, from: SocketAddr) {
+    pub fn on_read(&mut self, at: u64, run: usize, note: Note, (from, path): (SocketAddr, Path)) {
         let own = self.runs[run].stream;
         self.on_echo(at, run, note, from);
+        self.on_path(at, run, note, path);
         let arrived = self.runs[run].arrived;
         let forget = nanos(self.runs[run].settings.forget);
         let is_late = self.is_late(at, run, note);

@@ -196,6 +196,10 @@ figures! {
     reports_silent,
     /// Reports of crashed epochs.
     reports_crashed,
+    /// Times that somebody's multicasts were told not to arrive.
+    blackholes,
+    /// Times that a peer joined the group anew.
+    rejoins,
     /// Messages lost from directed streams.
     inbox_lost,
     /// Clients that joined late, and were there at the end.

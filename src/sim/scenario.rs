@@ -73,6 +73,8 @@ pub enum Action {
     LinkDown(u64),
     /// Multicast does not reach it for so many nanoseconds.
     MulticastDead(u64),
+    /// Multicasts of that host do not reach it until it joins the group anew.
+    Snoop(usize),
     /// For so many nanoseconds it does not hear the hosts in the bit set, nor they it unless `one_way`.
     Partition {
         /// The other side.
@@ -359,7 +361,10 @@ impl Scenario {
 
     fn plan_links(&mut self, rng: &mut Rng, host: usize) {
         let everybody = (1u64 << self.hosts.len()) - 1;
-        for kind in [Fault::Flap, Fault::Partition, Fault::OneWay, Fault::MulticastDead] {
+        for kind in [Fault::Flap, Fault::Partition, Fault::OneWay, Fault::MulticastDead, Fault::Snooping] {
+            if kind == Fault::Snooping && !self.faults.has(kind) {
+                continue;
+            }
             let mut at = rng.below(15 * SECOND);
             while self.faults.has(kind) && at < self.heal_at {
                 let long = rng.between(200, 10_000) * MILLIS;
@@ -370,6 +375,7 @@ impl Scenario {
                         (Action::LinkDown(nanos), nanos)
                     }
                     Fault::MulticastDead => (Action::MulticastDead(long), long),
+                    Fault::Snooping => (Action::Snoop(rng.below(self.hosts.len() as u64) as usize), long),
                     _ => (Action::Partition { others, one_way: kind == Fault::OneWay, nanos: long }, long),
                 };
                 self.plan(at, host, action);

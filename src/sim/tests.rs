@@ -2,7 +2,7 @@
 
 use crate::message::{Cause, ClientId, Count, Delivery, Dseq, Epoch, Loss, Message, Missing, Publisher, Reason};
 use crate::message::{SubId, Verdict};
-use crate::proto::effect::Target;
+use crate::proto::effect::{Path, Target};
 use crate::proto::mutant::Mutants;
 use crate::rng::Rng;
 use crate::seqno::Seq;
@@ -84,7 +84,7 @@ impl Story {
 
     fn arrive(&mut self, at: u64, nth: usize) {
         self.oracle.on_copy(at, SUBSCRIBER, self.sent[nth].0, true);
-        self.oracle.on_read(at, SUBSCRIBER, self.sent[nth].0, ([10, 0, 0, 1], 7500).into());
+        self.oracle.on_read(at, SUBSCRIBER, self.sent[nth].0, (([10, 0, 0, 1], 7500).into(), Path::Multicast));
     }
 
     fn publisher(&self) -> Publisher {

@@ -175,6 +175,8 @@ pub enum Says {
         high: u64,
         /// Whether it is a BYE.
         bye: bool,
+        /// The one receiver that it is for, if it is.
+        receiver: Option<u64>,
         /// The token that it gives back, if it is for one receiver and has one: receiver and token.
         echo: Option<(u64, u64)>,
     },
@@ -452,7 +454,7 @@ impl Truth {
             if let (Some(receiver), Some(token)) = (receiver, announce.token) {
                 stream.tokens.insert(receiver, token);
             }
-            says = Says::Word { high: announce.high.0, bye, echo: receiver.zip(announce.echo) };
+            says = Says::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
             stream.said_bye |= bye;
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);

@@ -238,7 +238,7 @@ impl<'a> World<'a> {
                 let at = self.machines[host].now(arrived).instant;
                 self.input(host, Input::Arrived { path: packet.path, at });
             }
-            self.oracle.on_read(self.now, self.machines[host].run, packet.note, packet.from);
+            self.oracle.on_read(self.now, self.machines[host].run, packet.note, (packet.from, packet.path));
             self.log(|| format!("host {host} reads {:?} from {}", packet.note, packet.from));
             let Packet { from, path, bytes, .. } = packet;
             self.input(host, Input::Datagram { from, path, bytes });
@@ -394,7 +394,11 @@ impl<'a> World<'a> {
                 Some(joiner) if joiner.target == to => joiner.on_known(publisher),
                 _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),
             },
-            Effect::Rejoin => self.log(|| format!("host {host} joins the group anew")),
+            Effect::Rejoin => {
+                self.log(|| format!("host {host} joins the group anew"));
+                self.network.rejoin(host);
+                self.oracle.on_rejoin(run);
+            }
             Effect::NewEpoch(epoch) => {
                 self.log(|| format!("host {host} begins epoch {epoch}"));
                 self.oracle.on_new_epoch(self.now, now, run, epoch);
@@ -509,6 +513,7 @@ impl<'a> World<'a> {
             }
             Action::LinkDown(nanos) => self.network.cut_host(host, self.now + nanos),
             Action::MulticastDead(nanos) => self.network.deafen(host, self.now + nanos),
+            Action::Snoop(from) => self.network.snoop(from, host),
             Action::Partition { others, one_way, nanos } => {
                 for other in (0..self.machines.len()).filter(|other| others >> other & 1 == 1) {
                     self.network.cut(other, host, self.now + nanos);

@@ -1,5 +1,6 @@
 //! One receiver's view of one stream, as the oracle keeps it.
 
+use crate::sim::oracle::paths::Paths;
 use crate::sim::scenario::SECOND;
 use crate::sim::truth::NEVER;
 
@@ -97,6 +98,8 @@ pub(crate) struct Track {
     pub read: Vec<u64>,
     /// For each datagram, when its last copy arrived or would have.
     pub gone: Vec<u64>,
+    /// What was heard of it by which path.
+    pub paths: Paths,
     /// When the receiver of this track's stream proved its address to this run.
     pub proved: u64,
     /// For each datagram, when its manifest was read.
@@ -161,6 +164,7 @@ impl Default for Track {
             arrived: Vec::new(),
             read: Vec::new(),
             gone: Vec::new(),
+            paths: Paths::default(),
             proved: NEVER,
             told_of: Vec::new(),
             rebuilt: Vec::new(),

@@ -101,6 +101,8 @@ faults! {
     TinyHistory,
     /// What is sent again may take a few kilobytes a second.
     SlowResends,
+    /// A switch forgets that a peer is in the group: multicasts of another one do not reach it until it joins anew.
+    Snooping,
 }
 
 /// Which kinds of fault are on.

@@ -1,0 +1,89 @@
+//! Whether it is said, and rightly, that the multicasts of a publisher do not arrive while its unicast words do
+//! (reliability.md 3.4).
+
+use crate::proto::effect::{MemberEvent, Path};
+use crate::sim::oracle::Oracle;
+use crate::sim::scenario::MILLIS;
+use crate::sim::truth::{Note, Says};
+use crate::time::nanos;
+
+/// What one receiver heard of one publisher.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Paths {
+    /// When something came by multicast last.
+    multicast: u64,
+    /// The first and the last of the unicast words that came since then, each soon enough after the one before.
+    words: Option<(u64, u64)>,
+    /// Whether its multicasts are told not to arrive.
+    is_dead: bool,
+}
+
+impl Oracle {
+    /// A whole datagram is read that came by some path.
+    pub(super) fn on_path(&mut self, at: u64, run: usize, note: Note, path: Path) {
+        let (stream, control, receiver) = match note {
+            Note::Data { stream, .. } | Note::Directed { stream, .. } => (stream, 0, None),
+            Note::Control { stream, number, says: Says::Word { receiver, .. } } => (stream, number, receiver),
+            Note::Control { stream, .. } => (stream, 0, None),
+            Note::Alien => return,
+        };
+        let own = self.truth.streams[self.runs[run].stream].epoch.bits();
+        let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
+        let stood_still = !self.runs[run].pauses.is_empty();
+        let track = self.runs[run].track(stream);
+        if path == Path::Multicast {
+            track.paths.multicast = at;
+            track.paths.words = None;
+            return;
+        }
+        if receiver != Some(own) || control <= track.control || track.bye_read {
+            return;
+        }
+        let goes_on = track.paths.words.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
+        let (first, last) = goes_on.unwrap_or((at, at));
+        // One heartbeat may be lost by multicast: the words must have gone on for longer.
+        let lasted = first + heartbeat * 1002 / 1000 <= last;
+        track.paths.words = Some((first, at));
+        let due = first + heartbeat * 9 / 4 + heartbeat / 500 + 2 * MILLIS;
+        if lasted && due < at && !track.paths.is_dead && !stood_still && track.ends.is_empty() {
+            let text = format!("run {run} of stream {stream}: unicast words since {first} and no multicast");
+            self.findings.add("blackhole", text);
+        }
+    }
+
+    /// A peer says that the multicasts of another do not arrive, or do so again.
+    pub(crate) fn on_paths_told(&mut self, at: u64, run: usize, stream: usize, event: MemberEvent) {
+        let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
+        let paths = &mut self.runs[run].track(stream).paths;
+        let since = at - paths.multicast;
+        let fits = match event {
+            MemberEvent::MulticastDead => {
+                self.figures.blackholes += 1;
+                let was_dead = std::mem::replace(&mut paths.is_dead, true);
+                !was_dead && heartbeat * 3 / 4 * 999 / 1000 <= since
+            }
+            MemberEvent::Up => {
+                // Met anew, after it had been forgotten.
+                paths.is_dead = false;
+                true
+            }
+            MemberEvent::MulticastBack => {
+                let was_dead = std::mem::replace(&mut paths.is_dead, false);
+                was_dead && since == 0
+            }
+            _ => true,
+        };
+        if !fits {
+            let text = format!("run {run} says {event:?} of stream {stream}, a multicast came {since} ns before");
+            self.findings.add("blackhole", text);
+        }
+    }
+
+    /// A peer joins the group anew: it misses somebody's multicasts.
+    pub fn on_rejoin(&mut self, run: usize) {
+        self.figures.rejoins += 1;
+        if !self.runs[run].tracks.iter().flatten().any(|track| track.paths.is_dead) {
+            self.findings.add("blackhole", format!("run {run} joins the group anew without need"));
+        }
+    }
+}
