@@ -367,6 +367,9 @@ impl Oracle {
                     *told_of = at.min(*told_of);
                 }
             }
+            Note::Control { stream, says: Says::Expired { last }, .. } => {
+                self.runs[run].track(stream).expired.push((at, last));
+            }
             Note::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
                 let track = self.runs[run].track(stream);
                 *slot(&mut track.direct_read, number as usize - 1, false) = true;

@@ -187,7 +187,12 @@ pub enum Says {
         /// The last.
         last: u64,
     },
-    /// Something else: a request, or word of what is gone.
+    /// Nothing is known any more of datagrams up to this one of the multicast stream.
+    Expired {
+        /// The last that was asked for.
+        last: u64,
+    },
+    /// Something else.
     Other,
 }
 
@@ -442,6 +447,9 @@ impl Truth {
                 }
                 Record::Expired(expired) => {
                     is_answer = true;
+                    if expired.receiver.is_none() {
+                        says = Says::Expired { last: expired.ranges.last().map_or(0, |range| range.last.0) };
+                    }
                     self.expired += expired.ranges.iter().map(wire::Range::datagrams).sum::<u64>();
                     if self.is_strict {
                         stream.check_expired(at, expired, out);

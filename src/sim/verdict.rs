@@ -271,8 +271,10 @@ impl Oracle {
     /// Bounded silence (reliability.md 3.4): within so many nanoseconds of its sealing, or of the first contact,
     /// a message is delivered, told as missing, or covered by an open silence.
     fn bound(&self, receiver: &Run, truth: &Stream, track: &Track, sent: &Sent) -> u64 {
-        let contact = track.contact.map_or(0, |(contact, _)| contact);
         let whole = self.silence_bound(receiver, truth);
+        // Data of a publisher that says it is younger waits for its first word, for two heartbeats at most (A10).
+        let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
+        let contact = track.contact.map_or(0, |(at, _)| at.max(track.word_at.min(at + waits)));
         let from = sent.at.max(contact);
         // Time in which the receiver stood still does not count, however often it did.
         let mut due = from + whole;
@@ -320,7 +322,7 @@ fn fate(
     let suspended = receiver.repairs()
         && state == State::Nothing
         && found != NEVER
-        && track.heard.between(found, until) <= receiver.grace() + 5 * MILLIS;
+        && track.heard.between(found, until) <= receiver.grace() + receiver.paused(found, until) + 5 * MILLIS;
     if suspended && !told_broken && !dseqs().any(told) {
         return Fate::Suspended;
     }

@@ -68,6 +68,7 @@ impl View<'_> {
         if reason == Reason::Expired
             && is_small
             && is_known
+            && !self.track().expired_first(sent.first)
             && stream.ended == NEVER
             && !self.oracle.runs[self.run].is_limited()
             && !stream.may_be_forgotten(message)

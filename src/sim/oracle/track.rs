@@ -104,6 +104,8 @@ pub(crate) struct Track {
     pub proved: u64,
     /// For each datagram, when its manifest was read.
     pub told_of: Vec<u64>,
+    /// When word was read that nothing is known any more of datagrams up to some.
+    pub expired: Vec<(u64, u64)>,
     /// For each datagram, how many messages without a number were told to be gone of it.
     pub rebuilt: Vec<u64>,
     pub declared: Vec<Option<Declared>>,
@@ -167,6 +169,7 @@ impl Default for Track {
             paths: Paths::default(),
             proved: NEVER,
             told_of: Vec::new(),
+            expired: Vec::new(),
             rebuilt: Vec::new(),
             declared: Vec::new(),
             broken: Vec::new(),
@@ -230,6 +233,12 @@ impl Track {
     pub fn may_be_rebuilt(&self, dseq: u64) -> bool {
         let told_of = self.told_of(dseq);
         told_of != NEVER && told_of <= self.read(dseq)
+    }
+
+    /// Whether word that nothing is known of a datagram was read before its manifest: then it was given up.
+    pub fn expired_first(&self, dseq: u64) -> bool {
+        let told_of = self.told_of(dseq);
+        self.expired.iter().any(|(at, last)| dseq <= *last && *at <= told_of)
     }
 
     pub fn declared(&self, dseq: u64) -> Option<Declared> {
