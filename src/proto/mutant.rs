@@ -69,6 +69,8 @@ pub enum Mutant {
     NoBudget,
     /// A receiver does not tell the publisher what it missed.
     SilentReport,
+    /// Nobody notices that the multicasts of a member do not arrive (3.4).
+    BlackholeUntold,
     /// A late joiner gets live what came from the history already.
     SeamForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.

@@ -215,3 +215,8 @@ fn a_late_joiner_forgets_the_seam() {
 fn a_late_joiner_puts_the_seam_too_far() {
     check_by("seam", Mutant::SeamTooFar, &[Fault::Loss]);
 }
+
+#[test]
+fn multicasts_that_do_not_arrive_are_not_noticed() {
+    check_by("blackhole", Mutant::BlackholeUntold, &[Fault::Snooping]);
+}

@@ -5,6 +5,7 @@ use super::Peer;
 use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
 use crate::proto::hearing::REJOIN_INTERVAL;
+use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
 use crate::time::Now;
 use std::net::SocketAddr;
@@ -26,6 +27,9 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let was_dead = member.hearing.is_dead();
         if member.state != MemberState::Up || !member.hearing.take_due(now.instant, member.heartbeat) {
+            return;
+        }
+        if self.settings.mutants.is(Mutant::BlackholeUntold) {
             return;
         }
         // Rule: blackhole
