@@ -2,11 +2,12 @@
 //! history ends and the live stream goes on. What comes after that is the oracle's matter.
 
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, Missing, Publisher};
+use crate::proto::Settings;
 use crate::proto::effect::{Request, Target, Unanswered};
 use crate::proto::history::Selection;
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crate::proto::mutant::Mutants;
-use crate::proto::question::Answer;
+use crate::proto::question::{Answer, PART_BYTES_MAX};
 use crate::seqno::Seq;
 use crate::sim::report::Findings;
 use crate::sim::truth::Truth;
@@ -139,8 +140,12 @@ impl Joiner {
         }
     }
 
-    /// The end of the run, when all has settled.
-    pub fn finish(&self, out: &mut Findings) {
+    /// The end of the run, when all has settled; `settings` are those of the peer.
+    pub fn finish(&self, settings: &Settings, out: &mut Findings) {
+        // Where a part of an answer does not fit, each question is asked until it is given up.
+        if settings.reassembly_bytes_max < PART_BYTES_MAX {
+            return;
+        }
         if self.join.is_joining() || self.joined.is_none() {
             out.add("seam", format!("{:?} has not begun; without answer: {:?}", self.target, self.asked));
         }

@@ -146,8 +146,9 @@ impl<'a> World<'a> {
             self.oracle.findings.now = self.now;
             let peers = self.machines.iter().filter_map(|machine| Some((machine.run, machine.peer.as_ref()?)));
             self.oracle.finish(self.now, &peers.collect::<Vec<_>>());
-            for joiner in self.machines.iter().filter_map(|machine| machine.joiner.as_ref()) {
-                joiner.finish(&mut self.oracle.findings);
+            for machine in &self.machines {
+                let Some(joiner) = &machine.joiner else { continue };
+                joiner.finish(&machine.spec.settings, &mut self.oracle.findings);
                 self.oracle.figures.joins += 1;
                 self.oracle.figures.replayed += joiner.replayed();
             }

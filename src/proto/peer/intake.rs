@@ -171,6 +171,22 @@ impl Peer {
         true
     }
 
+    /// The uptime of a control datagram is that of its sending, whatever else it says: kept for the data of an epoch that
+    /// has yet to introduce itself.
+    fn note_uptime(&mut self, now: Now, from: SocketAddr, header: &Header) {
+        if self.members.contains_key(&header.epoch)
+            || !self.early.contains_key(&header.epoch) && EARLY_MAX <= self.early.len()
+        {
+            return;
+        }
+        let (since, arrived) = (now.instant, self.arrived);
+        let none = Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() };
+        let early = self.early.entry(header.epoch).or_insert(none);
+        if early.from == from {
+            early.uptime = Some((header.uptime_ms, arrived));
+        }
+    }
+
     /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
     /// datagram may be an old one sent again, whose uptime is that of its sealing. False if it need not wait.
     fn wait_for_word(&mut self, now: Now, from: SocketAddr, header: &Header, records: &[Record], bytes: usize) -> bool {
@@ -191,7 +207,8 @@ impl Peer {
                 self.greet(now, from);
             }
             let since = now.instant;
-            self.early.insert(epoch, Early { from, since, arrived: self.arrived, bytes: 0, datagrams: Vec::new() });
+            let arrived = self.arrived;
+            self.early.insert(epoch, Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() });
         }
         let waiting: usize = self.early.values().map(|early| early.bytes).sum();
         if let Some(early) = self.early.get_mut(&epoch)
@@ -213,10 +230,12 @@ impl Peer {
     pub(super) fn on_early_tick(&mut self, now: Now) {
         while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
             let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
-            let (from, arrived) = (early.from, early.arrived);
+            let (from, arrived, uptime) = (early.from, early.arrived, early.uptime);
             match early.datagrams.first() {
                 Some((_, header, _)) => {
-                    let contact = Contact::of_data(header);
+                    let of_data = Contact::of_data(header);
+                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, arrived));
+                    let contact = Contact { uptime_ms, ..of_data };
                     self.arrived = arrived;
                     self.meet(now, from, epoch, contact, None);
                 }
@@ -335,6 +354,9 @@ impl Peer {
     }
 
     pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
+        if matches!(record, Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_)) {
+            self.note_uptime(now, source.from, header);
+        }
         let (announce, hello, bye) = match record {
             Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
             Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
@@ -466,6 +488,8 @@ pub(super) struct Early {
     from: SocketAddr,
     since: Instant,
     arrived: Instant,
+    /// How long it had been running when it said something else, and when that arrived.
+    uptime: Option<(u32, Instant)>,
     bytes: usize,
     /// With the time when each arrived.
     datagrams: Vec<(Instant, Header, Vec<Record>)>,

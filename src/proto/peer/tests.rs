@@ -7,6 +7,7 @@ use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};
 use crate::time::Wall;
+use crate::wire;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -800,5 +801,33 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
         s.tick_quietly(2405);
         let told: &[&str] = if stalled { &["a"] } else { &["lost a 1-1 1", "a+1"] };
         assert_eq!(s.told(), told);
+    }
+}
+
+// Rule: baseline
+#[test]
+fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
+    for says_something in [false, true] {
+        let mut p = Host::new("P.test", 2, 2_000);
+        p.tick(2_000);
+        let datagrams: Vec<Bytes> = (0..3).map(|index| p.publish(2_010 + index, "a")).collect();
+        let mut s = Host::new("S.test", 1, 5_000);
+        s.subscribe(5_000, "a");
+        s.drain();
+        // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
+        s.hear(6_000, p.address, &datagrams[2]);
+        if says_something {
+            let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
+            let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
+            let origin = &p.peer.origin;
+            let control = p.peer.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
+            s.hear(6_100, p.address, &control);
+        }
+        (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));
+        let told = s.told();
+        match says_something {
+            false => assert_eq!(told[0], "lost a 1-2 2", "nothing else is known of it: {told:?}"),
+            true => assert_eq!(told, ["a"], "what came before it began to listen is not owed"),
+        }
     }
 }
