@@ -160,7 +160,11 @@ impl Seam {
 
     /// Tells that all of this is lost.
     fn tell(&mut self, subject: &Subject, lost: &Owed, at: Wall) -> JoinEvent {
-        let count = Count::Exact(lost.count);
+        self.tell_some(subject, lost, Count::Exact(lost.count), at)
+    }
+
+    /// Tells that so many of this are lost.
+    fn tell_some(&mut self, subject: &Subject, lost: &Owed, count: Count, at: Wall) -> JoinEvent {
         self.until = lost.last.raw();
         self.add(count);
         let Owed { publisher, first, last, reason, .. } = lost.clone();
@@ -176,12 +180,19 @@ impl Seam {
         if seq <= owed.first {
             return None;
         }
-        let last = Seq::new(seq.raw() - 1).unwrap_or(owed.first);
-        let numbers = last.raw() - owed.first.raw() + 1;
-        let count = if seq.frame() == owed.first.frame() { numbers.min(owed.count) } else { owed.count };
-        let told = self.tell(subject, &Owed { last, count, ..owed }, at);
+        // Numbers are without gaps in a frame only.
+        let count = if seq.frame() == owed.first.frame() {
+            Count::Exact((seq.count() - owed.first.count()).min(owed.count))
+        } else if seq.frame() == owed.last.frame() {
+            Count::Exact(owed.count.saturating_sub(owed.last.count() + 1 - seq.count()))
+        } else {
+            Count::from_bounds(0, owed.count)
+        };
+        let before = Seq::new(seq.raw() - 1);
+        let last = before.or_else(|| owed.first.forward(count.max().max(1) - 1)).unwrap_or(owed.first);
+        let told = (0 < count.max()).then(|| self.tell_some(subject, &Owed { last, ..owed }, count, at));
         self.until = seq.raw() - 1;
-        Some(told)
+        told
     }
 }
 
