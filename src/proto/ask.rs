@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// The least time between two requests for the same datagram.
 const AGAIN_MIN: Duration = Duration::from_millis(5);
+/// The least time between two requests about the same stream. What is due meanwhile goes with the next one: a publisher looks
+/// at a thousand requests a second of each receiver, and what it does not look at is asked for in vain.
+pub const APART: Duration = Duration::from_millis(2);
 /// The longest time between two requests for the same datagram.
 pub const AGAIN_MAX: Duration = Duration::from_millis(640);
 /// The random wait is drawn from this span at least, where it is needed at all.

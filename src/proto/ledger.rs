@@ -5,7 +5,7 @@
 //! subjects can cost detection (R9).
 
 use crate::message::{Cause, Count, Dseq, Reason};
-use crate::proto::ask::Asking;
+use crate::proto::ask::{APART, Asking};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -158,6 +158,8 @@ pub struct Ledger {
     floating: u64,
     /// When the publisher is to be asked next, at the earliest.
     ask_at: Option<Instant>,
+    /// Before that it is not asked again, whatever is due.
+    ask_after: Instant,
     /// The publisher has nothing of the datagrams up to here any more.
     gone_to: Dseq,
     /// The most ranges in `gaps` and in `settled`.
@@ -185,6 +187,7 @@ impl Ledger {
             forgotten_to: baseline,
             floating: 0,
             ask_at: None,
+            ask_after: now,
             gone_to: Dseq(0),
             ranges_max: ranges_max.max(1),
         }
@@ -408,12 +411,12 @@ impl Ledger {
 
     /// When the publisher is to be asked next, at the earliest.
     pub fn ask_deadline(&self) -> Option<Instant> {
-        self.ask_at
+        self.ask_at.map(|at| at.max(self.ask_after))
     }
 
     /// Calls `ask` with every range that is to be asked for now, until it has no room.
     pub fn ask_due(&mut self, now: Instant, asking: &mut Asking, mut ask: impl FnMut(Dseq, Dseq) -> bool) {
-        if self.ask_at.is_none_or(|at| now < at) {
+        if self.ask_deadline().is_none_or(|at| now < at) {
             return;
         }
         self.ask_at = None;
@@ -426,6 +429,7 @@ impl Ledger {
             if has_room && gap.ask_at.is_some_and(|at| at <= now) {
                 has_room = ask(Dseq(first), Dseq(gap.last));
                 if has_room {
+                    self.ask_after = now + APART;
                     gap.asked += 1;
                     gap.asked_at = now;
                     gap.ask_at = asking.again(now, gap.asked);
@@ -752,8 +756,11 @@ mod tests {
         assert_eq!(asked(&mut ledger, at(9), 9), []);
         assert_eq!(arrive(&mut ledger, 2, 1, 1), Accept::Filled, "it was only late");
         assert_eq!(asked(&mut ledger, at(10), 1), [(1, 1)], "a request has room for so much");
-        assert_eq!(asked(&mut ledger, at(10), 9), [(3, 4)]);
-        assert_eq!(asked(&mut ledger, at(10), 9), []);
+        let next = at(10) + APART;
+        assert_eq!(ledger.ask_deadline(), Some(next));
+        assert_eq!(asked(&mut ledger, at(11), 9), [], "what is due meanwhile goes with the next request");
+        assert_eq!(asked(&mut ledger, next, 9), [(3, 4)]);
+        assert_eq!(asked(&mut ledger, next, 9), []);
         assert_eq!(arrive(&mut ledger, 3, 2, 1), Accept::Repaired);
         assert_eq!(ledger.states().repaired, 1);
         let again = ledger.ask_deadline().unwrap();
