@@ -182,10 +182,13 @@ impl View<'_> {
         if last < first || first == 0 || high < last {
             return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
         }
-        if first == last && self.is_rebuilt(first, count) {
+        // Where anything of the datagram without a number was handed on, it came, and word is of its large message.
+        let broken = self.broken(first, last, count);
+        let came = broken.is_some() && self.unnumbered(first).into_iter().any(|message| self.is_delivered(message));
+        if first == last && !came && self.is_rebuilt(first, count) {
             return self.on_unnumbered_gone(first, count.min(), clients, reason);
         }
-        if let Some(message) = self.broken(first, last, count) {
+        if let Some(message) = broken {
             return self.on_broken(message, clients, reason);
         }
         self.check_unverified_count(first, last, count);
@@ -233,12 +236,16 @@ impl View<'_> {
         if let Some(before) = self.track().broken(message) {
             self.wrong("O5", format!("large message {message} told as unverified after {before:?}"));
         }
-        if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+        if self.is_delivered(message) {
             self.wrong("O5", format!("large message {message} told as unverified after it was delivered"));
         }
         self.check_missing(message, reason);
         self.track_mut().cover(message, at);
         self.track_mut().tell_broken(message, Declared { at, clients, by_limit: reason == Reason::Overflow });
+    }
+
+    fn is_delivered(&self, message: usize) -> bool {
+        self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered))
     }
 
     /// Messages without a number in a datagram whose content the publisher told: only these are unverified, and not
@@ -263,7 +270,7 @@ impl View<'_> {
             self.wrong("O5", format!("{told} messages without a number are gone of datagram {dseq}, which has {most}"));
         }
         for message in self.unnumbered(dseq) {
-            if self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered)) {
+            if self.is_delivered(message) {
                 self.wrong("O5", format!("message {message} told as unverified after it was delivered"));
             }
             self.track_mut().cover(message, at);
