@@ -157,6 +157,9 @@ impl Peer {
             AnswerContent::Refused(_) => items.iter().map(|item| (item.clone(), None)).collect(),
             _ => Vec::new(),
         };
+        // The answer may have waited for an earlier datagram, and that is the one at hand: when it was sent says nothing
+        // of the messages that the answer holds.
+        let at_hand = std::mem::replace(&mut self.arrived, now.instant);
         for (item, answer) in answers {
             // A part of a range is asked for again when the rest of the datagram is.
             if answer.as_ref().is_some_and(|answer| answer.more) {
@@ -167,6 +170,7 @@ impl Peer {
             let range = (&item.subject, item.first, item.last);
             self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
         }
+        self.arrived = at_hand;
     }
 
     /// Another peer asks this peer's history.
