@@ -546,3 +546,21 @@ fn word_of_what_is_gone_does_not_end_what_waits_for_a_publisher_that_was_not_hea
 fn asks(copy: &Copy) -> bool {
     copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)))
 }
+
+#[test]
+fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_beginning() {
+    let mut s = Host::new("S.test", 1, 0);
+    let request =
+        Request::Subscribe { sub: SubId(1), pattern: "a".parse().unwrap(), mode: DeliveryMode::Live, news: false };
+    s.peer.handle(at(0), Input::Request { client: CLIENT, request });
+    let mut p = Host::new("P.test", 2, 1_000);
+    for hello in p.tick(1_000) {
+        s.hear(1_000, p.address, &hello);
+    }
+    s.drain();
+    let (_lost, next) = (p.publish(1_001, "a"), p.publish(1_002, "a"));
+    s.hear(1_002, p.address, &next);
+    s.peer.handle(at(1_010), Input::Tick);
+    let told = s.told();
+    assert!(told.contains(&"lost a 1-1 1".to_owned()) && told.last() == Some(&"a+1".to_owned()), "{told:?}");
+}
