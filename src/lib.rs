@@ -24,6 +24,7 @@
 //!     Event::Message(delivery) => assert_eq!(delivery.message.payload, "21.5"),
 //!     Event::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
 //!     Event::Dropped(count) => println!("{count} dropped here: this program is too slow"),
+//!     Event::Joined(joined) => println!("begun with {} publishers", joined.baselines.len()),
 //! }
 //! # Ok(())
 //! # }
