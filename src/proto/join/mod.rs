@@ -205,10 +205,10 @@ impl Join {
             return None;
         }
         // Where each of them begins comes before what was there before.
-        let is_due = |source: &&mut Source| !source.is_done && !source.is_asked;
-        let is_new = |source: &Source| source.baseline.after.is_none();
-        let may_poll = self.events.is_empty() && !self.sources.values().any(|s| is_new(s) && !s.is_done && !s.is_asked);
-        let source = self.sources.values_mut().filter(is_due).find(|source| may_poll || is_new(source))?;
+        let is_new = |source: &Source| source.is_due() && source.baseline.after.is_none();
+        let may_poll = self.events.is_empty() && !self.sources.values().any(is_new);
+        let source =
+            self.sources.values_mut().find(|source| if may_poll { source.is_due() } else { is_new(source) })?;
         (source.is_asked, source.part, source.has_progress) = (true, 0, false);
         let epoch = source.baseline.publisher.epoch;
         if source.parts.is_empty() {
@@ -403,7 +403,7 @@ impl Join {
                 Some(next) => source.from = next,
                 None => (source.pattern, source.from) = (source.pattern + 1, 0),
             }
-            source.is_done = self.patterns.len() <= source.pattern && source.parts.is_empty();
+            source.is_done = source.has_all(&self.patterns);
         }
         Ok(())
     }
@@ -449,7 +449,7 @@ impl Join {
             }
             // What is not all there is asked for again, before anything else.
             source.ask_again();
-            source.is_done = self.patterns.len() <= source.pattern && source.parts.is_empty();
+            source.is_done = source.has_all(&self.patterns);
         }
         Ok(())
     }
@@ -470,7 +470,6 @@ impl Join {
             }
         }
         self.finish_if_done(now, from);
-        self.tell_if_joined();
     }
 
     /// A publisher's history has been read: what came live meanwhile follows.
@@ -495,6 +494,16 @@ impl Join {
 const MALFORMED: Unjoined = Unjoined::Unanswered(Unanswered::Malformed);
 
 impl Source {
+    /// Whether there is something to ask it now.
+    fn is_due(&self) -> bool {
+        !self.is_done && !self.is_asked
+    }
+
+    /// Whether all subjects of the patterns have been listed, and all their events have come.
+    fn has_all(&self, patterns: &[Pattern]) -> bool {
+        patterns.len() <= self.pattern && self.parts.is_empty()
+    }
+
     /// The question at hand is over. What is not all there is asked for again.
     fn ask_again(&mut self) {
         self.is_asked = false;

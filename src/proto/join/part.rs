@@ -96,15 +96,19 @@ impl Part {
     }
 
     fn take(&mut self, HistoryEvent { seq, offset, message, .. }: HistoryEvent, publisher: &Publisher) -> Delivery {
-        // The offset says that it is the next one, whatever its number.
-        let verdict = match (std::mem::take(&mut self.lost), self.seq) {
-            (0, None) => Verdict::First,
-            (0, Some(_)) => Verdict::Next,
-            (lost, _) => Verdict::Skip(Count::Exact(lost)),
-        };
+        let verdict = self.verdict();
         (self.offset, self.seq) = (offset, Some(seq));
         self.is_done = self.left() == 0;
         Delivery { message, publisher: publisher.clone(), seq: Some(seq), verdict, repaired: false, replayed: true }
+    }
+
+    /// What is said of the next event. That it is the next one its offset says, whatever its number.
+    fn verdict(&mut self) -> Verdict {
+        match (std::mem::take(&mut self.lost), self.seq) {
+            (0, None) => Verdict::First,
+            (0, Some(_)) => Verdict::Next,
+            (lost, _) => Verdict::Skip(Count::Exact(lost)),
+        }
     }
 
     /// How many of the events that are still to come lie before a span.
@@ -141,11 +145,7 @@ impl Part {
                 let last = Seq::new(seq.raw() - 1).unwrap_or(next);
                 events.push(self.lose(next, last, seq.count() - next.count(), publisher, now));
             }
-            delivery.verdict = match (std::mem::take(&mut self.lost), self.seq) {
-                (0, None) => Verdict::First,
-                (0, Some(_)) => Verdict::Next,
-                (lost, _) => Verdict::Skip(Count::Exact(lost)),
-            };
+            delivery.verdict = self.verdict();
             // It stands in for the one that was to come from the history.
             delivery.replayed = true;
             self.seq = Some(seq);
