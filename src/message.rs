@@ -429,6 +429,13 @@ pub struct Delivery {
     pub replayed: bool,
 }
 
+impl Delivery {
+    /// One that came as it was sent: neither asked for again nor from a history.
+    pub fn new(message: Message, publisher: Publisher, seq: Option<Seq>, verdict: Verdict) -> Delivery {
+        Delivery { message, publisher, seq, verdict, repaired: false, replayed: false }
+    }
+}
+
 /// Why something counts as lost or unverified (reliability.md 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {

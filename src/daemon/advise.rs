@@ -17,7 +17,7 @@ pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher)
     let subject: Subject = subject(advisory.stream).parse().expect("a constant that is a subject");
     let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
     let message = Message { headers, ..Message::new(subject, payload) };
-    Delivery { message, publisher: me, seq: None, verdict: Verdict::Direct, repaired: false, replayed: false }
+    Delivery::new(message, me, None, Verdict::Direct)
 }
 
 fn subject(stream: Stream) -> &'static str {

@@ -302,15 +302,7 @@ mod tests {
         let mut payload = number.to_be_bytes().to_vec();
         payload.resize(4 + bytes, 0);
         let message = Message::new("a".parse().unwrap(), payload);
-        delivery_body(&Delivery {
-            message,
-            publisher: publisher(),
-            seq: None,
-            verdict: Verdict::Direct,
-            repaired: false,
-            replayed: false,
-        })
-        .freeze()
+        delivery_body(&Delivery::new(message, publisher(), None, Verdict::Direct)).freeze()
     }
 
     fn loss() -> Loss {

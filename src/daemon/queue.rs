@@ -269,14 +269,7 @@ mod tests {
 
     fn message(bytes: usize) -> Event {
         let message = Message::new("a".parse().unwrap(), vec![0u8; bytes]);
-        Event::Message(Delivery {
-            message,
-            publisher: publisher(),
-            seq: None,
-            verdict: Verdict::Direct,
-            repaired: false,
-            replayed: false,
-        })
+        Event::Message(Delivery::new(message, publisher(), None, Verdict::Direct))
     }
 
     fn loss() -> Event {

@@ -88,7 +88,7 @@ fn delivery(rng: &mut Rng) -> Delivery {
         _ => Verdict::Direct,
     };
     let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
-    Delivery { message: message(rng), publisher: publisher(rng), seq, verdict, repaired: false, replayed: false }
+    Delivery::new(message(rng), publisher(rng), seq, verdict)
 }
 
 fn loss(rng: &mut Rng) -> Loss {

@@ -353,7 +353,7 @@ fn a_subject_without_history_flows_as_it_comes() {
     only_baseline(&mut join);
     let message = Message::new(subject(1), "x");
     let (publisher, seq, verdict) = (from, Some(number(5)), Verdict::First);
-    let delivery = Delivery { message, publisher, seq, verdict, repaired: false, replayed: false };
+    let delivery = Delivery::new(message, publisher, seq, verdict);
     join.on_message(Wall::EPOCH, delivery.clone());
     assert_eq!(join.poll_event(), Some(JoinEvent::Message(delivery)));
 }

@@ -82,7 +82,7 @@ impl Peer {
         if !to.is_empty() {
             self.counters.messages_local += 1;
             let (publisher, verdict) = (self.me(), Verdict::Direct);
-            let delivery = Delivery { message, publisher, seq, verdict, repaired: false, replayed: false };
+            let delivery = Delivery::new(message, publisher, seq, verdict);
             self.count_deliveries(&to, 1);
             self.effects.push_back(Effect::Deliver { to, delivery });
         }
