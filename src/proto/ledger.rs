@@ -447,6 +447,17 @@ impl Ledger {
         }
     }
 
+    /// The publisher is there after all: what is missing is asked for again, and awaited until `deadline`.
+    pub fn resume(&mut self, now: Instant, deadline: Instant, asking: &mut Asking) {
+        for gap in &mut self.gaps {
+            gap.deadline = gap.deadline.max(deadline);
+            if gap.ask_at.is_none() && !gap.is_known {
+                gap.ask_at = asking.first(now);
+                self.ask_at = earlier(self.ask_at, gap.ask_at);
+            }
+        }
+    }
+
     /// The publisher was not heard for a while that does not count: the gaps found before are awaited for longer (A1).
     pub fn postpone(&mut self, now: Instant, by: Duration) {
         for gap in self.gaps.iter_mut().filter(|gap| gap.found < now) {

@@ -346,6 +346,10 @@ impl Peer {
         member.on_contact(now.instant);
         member.last_heard = now.instant;
         if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
+            if member.state == MemberState::Crashed {
+                let deadline = now.instant + self.settings.reliability;
+                member.sides_mut().for_each(|recv| recv.resume(now.instant, deadline));
+            }
             member.state = MemberState::Up;
             member.ended = None;
             self.tell(epoch, MemberEvent::Heard);

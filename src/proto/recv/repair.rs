@@ -137,6 +137,13 @@ impl Recv {
         self.ledger.hasten(deadline);
     }
 
+    /// The publisher is there after all: what can be repaired is awaited until `deadline` again.
+    pub fn resume(&mut self, now: Instant, deadline: Instant) {
+        if self.asking.is_on() {
+            self.ledger.resume(now, deadline, &mut self.asking);
+        }
+    }
+
     /// When the next gap is settled, if the publisher was heard until `heard_until`: what is asked for is awaited for
     /// longer while it is not.
     pub fn settle_deadline(&self, heard_until: Instant) -> Option<Instant> {

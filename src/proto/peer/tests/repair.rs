@@ -303,6 +303,28 @@ fn time_counts_only_while_the_publisher_is_heard() {
 }
 
 #[test]
+fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_back() {
+    let mut lan = Lan::new(2, |settings| settings.forget = Duration::from_secs(8));
+    lan.publish("a");
+    lan.publish("a");
+    lan.run(1, |copy| copy.dseq() == Some(1));
+    let is_over = |lan: &Lan| lan.told[1].iter().any(|told| told == "CRASHED");
+    (0..12_000).for_each(|_| {
+        if !is_over(&lan) {
+            lan.run(1, |_| true)
+        }
+    });
+    assert_eq!(lan.told(1), "SILENT, CRASHED");
+    // Within the grace after which what is missing of a publisher that is gone would be lost.
+    lan.publish("a");
+    let keeps_back = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
+    lan.run(1000, keeps_back);
+    assert_eq!(lan.told(1), "", "it has its time again");
+    lan.run(900, |_| false);
+    assert_eq!(lan.told(1), "1r, 2, 3");
+}
+
+#[test]
 fn large_messages_are_repaired_fragment_by_fragment() {
     let mut lan = Lan::new(2, |_| {});
     let message = Message::new("a".parse().unwrap(), vec![7u8; 5000]);
