@@ -174,17 +174,21 @@ impl Peer {
     /// The uptime of a control datagram is that of its sending, whatever else it says: kept for the data of an epoch that
     /// has yet to introduce itself.
     fn note_uptime(&mut self, now: Now, from: SocketAddr, header: &Header) {
-        if self.members.contains_key(&header.epoch)
-            || !self.early.contains_key(&header.epoch) && EARLY_MAX <= self.early.len()
+        let arrived = self.arrived;
+        if !self.members.contains_key(&header.epoch)
+            && let Some(early) = self.early_of(now, header.epoch, from)
+            && early.from == from
         {
-            return;
-        }
-        let (since, arrived) = (now.instant, self.arrived);
-        let none = Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() };
-        let early = self.early.entry(header.epoch).or_insert(none);
-        if early.from == from {
             early.uptime = Some((header.uptime_ms, arrived));
         }
+    }
+
+    /// What waits for the word of an epoch that has yet to introduce itself; `None` if too many do.
+    fn early_of(&mut self, now: Now, epoch: Epoch, from: SocketAddr) -> Option<&mut Early> {
+        if EARLY_MAX <= self.early.len() && !self.early.contains_key(&epoch) {
+            return None;
+        }
+        Some(self.early.entry(epoch).or_insert_with(|| Early::new(from, now.instant, self.arrived)))
     }
 
     /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
@@ -197,26 +201,20 @@ impl Peer {
         if is_known || !members::is_older(header.uptime_ms, age) || self.formers.has(epoch) {
             return false;
         }
-        if !self.early.contains_key(&epoch) {
-            if EARLY_MAX <= self.early.len() {
-                self.counters.discard_peers_full += 1;
-                return true;
-            }
-            // Asks for its word, with no more bytes than came.
-            if HELLO_BYTES <= bytes {
-                self.greet(now, from);
-            }
-            let since = now.instant;
-            let arrived = self.arrived;
-            self.early.insert(epoch, Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() });
-        }
+        let arrived = self.arrived;
         let waiting: usize = self.early.values().map(|early| early.bytes).sum();
-        if let Some(early) = self.early.get_mut(&epoch)
-            && early.from == from
-            && waiting + bytes <= EARLY_BYTES_MAX
-        {
-            early.bytes += bytes;
-            early.datagrams.push((self.arrived, *header, records.to_vec()));
+        let Some(early) = self.early_of(now, epoch, from) else {
+            self.counters.discard_peers_full += 1;
+            return true;
+        };
+        if early.from != from || EARLY_BYTES_MAX < waiting + bytes {
+            return true;
+        }
+        early.bytes += bytes;
+        early.datagrams.push((arrived, *header, records.to_vec()));
+        // Asks for its word once, with no more bytes than came.
+        if early.datagrams.len() == 1 && HELLO_BYTES <= bytes {
+            self.greet(now, from);
         }
         true
     }
@@ -497,6 +495,12 @@ pub(super) struct Early {
     bytes: usize,
     /// With the time when each arrived.
     datagrams: Vec<(Instant, Header, Vec<Record>)>,
+}
+
+impl Early {
+    fn new(from: SocketAddr, since: Instant, arrived: Instant) -> Early {
+        Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() }
+    }
 }
 
 /// Where a control datagram came from.

@@ -804,6 +804,24 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
     }
 }
 
+#[test]
+fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_before() {
+    let mut p = Host::new("P.test", 2, 2_000);
+    p.tick(2_000);
+    let data: Vec<Bytes> = (0..2).map(|index| p.publish_large(2_010 + index, "a", 1_000).remove(0)).collect();
+    let mut s = Host::new("S.test", 1, 1_000);
+    s.tick(1_000);
+    let expired = wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
+    let control = p.peer.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
+    let mut greetings = Vec::new();
+    for bytes in [&control, &data[0], &data[1]] {
+        s.hear(2_020, p.address, bytes);
+        let is_to_p = |effect: &Effect| matches!(effect, Effect::Unicast { to, .. } if *to == p.address);
+        greetings.push(s.drain().iter().filter(|effect| is_to_p(effect)).count());
+    }
+    assert_eq!(greetings, [0, 1, 0]);
+}
+
 // Rule: baseline
 #[test]
 fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
