@@ -64,7 +64,11 @@ impl View<'_> {
     pub(super) fn check_fetched(&mut self, message: usize, sent: &Sent, reason: Reason) {
         let stream = &self.truth().streams[self.stream];
         let is_small = sent.is_whole && sent.first == sent.last;
-        let is_known = self.track().may_be_rebuilt(sent.first) && self.track().read(sent.first) == NEVER;
+        // A manifest that comes after its datagrams were given up changes nothing.
+        let given_up = self.track().declared(sent.first).map_or(NEVER, |told| told.at);
+        let is_known = self.track().may_be_rebuilt(sent.first)
+            && self.track().told_of(sent.first) < given_up
+            && self.track().read(sent.first) == NEVER;
         if reason == Reason::Expired
             && is_small
             && is_known
