@@ -148,7 +148,7 @@ impl<'a> World<'a> {
             self.oracle.finish(self.now, &peers.collect::<Vec<_>>());
             for machine in &self.machines {
                 let Some(joiner) = &machine.joiner else { continue };
-                joiner.finish(&machine.spec.settings, &mut self.oracle.findings);
+                joiner.finish(&self.oracle.runs[machine.run], &mut self.oracle.findings);
                 self.oracle.figures.joins += 1;
                 self.oracle.figures.replayed += joiner.replayed();
             }
