@@ -149,20 +149,9 @@ impl Peer {
         if !self.interest.is_empty(DeliveryMode::Live) {
             member.begin_live(&self.settings, now.instant, &mut self.rng);
         }
-        let started = member.started;
         self.members.insert(epoch, member);
         self.tell(epoch, MemberEvent::Up);
         self.tell_news(epoch, absent);
-        // Rule: epoch
-        // The same address means the same socket: an earlier run of that peer has ended (R1).
-        let former: Vec<Epoch> = self
-            .members
-            .values()
-            .filter(|other| other.epoch() != epoch && other.address == from)
-            .filter(|other| other.is_alive() && other.started <= started)
-            .map(Member::epoch)
-            .collect();
-        former.into_iter().for_each(|former| self.end(now, former, Reason::Crashed));
         for (arrived, header, records) in followers {
             self.arrived = arrived;
             self.accept(now, header, records);
@@ -390,6 +379,7 @@ impl Peer {
         }
         member.control = header.number;
         member.on_announce(&announce);
+        let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
             if let Some(report) = &announce.report {
                 member.on_report(**report, now.wall);
@@ -398,6 +388,7 @@ impl Peer {
             self.on_proof(now, epoch, &announce);
         }
         self.on_heard(now, epoch);
+        self.end_formers(now, epoch, heard_before);
         self.note_namesakes(now, epoch);
         self.on_high(now, header, &announce);
         match hello {
@@ -438,6 +429,22 @@ impl Peer {
             member.answered = Some(now.instant);
             self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }
+    }
+
+    /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1). A datagram that was
+    /// under way for seconds may make an earlier run look like the later one, so the other must not have been heard since
+    /// this one was heard before.
+    fn end_formers(&mut self, now: Now, epoch: Epoch, heard_before: Instant) {
+        // Rule: epoch
+        let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };
+        let formers: Vec<Epoch> = self
+            .members
+            .values()
+            .filter(|other| other.epoch() != epoch && other.address == member.address && other.is_alive())
+            .filter(|other| other.started <= member.started && other.last_heard < heard_before)
+            .map(Member::epoch)
+            .collect();
+        formers.into_iter().for_each(|former| self.end(now, former, Reason::Crashed));
     }
 
     /// Other epochs with the name of this one: its former runs, or a second peer of that name.

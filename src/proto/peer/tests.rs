@@ -407,20 +407,23 @@ fn silence_a_new_epoch_and_a_bye_are_told() {
     for hello in again.tick(5000) {
         s.hear(5000, again.address, &hello);
     }
-    assert_eq!(s.told(), ["CRASHED after 1"]);
     s.hear(5001, again.address, &again.publish(5001, "a"));
     assert_eq!(s.told(), ["a"], "the new epoch's first message is no repeat");
-    let _lost = again.publish(5002, "a");
-    again.peer.handle(at(5003), Input::Stop);
+    for millis in [5040, 5120] {
+        again.tick(millis).iter().for_each(|hello| s.hear(millis, again.address, hello));
+    }
+    assert_eq!(s.told(), ["CRASHED after 1"], "said again, while nothing came of the old one");
+    let _lost = again.publish(5122, "a");
+    again.peer.handle(at(5123), Input::Stop);
     let byes: Vec<Effect> = again.drain();
     let Some(Effect::Multicast(bye)) = byes.last() else { panic!("{byes:?}") };
-    s.hear(5003, again.address, bye);
-    s.tick_quietly(5010);
+    s.hear(5123, again.address, bye);
+    s.tick_quietly(5130);
     assert_eq!(s.told(), ["unverified 2-2 1"], "the BYE tells the final number");
-    let states: Vec<MemberState> = s.peer.member_rows(at(5010)).iter().map(|row| row.state).collect();
+    let states: Vec<MemberState> = s.peer.member_rows(at(5130)).iter().map(|row| row.state).collect();
     assert_eq!(states, [MemberState::Crashed, MemberState::Left]);
-    again.peer.handle(at(5200), Input::Tick);
-    again.peer.handle(at(5300), Input::Tick);
+    again.peer.handle(at(5320), Input::Tick);
+    again.peer.handle(at(5420), Input::Tick);
     assert!(again.drain().contains(&Effect::Stopped));
 }
 
@@ -735,6 +738,28 @@ fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
     s.tick_quietly(1130);
     assert_eq!(s.told(), ["inbox 1"]);
     assert_eq!(s.peer.member_rows(at(1130))[0].state, MemberState::Left);
+}
+
+#[test]
+fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_present_one() {
+    let mut s = Host::new("S.test", 1, 0);
+    s.subscribe(0, "a");
+    let mut former = Host::new("P.test", 2, 1_000);
+    former.tick(1_000);
+    let late = former.publish(5_000, "a");
+    let words: Vec<Bytes> = [5_100, 5_900].iter().flat_map(|millis| former.tick(*millis)).collect();
+    let mut p = Host { address: former.address, ..Host::new("P.test", 3, 6_000) };
+    for millis in (6_000..9_000).step_by(20) {
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        // What was sent after four seconds comes after another three.
+        match millis {
+            7_500 => s.hear(millis, p.address, &late),
+            7_520 => s.hear(millis, p.address, &words[0]),
+            8_800 => s.hear(millis, p.address, &words[1]),
+            _ => {}
+        }
+        assert!(!s.told().iter().any(|told| told.starts_with("CRASHED")), "at {millis}");
+    }
 }
 
 #[test]
