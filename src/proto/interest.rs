@@ -47,6 +47,17 @@ impl Matched {
         let (oldest, newest) = (*since.iter().min()?, *since.iter().max()?);
         Some(Arc::new(Matched { targets: targets.into(), since: since.into(), oldest, newest }))
     }
+
+    /// These subscriptions and those of the other mode.
+    fn with(&self, other: &Matched) -> Matched {
+        let all = [self, other];
+        let pairs = all.iter().flat_map(|matched| matched.targets.iter().copied().zip(matched.since.iter().copied()));
+        let mut pairs: Vec<(Target, Instant)> = pairs.collect();
+        pairs.sort_unstable();
+        let (targets, since): (Vec<Target>, Vec<Instant>) = pairs.into_iter().unzip();
+        let (oldest, newest) = (self.oldest.min(other.oldest), self.newest.max(other.newest));
+        Matched { targets: targets.into(), since: since.into(), oldest, newest }
+    }
 }
 
 /// All subscriptions of local clients.
@@ -192,6 +203,14 @@ impl Interest {
         matched
     }
 
+    /// The subscriptions that match `subject`, whatever their mode.
+    pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+        match (self.matches(subject, DeliveryMode::Repair), self.matches(subject, DeliveryMode::Live)) {
+            (Some(repair), Some(live)) => Some(Arc::new(repair.with(&live))),
+            (one, None) | (None, one) => one,
+        }
+    }
+
     /// Whether there are no subscriptions of this mode.
     pub fn is_empty(&self, mode: DeliveryMode) -> bool {
         self.matchers[mode as usize].len == 0
@@ -312,6 +331,17 @@ mod tests {
         Target { client: ClientId(client), sub: SubId(sub) }
     }
 
+    const MODES: [DeliveryMode; 2] = [DeliveryMode::Repair, DeliveryMode::Live];
+
+    /// What matched, each subscription with the time at which it began.
+    fn pairs(matched: Option<Arc<Matched>>) -> Vec<(Target, Instant)> {
+        matched.map_or(Vec::new(), |matched| {
+            assert_eq!(Some(&matched.oldest), matched.since.iter().min());
+            assert_eq!(Some(&matched.newest), matched.since.iter().max());
+            matched.targets.iter().copied().zip(matched.since.iter().copied()).collect()
+        })
+    }
+
     #[test]
     fn limits_are_named_and_a_second_subscription_of_the_same_id_is_ignored() {
         let mut interest = Interest::new(&settings(2, 3, 8), 1);
@@ -357,7 +387,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 3 * FEW as u64) as usize);
             let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
-            let mut twin: BTreeMap<Target, (Pattern, Instant)> = BTreeMap::new();
+            let mut twin: BTreeMap<Target, (Pattern, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {
                 let context = format!("seed {seed} step {step}");
                 let mut draw = |tokens: &[&str]| {
@@ -367,6 +397,7 @@ mod tests {
                 let subject: Subject = draw(&["a", "b", "c"]).parse().unwrap();
                 let pattern: Result<Pattern, _> = draw(&["a", "b", "*", ">"]).parse();
                 let target = target(rng.below(5) as u32, rng.below(30) as u32);
+                let mode = MODES[rng.below(2) as usize];
                 match (rng.below(20), pattern) {
                     (0..6, Ok(pattern)) => {
                         let others = twin.keys().filter(|other| other.client == target.client).count();
@@ -376,10 +407,10 @@ mod tests {
                             () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
                             () => Ok(()),
                         };
-                        let answer = interest.subscribe(at(step), target, pattern.clone(), DeliveryMode::Repair);
+                        let answer = interest.subscribe(at(step), target, pattern.clone(), mode);
                         assert_eq!(answer, expected, "{context}");
                         if answer.is_ok() {
-                            twin.entry(target).or_insert((pattern, at(step)));
+                            twin.entry(target).or_insert((pattern, at(step), mode));
                         }
                     }
                     (6..8, _) => {
@@ -392,19 +423,21 @@ mod tests {
                     }
                     _ => {}
                 }
-                let expected: Vec<(Target, Instant)> = twin
-                    .iter()
-                    .filter(|(_, (pattern, _))| pattern.matches(&subject))
-                    .map(|(target, (_, since))| (*target, *since))
-                    .collect();
-                let found = interest.matches(&subject, DeliveryMode::Repair).map_or(Vec::new(), |matched| {
-                    assert_eq!(Some(&matched.oldest), matched.since.iter().min(), "{context}");
-                    matched.targets.iter().copied().zip(matched.since.iter().copied()).collect()
-                });
-                assert_eq!(found, expected, "{context} {subject}");
-                assert!(interest.matchers[0].cache.len() <= interest.matchers[0].cache.cap().get(), "{context}");
+                let expected = |modes: &[DeliveryMode]| -> Vec<(Target, Instant)> {
+                    let wanting =
+                        twin.iter().filter(|(_, (pattern, _, mode))| modes.contains(mode) && pattern.matches(&subject));
+                    wanting.map(|(target, (_, since, _))| (*target, *since)).collect()
+                };
+                for mode in MODES {
+                    let found = pairs(interest.matches(&subject, mode));
+                    assert_eq!(found, expected(&[mode]), "{context} {subject} {mode:?}");
+                    let is_empty = twin.values().all(|(.., other)| *other != mode);
+                    assert_eq!(interest.is_empty(mode), is_empty, "{context}");
+                    let cache = &interest.matchers[mode as usize].cache;
+                    assert!(cache.len() <= cache.cap().get(), "{context}");
+                }
+                assert_eq!(pairs(interest.matches_any(&subject)), expected(&MODES), "{context} {subject}");
                 assert_eq!(interest.rows().len(), twin.len(), "{context}");
-                assert_eq!(interest.is_empty(DeliveryMode::Repair), twin.is_empty(), "{context}");
             }
         }
     }

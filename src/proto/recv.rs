@@ -348,7 +348,12 @@ impl Recv {
             }
             return Some(item);
         }
-        let Some(matched) = ctx.interest.matches(item.subject(), ctx.mode) else {
+        let matched = match self.kind {
+            // There is one directed stream for both modes.
+            Kind::Ptp => ctx.interest.matches_any(item.subject()),
+            Kind::Bcast { .. } => ctx.interest.matches(item.subject(), ctx.mode),
+        };
+        let Some(matched) = matched else {
             if !item.is_absent() {
                 ctx.losses.not_sub.add(item.count(), ctx.now.wall);
             }

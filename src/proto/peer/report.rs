@@ -199,19 +199,7 @@ impl Peer {
 impl Peer {
     /// The subscriptions that match a subject, whatever their mode.
     pub(super) fn all_targets(&mut self, subject: &Subject) -> Targets {
-        let mut all = [DeliveryMode::Repair, DeliveryMode::Live]
-            .map(|mode| self.interest.matches(subject, mode))
-            .into_iter()
-            .flatten();
-        match (all.next(), all.next()) {
-            (None, _) => Targets::from([]),
-            (Some(one), None) => one.targets.clone(),
-            (Some(one), Some(two)) => {
-                let mut targets: Vec<Target> = one.targets.iter().chain(two.targets.iter()).copied().collect();
-                targets.sort();
-                targets.into()
-            }
-        }
+        self.interest.matches_any(subject).map_or_else(|| Targets::from([]), |matched| matched.targets.clone())
     }
 }
 

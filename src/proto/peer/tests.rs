@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{Cause, ClientId, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict};
-use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target};
+use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target, Targets};
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};
@@ -63,12 +63,11 @@ impl Host {
     }
 
     fn subscribe(&mut self, millis: u64, pattern: &str) {
-        let request = Request::Subscribe {
-            sub: SubId(1),
-            pattern: pattern.parse().unwrap(),
-            mode: DeliveryMode::Repair,
-            news: false,
-        };
+        self.subscribe_as(millis, 1, pattern, DeliveryMode::Repair);
+    }
+
+    fn subscribe_as(&mut self, millis: u64, sub: u32, pattern: &str, mode: DeliveryMode) {
+        let request = Request::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode, news: false };
         self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
     }
 
@@ -451,6 +450,22 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
     s.tick_quietly(1110);
     assert_eq!(s.told(), [inbox.as_str(), inbox.as_str(), "inbox 1"]);
     assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 1);
+}
+
+#[test]
+fn a_reply_to_an_inbox_reaches_subscriptions_in_both_modes() {
+    let (mut s, mut p) = pair("_INBOX.>", 1000);
+    s.subscribe_as(1000, 2, "_INBOX.>", DeliveryMode::Live);
+    for hello in s.tick(1000) {
+        p.hear(1000, s.address, &hello);
+    }
+    p.drain();
+    let reply = p.direct(1100, &format!("_INBOX.{}.1", s.peer.epoch()));
+    s.hear(1100, p.address, &reply);
+    let to = |effect| if let Effect::Deliver { to, .. } = effect { Some(to) } else { None };
+    let told: Vec<Targets> = s.drain().into_iter().filter_map(to).collect();
+    let both = [1, 2].map(|sub| Target { client: CLIENT, sub: SubId(sub) });
+    assert_eq!(told, [Targets::from(both)]);
 }
 
 // Rule: silence

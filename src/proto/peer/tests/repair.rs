@@ -572,9 +572,7 @@ fn asks(copy: &Copy) -> bool {
 #[test]
 fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_beginning() {
     let mut s = Host::new("S.test", 1, 0);
-    let request =
-        Request::Subscribe { sub: SubId(1), pattern: "a".parse().unwrap(), mode: DeliveryMode::Live, news: false };
-    s.peer.handle(at(0), Input::Request { client: CLIENT, request });
+    s.subscribe_as(0, 1, "a", DeliveryMode::Live);
     let mut p = Host::new("P.test", 2, 1_000);
     for hello in p.tick(1_000) {
         s.hear(1_000, p.address, &hello);
