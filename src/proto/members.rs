@@ -306,7 +306,8 @@ impl Member {
             let (high, count) = (self.bcast.ledger().high(), self.bcast.ledger().count());
             let ledger = Ledger::new(high, count, now, settings.gaps_max);
             let asking = Asking::new(settings.recovery.grace, false, rng.fork());
-            let kind = Kind::Bcast { birth: self.bcast.birth() };
+            let birth = self.bcast.birth().filter(|_| !settings.mutants.is(Mutant::LiveFirstHeard));
+            let kind = Kind::Bcast { birth };
             self.live = Some(Recv::new(kind, ledger, asking, reassembly(settings)));
         }
     }

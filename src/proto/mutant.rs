@@ -71,6 +71,12 @@ pub enum Mutant {
     SilentReport,
     /// Nobody notices that the multicasts of a member do not arrive (3.4).
     BlackholeUntold,
+    /// Subscriptions in mode live wait as long as those in mode repair (A4).
+    LiveWaits,
+    /// Subscriptions in mode live are owed nothing from before the first contact with a publisher (R4).
+    LiveFirstHeard,
+    /// Directed messages go to subscriptions in mode repair only.
+    DirectedRepairOnly,
     /// A late joiner gets live what came from the history already.
     SeamForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.

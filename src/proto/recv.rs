@@ -350,8 +350,8 @@ impl Recv {
         }
         let matched = match self.kind {
             // There is one directed stream for both modes.
-            Kind::Ptp => ctx.interest.matches_any(item.subject()),
-            Kind::Bcast { .. } => ctx.interest.matches(item.subject(), ctx.mode),
+            Kind::Ptp if !ctx.mutants.is(Mutant::DirectedRepairOnly) => ctx.interest.matches_any(item.subject()),
+            _ => ctx.interest.matches(item.subject(), ctx.mode),
         };
         let Some(matched) = matched else {
             if !item.is_absent() {

@@ -43,12 +43,13 @@ impl Oracle {
             let text = format!("run {run} delivered message {id} from an epoch that is not: {:?}", delivery.publisher);
             return self.findings.add("O4", text);
         };
-        if self.truth.streams[stream].run == run {
+        if self.is_own(run, stream) {
             return self.on_local(run, to, id, delivery);
         }
         match self.truth.published[id].sent {
             Some((sent, None, message)) if sent == stream => {
-                self.view(at, run, stream).on_deliver(to, message, delivery);
+                let side = to.first().and_then(|target| self.side_with(run, *target));
+                self.view(at, side.unwrap_or(run), stream).on_deliver(to, message, delivery);
             }
             Some((sent, Some(receiver), message)) if sent == stream => {
                 self.view(at, run, stream).on_direct(to, receiver, message, delivery);
@@ -61,10 +62,10 @@ impl Oracle {
     }
 
     fn on_local(&mut self, run: usize, to: &[Target], id: usize, delivery: &Delivery) {
-        let Run { subs, local, .. } = &mut self.runs[run];
         for target in to {
-            let is = |at: usize| (subs[at].client, subs[at].sub) == (target.client.0, target.sub.0);
-            match local.iter().position(|(message, sub)| *message == id && is(*sub)) {
+            let side = self.side_with(run, *target).unwrap_or(run);
+            let Run { subs, local, .. } = &mut self.runs[side];
+            match local.iter().position(|(message, sub)| *message == id && subs[*sub].target == *target) {
                 Some(at) => drop(local.swap_remove(at)),
                 None => {
                     let text = format!("run {run} delivered its own message {id} to {target:?} though it was not owed");
@@ -79,29 +80,16 @@ impl Oracle {
 
     /// A peer tells clients of a loss.
     pub fn on_report(&mut self, at: u64, run: usize, to: &[Target], loss: &Loss) {
-        let Some(stream) = self.truth.stream(loss.publisher.epoch).filter(|of| self.truth.streams[*of].run != run)
-        else {
+        let Some(stream) = self.truth.stream(loss.publisher.epoch).filter(|of| !self.is_own(run, *of)) else {
             let text = format!("run {run} reports a loss of an epoch that is not: {loss:?}");
             return self.findings.add("O4", text);
         };
-        let active = self.runs[run].clients();
-        let mut clients = 0u64;
-        for target in to {
-            clients |= 1 << target.client.0;
-            let known = self.runs[run]
-                .subs
-                .iter()
-                .any(|sub| sub.is_active() && (sub.client, sub.sub) == (target.client.0, target.sub.0));
-            if !known {
-                self.findings.add("deliver", format!("run {run} reports to {target:?}, which is not there"));
-            }
-        }
-        let to_all = !matches!(loss.what, Missing::Messages { .. });
-        if to_all && (clients != active || to.len() != active.count_ones() as usize) {
-            let text = format!("run {run} reports {:?} to {to:?}, clients are {active:b}", loss.what);
-            self.findings.add("deliver", text);
-        }
-        let mut view = self.view(at, run, stream);
+        // Each side misses messages and datagrams of its own.
+        let is_of_side = matches!(loss.what, Missing::Messages { .. } | Missing::Datagrams { .. });
+        let side = to.first().filter(|_| is_of_side).and_then(|target| self.side_with(run, *target)).unwrap_or(run);
+        let told: Vec<usize> = if is_of_side { vec![side] } else { self.sides(run).collect() };
+        let clients = self.check_told(&told, to, loss);
+        let mut view = self.view(at, side, stream);
         match &loss.what {
             Missing::Messages { subject, first, last, count } => {
                 let range = view.oracle.truth.known_subject(subject).map(|subject| {
@@ -117,9 +105,33 @@ impl Oracle {
             Missing::Datagrams { first, last, messages } => {
                 view.on_unverified(clients, first.0, last.0, *messages, loss.reason);
             }
-            Missing::Tail { after } => view.on_tail(after.0, loss.reason),
+            Missing::Tail { after } => {
+                for side in told {
+                    self.view(at, side, stream).on_tail(after.0, loss.reason);
+                }
+            }
             Missing::Inbox { messages } => view.on_inbox(*messages),
         }
+    }
+
+    /// A loss is told to subscriptions that stand; if it is not of one subject, to one of each client that has any on these
+    /// sides. Gives the clients that are told, as a bit set.
+    fn check_told(&mut self, sides: &[usize], to: &[Target], loss: &Loss) -> u64 {
+        let run = sides[0];
+        let (mut active, mut clients) = (0, 0);
+        sides.iter().for_each(|side| active |= self.runs[*side].clients());
+        for target in to {
+            clients |= 1 << target.client.0;
+            if !sides.iter().any(|side| self.runs[*side].find(*target).is_some()) {
+                self.findings.add("deliver", format!("run {run} reports to {target:?}, which is not there"));
+            }
+        }
+        let to_all = !matches!(loss.what, Missing::Messages { .. });
+        if to_all && (clients != active || to.len() != active.count_ones() as usize) {
+            let text = format!("run {run} reports {:?} to {to:?}, clients are {active:b}", loss.what);
+            self.findings.add("deliver", text);
+        }
+        clients
     }
 
     /// A peer publishes an advisory.
@@ -155,7 +167,7 @@ impl Oracle {
 
     /// A peer has news of another.
     pub fn on_member(&mut self, at: u64, run: usize, epoch: crate::message::Epoch, event: MemberEvent) {
-        let Some(stream) = self.truth.stream(epoch).filter(|of| self.truth.streams[*of].run != run) else {
+        let Some(stream) = self.truth.stream(epoch).filter(|of| !self.is_own(run, *of)) else {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
         };
         self.note(&[at, run as u64, 2, stream as u64, event as u64]);
@@ -192,14 +204,13 @@ impl View<'_> {
     /// batch may have said it before it read the rest.
     fn had_read(&self, dseq: u64) -> bool {
         let read = self.track().read(dseq);
-        read < self.at || read == self.at && self.oracle.runs[self.run].drains_each
+        read < self.at || read == self.at && self.oracle.main(self.run).drains_each
     }
 
-    /// The subscription that a target names, if it stands and matches.
+    /// The subscription of this side that a target names, if it stands and matches.
     fn sub(&mut self, target: Target, subject: usize) -> Option<usize> {
         let Oracle { runs, truth, .. } = &mut *self.oracle;
-        let named = |sub: &crate::sim::oracle::Sub| (sub.client, sub.sub) == (target.client.0, target.sub.0);
-        let at = runs[self.run].subs.iter().position(|sub| sub.is_active() && named(sub))?;
+        let at = runs[self.run].find(target)?;
         runs[self.run].subs[at].matches(subject, &truth.subjects[subject]).then_some(at)
     }
 
@@ -328,6 +339,20 @@ impl View<'_> {
         all[low..high.max(low)].iter().copied().filter(unsaid).collect()
     }
 
+    /// The subscriptions of both sides that match a subject, each with the time at which it began.
+    fn who_wants(&mut self, subject: usize) -> Vec<(Target, u64)> {
+        let mut wanting = Vec::new();
+        for side in self.oracle.sides(self.run) {
+            let Oracle { runs, truth, .. } = &mut *self.oracle;
+            for sub in runs[side].subs.iter_mut().filter(|sub| sub.is_active()) {
+                if sub.matches(subject, &truth.subjects[subject]) {
+                    wanting.push((sub.target, sub.start));
+                }
+            }
+        }
+        wanting
+    }
+
     fn on_direct(&mut self, to: &[Target], receiver: u64, message: usize, delivery: &Delivery) {
         let own = self.truth().streams[self.oracle.runs[self.run].stream].epoch.bits();
         if receiver != own {
@@ -343,9 +368,11 @@ impl View<'_> {
         {
             self.wrong("O4", format!("directed message {message} delivered without its datagrams: {sent:?}"));
         }
-        let wants = to.iter().filter(|target| self.sub(**target, sent.subject).is_some()).count();
-        if wants != to.len() {
-            self.wrong("O7", format!("directed message {message} delivered to {to:?}"));
+        let wanting = self.who_wants(sent.subject);
+        let is_wanted = to.iter().all(|target| wanting.iter().any(|(wants, _)| wants == target));
+        let is_missed = |(target, start): &(Target, u64)| *start < sent.at && !to.contains(target);
+        if !is_wanted || wanting.iter().any(is_missed) {
+            self.wrong("O7", format!("directed message {message} delivered to {to:?}, wanted by {wanting:?}"));
         }
         let before = std::mem::replace(&mut self.track_mut().direct_last, message + 1);
         if message < before {

@@ -42,7 +42,12 @@ pub(crate) struct Joiner {
 
 impl Joiner {
     /// A client that subscribes now, and its request.
-    pub fn new(target: Target, pattern: Pattern, selection: Selection, mutants: Mutants) -> (Joiner, Request) {
+    pub fn new(
+        target: Target,
+        (pattern, mode): (Pattern, DeliveryMode),
+        selection: Selection,
+        mutants: Mutants,
+    ) -> (Joiner, Request) {
         let joiner = Joiner {
             target,
             join: Join::new(vec![pattern.clone()], Some(selection)).mutated(mutants),
@@ -53,7 +58,7 @@ impl Joiner {
             joined: None,
             replayed: 0,
         };
-        (joiner, Request::Subscribe { sub: target.sub, pattern, mode: DeliveryMode::Repair, news: true })
+        (joiner, Request::Subscribe { sub: target.sub, pattern, mode, news: true })
     }
 
     /// Messages that came from histories.

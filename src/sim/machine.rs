@@ -1,6 +1,7 @@
 //! One simulated host: its clocks, its receive buffer, and the peer that runs on it.
 
-use crate::proto::effect::Path;
+use crate::message::DeliveryMode;
+use crate::proto::effect::{Path, Target};
 use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;
 use crate::sim::scenario::Host;
@@ -45,8 +46,8 @@ pub struct Machine {
     pub wake_at: u64,
     /// By how much its wall clock was stepped, in nanoseconds.
     pub wall_step: i64,
-    /// What its clients want: client, subscription, pattern.
-    pub wanted: Vec<(u32, u32, usize)>,
+    /// What its clients want: subscription, pattern, mode.
+    pub wanted: Vec<(Target, usize, DeliveryMode)>,
     /// A client that has joined late.
     pub joiner: Option<Joiner>,
     /// Datagrams that its applications still publish in this burst.

@@ -220,3 +220,18 @@ fn a_late_joiner_puts_the_seam_too_far() {
 fn multicasts_that_do_not_arrive_are_not_noticed() {
     check_by("blackhole", Mutant::BlackholeUntold, &[Fault::Snooping]);
 }
+
+#[test]
+fn live_subscriptions_wait() {
+    check_by("O8", Mutant::LiveWaits, &[Fault::Loss, Fault::Live]);
+}
+
+#[test]
+fn live_subscriptions_are_not_owed_the_beginning() {
+    check_by("O6", Mutant::LiveFirstHeard, &[Fault::Loss, Fault::Live]);
+}
+
+#[test]
+fn directed_messages_do_not_reach_live_subscriptions() {
+    check(Mutant::DirectedRepairOnly, &[Fault::Directed, Fault::Live]);
+}

@@ -5,13 +5,14 @@
 
 mod asks;
 mod paths;
+mod sides;
 mod track;
 
 pub(crate) use track::{Declared, End, Silence, State, Track, slot};
 
-use crate::message::{Epoch, Message};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message};
 use crate::proto::Settings;
-use crate::proto::effect::Path;
+use crate::proto::effect::{Path, Target};
 use crate::sim::report::{Figures, Findings, Spread};
 use crate::sim::scenario::{MILLIS, SECOND};
 use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
@@ -23,8 +24,7 @@ use std::net::SocketAddr;
 /// A subscription and the time for which it stood.
 #[derive(Debug)]
 pub(crate) struct Sub {
-    pub client: u32,
-    pub sub: u32,
+    pub target: Target,
     pattern: Pattern,
     pub start: u64,
     pub end: u64,
@@ -48,10 +48,14 @@ impl Sub {
 /// So much data of an epoch waits for its first word at least.
 const EARLY_BYTES: usize = 64 << 10;
 
-/// One run of a peer, as a receiver.
+/// One run of a peer, as a receiver; or the side of it that subscriptions in mode live are on.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub host: usize,
+    /// The run that this is the live side of, or this one itself.
+    pub main: usize,
+    /// The live side of this one, if it has any.
+    pub live: Option<usize>,
     /// Its current epoch, as an index into `Truth::streams`.
     pub stream: usize,
     pub born: u64,
@@ -73,6 +77,26 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    fn new(at: u64, host: usize, (main, stream): (usize, usize), settings: Settings) -> Run {
+        Run {
+            host,
+            main,
+            live: None,
+            stream,
+            born: at,
+            ended: NEVER,
+            subs: Vec::new(),
+            tracks: Vec::new(),
+            pauses: Vec::new(),
+            local: Vec::new(),
+            kernel_drops: 0,
+            proven: Vec::new(),
+            arrived: None,
+            drains_each: true,
+            settings,
+        }
+    }
+
     /// For how long it stood still between two times.
     pub fn paused(&self, from: u64, to: u64) -> u64 {
         self.pauses.iter().map(|(start, end)| to.min(*end).saturating_sub(from.max(*start))).sum()
@@ -112,7 +136,12 @@ impl Run {
 
     /// The clients that have a subscription, as a bit set.
     pub fn clients(&self) -> u64 {
-        self.subs.iter().filter(|sub| sub.is_active()).fold(0, |set, sub| set | 1 << sub.client)
+        self.subs.iter().filter(|sub| sub.is_active()).fold(0, |set, sub| set | 1 << sub.target.client.0)
+    }
+
+    /// The subscription that a target names, if it stands.
+    pub fn find(&self, target: Target) -> Option<usize> {
+        self.subs.iter().position(|sub| sub.is_active() && sub.target == target)
     }
 
     pub fn track(&mut self, stream: usize) -> &mut Track {
@@ -175,21 +204,7 @@ impl Oracle {
     /// A peer starts. Gives the number of its run.
     pub fn on_start(&mut self, at: u64, now: Now, host: usize, epoch: Epoch, settings: &Settings) -> usize {
         let run = self.runs.len();
-        self.runs.push(Run {
-            host,
-            stream: self.truth.streams.len(),
-            born: at,
-            ended: NEVER,
-            subs: Vec::new(),
-            tracks: Vec::new(),
-            pauses: Vec::new(),
-            local: Vec::new(),
-            kernel_drops: 0,
-            proven: Vec::new(),
-            arrived: None,
-            drains_each: true,
-            settings: settings.clone(),
-        });
+        self.runs.push(Run::new(at, host, (run, self.truth.streams.len()), settings.clone()));
         self.truth.begin(at, now, run, epoch, settings, &mut self.findings);
         run
     }
@@ -198,7 +213,9 @@ impl Oracle {
     pub fn on_new_epoch(&mut self, at: u64, now: Now, run: usize, epoch: Epoch) {
         let old = self.runs[run].stream;
         self.truth.end(at, old, &mut self.findings);
-        self.runs[run].stream = self.truth.streams.len();
+        for side in self.sides(run) {
+            self.runs[side].stream = self.truth.streams.len();
+        }
         let settings = self.runs[run].settings.clone();
         self.truth.begin(at, now, run, epoch, &settings, &mut self.findings);
         // Directed streams are between two epochs.
@@ -216,36 +233,44 @@ impl Oracle {
         if gracefully && !self.truth.streams[stream].said_bye {
             self.findings.add("R1", format!("epoch {} stopped without BYE", self.truth.streams[stream].epoch));
         }
-        self.runs[run].ended = at;
-        for sub in self.runs[run].subs.iter_mut().filter(|sub| sub.is_active()) {
-            sub.end = at;
+        for side in self.sides(run) {
+            self.runs[side].ended = at;
+            self.runs[side].subs.iter_mut().filter(|sub| sub.is_active()).for_each(|sub| sub.end = at);
         }
     }
 
     /// A peer stands still until then.
     pub fn on_pause(&mut self, at: u64, run: usize, until: u64) {
-        self.runs[run].pauses.push((at, until));
+        for side in self.sides(run) {
+            self.runs[side].pauses.push((at, until));
+        }
         self.truth.excuse(self.runs[run].stream, until);
     }
 
-    /// A client subscribes; false if the peer will ignore it because the client has that `sub` already.
-    pub fn on_subscribe(&mut self, at: u64, run: usize, client: u32, sub: u32, pattern: &Pattern) -> bool {
-        let subs = &mut self.runs[run].subs;
-        if subs.iter().any(|known| known.is_active() && (known.client, known.sub) == (client, sub)) {
-            return false;
+    /// A client subscribes; nothing happens if it has a subscription of that name already.
+    pub fn on_subscribe(&mut self, at: u64, run: usize, target: Target, pattern: &Pattern, mode: DeliveryMode) {
+        if self.side_with(run, target).is_some() {
+            return;
         }
+        let side = self.side_of(run, mode);
         let pattern = pattern.clone();
-        subs.push(Sub { client, sub, pattern, start: at, end: NEVER, matches: Vec::new() });
-        true
+        self.runs[side].subs.push(Sub { target, pattern, start: at, end: NEVER, matches: Vec::new() });
     }
 
-    /// A client ends one of its subscriptions, or all.
-    pub fn on_unsubscribe(&mut self, at: u64, run: usize, client: u32, sub: Option<u32>) {
-        let subs = self.runs[run].subs.iter_mut();
-        for known in subs.filter(|known| known.is_active() && known.client == client) {
-            if sub.is_none_or(|sub| sub == known.sub) {
-                known.end = at;
-            }
+    /// A client ends one of its subscriptions.
+    pub fn on_unsubscribe(&mut self, at: u64, run: usize, target: Target) {
+        self.end_subs(at, run, |sub| sub.target == target);
+    }
+
+    /// A client goes, and all its subscriptions with it.
+    pub fn on_detach(&mut self, at: u64, run: usize, client: ClientId) {
+        self.end_subs(at, run, |sub| sub.target.client == client);
+    }
+
+    fn end_subs(&mut self, at: u64, run: usize, is_ended: impl Fn(&Sub) -> bool) {
+        for side in self.sides(run) {
+            let subs = self.runs[side].subs.iter_mut();
+            subs.filter(|sub| sub.is_active() && is_ended(sub)).for_each(|sub| sub.end = at);
         }
     }
 
@@ -255,10 +280,12 @@ impl Oracle {
         let message = self.truth.publish(run, envelope, bytes);
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
-        let Run { subs, local, .. } = &mut self.runs[run];
-        for (at, sub) in subs.iter_mut().enumerate().filter(|(_, sub)| sub.is_active()) {
-            if is_local && sub.matches(subject, &message.subject) {
-                local.push((id, at));
+        for side in self.sides(run).filter(|_| is_local) {
+            let Run { subs, local, .. } = &mut self.runs[side];
+            for (at, sub) in subs.iter_mut().enumerate().filter(|(_, sub)| sub.is_active()) {
+                if sub.matches(subject, &message.subject) {
+                    local.push((id, at));
+                }
             }
         }
         message
@@ -266,10 +293,12 @@ impl Oracle {
 
     /// All effects of what an application did have been taken.
     pub fn check_local(&mut self, run: usize) {
-        if let Some((id, sub)) = self.runs[run].local.first() {
-            let text = format!("run {run}: message {id} of its own was not delivered to its subscription {sub}");
-            self.findings.add("local", text);
-            self.runs[run].local.clear();
+        for side in self.sides(run) {
+            if let Some((id, sub)) = self.runs[side].local.first() {
+                let text = format!("run {side}: message {id} of its own was not delivered to its subscription {sub}");
+                self.findings.add("local", text);
+                self.runs[side].local.clear();
+            }
         }
     }
 
@@ -288,8 +317,9 @@ impl Oracle {
 
     /// A copy reaches a receive buffer, or would have if it had not been lost or damaged.
     pub fn on_copy(&mut self, at: u64, run: usize, note: Note, arrives: bool) {
-        if let Note::Data { stream, dseq } = note {
-            let track = self.runs[run].track(stream);
+        let Note::Data { stream, dseq } = note else { return };
+        for side in self.sides(run) {
+            let track = self.runs[side].track(stream);
             let gone = slot(&mut track.gone, dseq as usize - 1, 0);
             *gone = at.max(*gone);
             if arrives {
@@ -310,15 +340,22 @@ impl Oracle {
 
     /// A peer reads a whole datagram from its receive buffer.
     pub fn on_read(&mut self, at: u64, run: usize, note: Note, (from, path): (SocketAddr, Path)) {
-        let own = self.runs[run].stream;
         self.on_echo(at, run, note, from);
         self.on_path(at, run, note, path);
-        let arrived = self.runs[run].arrived;
+        self.on_answer(at, run, note);
+        for side in self.sides(run) {
+            self.on_stream(at, side, note);
+        }
+    }
+
+    /// One side of a peer learns something of the multicast stream of another.
+    fn on_stream(&mut self, at: u64, run: usize, note: Note) {
+        let arrived = self.main(run).arrived;
         let forget = nanos(self.runs[run].settings.forget);
         let is_late = self.is_late(at, run, note);
         let is_limited = self.runs[run].is_limited();
         match note {
-            Note::Data { stream, dseq } if self.truth.streams[stream].run != run => {
+            Note::Data { stream, dseq } if !self.is_own(run, stream) => {
                 let settings = &self.truth.streams[stream].settings;
                 let (taken, beat) = (self.runs[run].taken_within(settings), nanos(settings.heartbeat) * 3 / 2);
                 let track = self.runs[run].track(stream);
@@ -337,17 +374,16 @@ impl Oracle {
                     track.heard_most.add(at, beat / 1000 * 1001);
                 }
                 // Late ones and those from before the baseline need not count, nor what a limit had settled without a word
-                // because it was explained already.
+                // because it was explained already, or what a manifest had told.
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
                 let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
-                if is_new && above && in_time && track.declared(dseq).is_none() {
+                let is_open = track.declared(dseq).is_none() && !track.may_be_rebuilt(dseq);
+                if is_new && above && in_time && is_open {
                     track.sign(at, beat, is_late);
                 }
                 track.learn(at, dseq);
             }
-            Note::Control { stream, number, says: Says::Word { high, bye, .. } }
-                if self.truth.streams[stream].run != run =>
-            {
+            Note::Control { stream, number, says: Says::Word { high, bye, .. } } if !self.is_own(run, stream) => {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
                 let track = self.runs[run].track(stream);
                 if track.control < number {
@@ -360,6 +396,15 @@ impl Oracle {
                     track.bye_read |= bye;
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// A peer reads what was sent to it alone: what was in datagrams, that nothing is known of them, or a datagram of its
+    /// directed stream.
+    fn on_answer(&mut self, at: u64, run: usize, note: Note) {
+        let own = self.runs[run].stream;
+        match note {
             Note::Control { stream, says: Says::Manifest { first, last }, .. } => {
                 let track = self.runs[run].track(stream);
                 for dseq in first..=last {

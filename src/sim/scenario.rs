@@ -9,6 +9,7 @@ mod special;
 
 pub use faults::{Fault, Faults};
 
+use crate::message::DeliveryMode;
 use crate::proto::Settings;
 use crate::proto::mutant::Mutants;
 use crate::rng::Rng;
@@ -96,6 +97,8 @@ pub enum Action {
         sub: u32,
         /// Index into `Scenario::patterns`.
         pattern: usize,
+        /// What it gets when something is missing.
+        mode: DeliveryMode,
     },
     /// A client ends a subscription.
     Unsubscribe {
@@ -111,6 +114,8 @@ pub enum Action {
         pattern: usize,
         /// How many; `None` for all.
         newest: Option<u32>,
+        /// What it gets when something is missing.
+        mode: DeliveryMode,
     },
     /// A client goes.
     Detach(u32),
@@ -148,6 +153,8 @@ pub struct Host {
     pub says_arrival: bool,
     /// Whether its own multicast comes back to it.
     pub loops_back: bool,
+    /// In which mode its inbox is read.
+    pub inbox: DeliveryMode,
     /// The settings of its peer.
     pub settings: Settings,
 }
@@ -248,6 +255,9 @@ impl Scenario {
             scenario.plan_host(&mut rng, host, quiet_at);
         }
         scenario.plan_joins();
+        if faults.has(Fault::Live) {
+            scenario.draw_modes();
+        }
         scenario.events.sort_by_key(|event| event.at);
         scenario
     }
@@ -260,7 +270,22 @@ impl Scenario {
             let pattern = rng.below(self.patterns.len() as u64) as usize;
             let newest = if rng.chance(0.5) { None } else { Some(rng.between(1, 20) as u32) };
             if rng.chance(0.5) {
-                self.plan(at, host, Action::Join { pattern, newest });
+                self.plan(at, host, Action::Join { pattern, newest, mode: DeliveryMode::Repair });
+            }
+        }
+    }
+
+    /// Of the subscriptions at each host none are in mode live, about half of them, or all.
+    fn draw_modes(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x11_fe);
+        let shares: Vec<f64> = self.hosts.iter().map(|_| [0.0, 0.5, 0.5, 1.0][rng.below(4) as usize]).collect();
+        let mut draw = |host: usize| if rng.chance(shares[host]) { DeliveryMode::Live } else { DeliveryMode::Repair };
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.inbox = draw(number);
+        }
+        for Event { host, action, .. } in &mut self.events {
+            if let Action::Subscribe { mode, .. } | Action::Join { mode, .. } = action {
+                *mode = draw(*host);
             }
         }
     }
@@ -299,7 +324,7 @@ impl Scenario {
             for sub in 0..1 + rng.below(2) as u32 {
                 let pattern = rng.below(self.patterns.len() as u64) as usize;
                 let at = start + if rng.chance(0.8) { 0 } else { rng.below(5 * SECOND) };
-                self.plan(at, host, Action::Subscribe { client, sub, pattern });
+                self.plan(at, host, Action::Subscribe { client, sub, pattern, mode: DeliveryMode::Repair });
             }
         }
         if !self.faults.has(Fault::Resubscribe) {
@@ -313,7 +338,7 @@ impl Scenario {
                 1..=3 => Action::Unsubscribe { client, sub },
                 _ => {
                     let pattern = rng.below(self.patterns.len() as u64) as usize;
-                    Action::Subscribe { client, sub, pattern }
+                    Action::Subscribe { client, sub, pattern, mode: DeliveryMode::Repair }
                 }
             };
             self.plan(at, host, action);

@@ -1,6 +1,8 @@
 //! Tests of the simulator itself: a dead network, and histories that the oracle must refuse.
 
-use crate::message::{Cause, ClientId, Count, Delivery, Dseq, Epoch, Loss, Message, Missing, Publisher, Reason};
+use crate::message::{
+    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, Epoch, Loss, Message, Missing, Publisher, Reason,
+};
 use crate::message::{SubId, Verdict};
 use crate::proto::effect::{Path, Target};
 use crate::proto::mutant::Mutants;
@@ -15,6 +17,7 @@ use crate::time::{Instant, Now, Wall};
 use crate::wire::{Builder, Entry, Header, Kind};
 use crate::{message::Stamp, seqno::Frame};
 use bytes::Bytes;
+use std::time::Duration;
 
 #[test]
 fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything() {
@@ -35,6 +38,7 @@ struct Story {
     builder: Builder,
 }
 
+const GRACE: Duration = Duration::from_millis(5);
 const PUBLISHER: usize = 0;
 const SUBSCRIBER: usize = 1;
 const TARGET: Target = Target { client: ClientId(1), sub: SubId(1) };
@@ -44,10 +48,15 @@ fn now(at: u64) -> Now {
 }
 
 impl Story {
-    /// The subscriber is there a second before the publisher, which then sends `messages` on "a", one in each datagram.
+    /// The same, nothing being asked for again.
     fn new(messages: u64) -> Story {
+        Story::of(messages, GRACE, DeliveryMode::Repair)
+    }
+
+    /// The subscriber is there a second before the publisher, which then sends `messages` on "a", one in each datagram.
+    fn of(messages: u64, reliability: Duration, mode: DeliveryMode) -> Story {
         let mut settings = Scenario::draw_with(1, Faults::default(), Mutants::default()).hosts[0].settings.clone();
-        settings.reliability = std::time::Duration::from_millis(5);
+        (settings.recovery.grace, settings.reliability) = (GRACE, reliability);
         let mut rng = Rng::new(1);
         let mut epoch = || Epoch::new(rng.next_u64()).unwrap();
         let (publisher, subscriber) = (epoch(), epoch());
@@ -55,8 +64,9 @@ impl Story {
         oracle.truth.is_strict = false;
         oracle.on_start(0, now(0), 0, publisher, &settings);
         oracle.on_start(0, now(0), 1, subscriber, &settings);
+        oracle.add_live_side(SUBSCRIBER);
         oracle.truth.streams[0].born = SECOND;
-        oracle.on_subscribe(MILLIS, SUBSCRIBER, 1, 1, &"a".parse().unwrap());
+        oracle.on_subscribe(MILLIS, SUBSCRIBER, TARGET, &"a".parse().unwrap(), mode);
         let mut story = Story { oracle, epoch: publisher, sent: Vec::new(), builder: Builder::new(1400) };
         (0..messages).for_each(|nth| story.send(2 * SECOND + nth * MILLIS, nth));
         story
@@ -131,7 +141,10 @@ const T: u64 = 2 * SECOND + 10 * MILLIS;
 
 /// Three messages; the second one is lost, the story says what the peer makes of it.
 fn check(tell: impl FnOnce(&mut Story), expected: &[&str]) {
-    let mut story = Story::new(3);
+    check_story(Story::new(3), tell, expected);
+}
+
+fn check_story(mut story: Story, tell: impl FnOnce(&mut Story), expected: &[&str]) {
     story.arrive(T, 0);
     story.deliver(T, 0, Verdict::Start(Wall::EPOCH));
     story.arrive(T, 2);
@@ -203,6 +216,22 @@ fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
         },
         &["O5"],
     );
+}
+
+#[test]
+fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked_for_any_more() {
+    let reliability = Duration::from_secs(5);
+    let told_at = |mode, at, expected: &[&str]| {
+        let tell = |story: &mut Story| {
+            story.unverified(at, 2, 2, 1);
+            story.lose(at, 1, 1, Count::Exact(1));
+            story.deliver(at, 2, Verdict::Skip(Count::Exact(1)));
+        };
+        check_story(Story::of(3, reliability, mode), tell, expected);
+    };
+    told_at(DeliveryMode::Live, LATER, &[]);
+    told_at(DeliveryMode::Live, LATER + 4 * SECOND, &["O8"]);
+    told_at(DeliveryMode::Repair, LATER, &["O3"]);
 }
 
 #[test]

@@ -86,8 +86,19 @@ pub struct Flow {
     bytes_to: Vec<u64>,
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
-    /// For each datagram, how often it was asked for, and sent again.
-    pub asked: Vec<(u32, u32)>,
+    /// For each datagram, how it was asked for.
+    pub asked: Vec<Asked>,
+}
+
+/// How a datagram was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// How often.
+    pub requests: u32,
+    /// How often it was sent again.
+    pub resends: u32,
+    /// Whether somebody wanted to know what is in it, and no more (A4).
+    pub by_content: bool,
 }
 
 impl Flow {
@@ -321,7 +332,7 @@ impl Truth {
     /// How often any one datagram was asked for, and how often any one was sent again, at the most.
     pub fn most_asked(&self) -> (u32, u32) {
         let asked = self.streams.iter().flat_map(|stream| &stream.bcast.asked);
-        asked.fold((0, 0), |most, asked| (most.0.max(asked.0), most.1.max(asked.1)))
+        asked.fold((0, 0), |most, asked| (most.0.max(asked.requests), most.1.max(asked.resends)))
     }
 
     /// The run is over: nobody may owe a heartbeat.
@@ -399,7 +410,7 @@ impl Truth {
                 out.add("R6", format!("{note:?} was sent again with other bytes, or after its epoch"));
             }
             let asked = &mut self.streams[index].flow(receiver).asked[header.number as usize - 1];
-            asked.1 += 1;
+            asked.resends += 1;
             self.on_answer(at, index, bytes, out);
             return note;
         }
@@ -514,7 +525,7 @@ impl Truth {
         }
         let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
         flow.datagrams.push(Sealed { at, first: flow.messages.len(), begun: 0, goes_on });
-        flow.asked.push((0, 0));
+        flow.asked.push(Asked::default());
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);
         flow.bytes.push(bytes.clone());

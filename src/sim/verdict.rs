@@ -38,8 +38,8 @@ impl Oracle {
         let alive: Vec<usize> = peers.iter().map(|(run, _)| *run).collect();
         for run in 0..self.runs.len() {
             for stream in 0..self.truth.streams.len() {
-                if self.truth.streams[stream].run != run {
-                    self.check_pair(at, run, stream, alive.contains(&run));
+                if !self.is_own(run, stream) {
+                    self.check_pair(at, run, stream, alive.contains(&self.runs[run].main));
                 }
             }
         }
@@ -132,8 +132,10 @@ impl Oracle {
         let told = row.msg_loss.count == track.told[0]
             && row.msg_loss.count + row.msg_loss_uncertain == track.told[1]
             && row.ibx_loss.count == track.told[3];
-        let advised =
-            track.advised[0] == track.told[0] && track.advised[1] == track.told[1] && track.advised[3] == track.told[3];
+        // Advisories sum up what both sides miss.
+        let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
+        let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
+        let advised = [0, 1, 3].iter().all(|at| track.advised[*at] == told_to_both(*at));
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
         let told_of = (track.told, track.advised);
@@ -161,10 +163,11 @@ impl Oracle {
     fn check_pair(&mut self, at: u64, run: usize, stream: usize, is_alive: bool) {
         let truth = &self.truth.streams[stream];
         let receiver = &self.runs[run];
+        let is_main = receiver.main == run;
         let together = at.min(receiver.ended).min(truth.ended).saturating_sub(receiver.born.max(truth.born));
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref).filter(|t| t.contact.is_some()) else {
             let hears = is_heard(self.cells, self.runs[truth.run].host, receiver.host);
-            if is_alive && hears && truth.ended == NEVER && 6 * SECOND < together {
+            if is_main && is_alive && hears && truth.ended == NEVER && 6 * SECOND < together {
                 self.findings.add("O1", format!("run {run} never met stream {stream}"));
             }
             return;
@@ -174,7 +177,9 @@ impl Oracle {
         if is_alive && lives && open {
             self.findings.add("O8", format!("run {run} still thinks stream {stream} silent"));
         }
-        self.check_directed(run, stream, is_alive);
+        if is_main {
+            self.check_directed(run, stream, is_alive);
+        }
         // Take the subscriptions out while they are looked at: matching fills their caches.
         let mut subs = std::mem::take(&mut self.runs[run].subs);
         for (index, sub) in subs.iter_mut().enumerate() {
@@ -259,7 +264,7 @@ impl Oracle {
         for (rule, message, sent, fate) in wrong.into_iter().take(3) {
             let text = format!(
                 "run {run} of stream {stream}: subscription {index} (client {}, {}..{}) and message {message}: {fate:?}, late by {} ms, {sent:?}",
-                sub.client,
+                sub.target.client.0,
                 sub.start,
                 sub.end,
                 late / MILLIS
@@ -306,7 +311,7 @@ fn fate(
     (until, whole): (u64, u64),
 ) -> Fate {
     let dseqs = || sent.first..=sent.last;
-    let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.client & 1 == 1);
+    let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     let state = track.state(index, message);
     match state {
         State::Delivered => return Fate::Delivered,
@@ -314,7 +319,7 @@ fn fate(
         _ => {}
     }
     // What a limit took is told by the datagram in which it began, whatever came later.
-    let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.client & 1 == 1);
+    let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
         return Fate::Unverified;
     }

@@ -14,7 +14,7 @@ use crate::sim::machine::{Machine, Packet};
 use crate::sim::network::{Network, Verdict};
 use crate::sim::oracle::Oracle;
 use crate::sim::report::Outcome;
-use crate::sim::scenario::{Action, Event, MILLIS, Scenario};
+use crate::sim::scenario::{Action, Event, Fault, MILLIS, Scenario};
 use crate::sim::truth::{NEVER, Note};
 use crate::subject::{Pattern, Subject};
 use bytes::Bytes;
@@ -529,24 +529,27 @@ impl<'a> World<'a> {
                 self.machines[host].wall_step += wall as i64 - shown as i64;
             }
             Action::ClockBy(_) | Action::ClockTo(_) => {}
-            Action::Subscribe { client, sub, pattern } => {
-                self.machines[host].wanted.push((client, sub, pattern));
-                self.subscribe(host, client, sub, pattern);
+            Action::Subscribe { client, sub, pattern, mode } => {
+                let target = target(client, sub);
+                self.machines[host].wanted.push((target, pattern, mode));
+                self.subscribe(host, target, self.patterns[pattern].clone(), mode);
             }
-            Action::Join { pattern, newest } => self.join(host, pattern, newest),
+            Action::Join { pattern, newest, mode } => self.join(host, pattern, newest, mode),
             Action::Unsubscribe { client, sub } => {
-                self.machines[host].wanted.retain(|(c, s, _)| (*c, *s) != (client, sub));
+                let target = target(client, sub);
+                self.machines[host].wanted.retain(|(wanted, ..)| *wanted != target);
                 if self.machines[host].peer.is_some() {
-                    self.oracle.on_unsubscribe(self.now, self.machines[host].run, client, Some(sub));
-                    let request = Request::Unsubscribe { sub: SubId(sub) };
-                    self.input(host, Input::Request { client: ClientId(client), request });
+                    self.oracle.on_unsubscribe(self.now, self.machines[host].run, target);
+                    let request = Request::Unsubscribe { sub: target.sub };
+                    self.input(host, Input::Request { client: target.client, request });
                 }
             }
             Action::Detach(client) => {
-                self.machines[host].wanted.retain(|(c, _, _)| *c != client);
+                let client = ClientId(client);
+                self.machines[host].wanted.retain(|(wanted, ..)| wanted.client != client);
                 if self.machines[host].peer.is_some() {
-                    self.oracle.on_unsubscribe(self.now, self.machines[host].run, client, None);
-                    self.input(host, Input::Detach { client: ClientId(client) });
+                    self.oracle.on_detach(self.now, self.machines[host].run, client);
+                    self.input(host, Input::Detach { client });
                 }
             }
             Action::Burst(datagrams) => {
@@ -579,12 +582,14 @@ impl<'a> World<'a> {
         };
         machine.run = self.oracle.on_start(self.now, now, host, epoch, &settings);
         self.oracle.runs[machine.run].drains_each = machine.spec.drains_each;
+        if self.scenario.faults.has(Fault::Live) {
+            self.oracle.add_live_side(machine.run);
+        }
         machine.peer = Some(Peer::new(settings, epoch, self.rng.fork(), now));
-        self.patterns.push("_INBOX.>".parse().expect("a valid pattern"));
-        self.subscribe(host, INBOX_CLIENT, 0, self.patterns.len() - 1);
-        self.patterns.pop();
-        for (client, sub, pattern) in self.machines[host].wanted.clone() {
-            self.subscribe(host, client, sub, pattern);
+        let inbox = machine.spec.inbox;
+        self.subscribe(host, target(INBOX_CLIENT, 0), "_INBOX.>".parse().expect("a valid pattern"), inbox);
+        for (target, pattern, mode) in self.machines[host].wanted.clone() {
+            self.subscribe(host, target, self.patterns[pattern].clone(), mode);
         }
         self.plan_wake(host);
     }
@@ -596,27 +601,26 @@ impl<'a> World<'a> {
         }
     }
 
-    fn subscribe(&mut self, host: usize, client: u32, sub: u32, pattern: usize) {
+    fn subscribe(&mut self, host: usize, target: Target, pattern: Pattern, mode: DeliveryMode) {
         if self.machines[host].peer.is_none() {
             return;
         }
-        let pattern = self.patterns[pattern].clone();
-        self.oracle.on_subscribe(self.now, self.machines[host].run, client, sub, &pattern);
-        let request = Request::Subscribe { sub: SubId(sub), pattern, mode: DeliveryMode::Repair, news: false };
-        self.input(host, Input::Request { client: ClientId(client), request });
+        self.oracle.on_subscribe(self.now, self.machines[host].run, target, &pattern, mode);
+        let request = Request::Subscribe { sub: target.sub, pattern, mode, news: false };
+        self.input(host, Input::Request { client: target.client, request });
     }
 
     /// A client joins late.
-    fn join(&mut self, host: usize, pattern: usize, newest: Option<u32>) {
+    fn join(&mut self, host: usize, pattern: usize, newest: Option<u32>, mode: DeliveryMode) {
         let machine = &mut self.machines[host];
         if machine.peer.is_none() || machine.is_stopping {
             return;
         }
         let mutants = machine.spec.settings.mutants;
         let pattern = self.patterns[pattern].clone();
-        self.oracle.on_subscribe(self.now, machine.run, JOIN_CLIENT, 0, &pattern);
-        let target = Target { client: ClientId(JOIN_CLIENT), sub: SubId(0) };
-        let (joiner, request) = Joiner::new(target, pattern, Selection { newest, age: None }, mutants);
+        let target = target(JOIN_CLIENT, 0);
+        self.oracle.on_subscribe(self.now, machine.run, target, &pattern, mode);
+        let (joiner, request) = Joiner::new(target, (pattern, mode), Selection { newest, age: None }, mutants);
         machine.joiner = Some(joiner);
         self.input(host, Input::Request { client: target.client, request });
     }
@@ -672,4 +676,8 @@ impl<'a> World<'a> {
         let message = self.oracle.on_publish(self.machines[host].run, envelope, bytes as usize, true);
         self.input(host, Input::Request { client: ClientId(WRITER_CLIENT), request: Request::Publish(message) });
     }
+}
+
+fn target(client: u32, sub: u32) -> Target {
+    Target { client: ClientId(client), sub: SubId(sub) }
 }

@@ -298,10 +298,7 @@ impl Peer {
 
     /// Checks what must hold after every input; panics if it does not.
     pub fn assert_invariants(&self) {
-        for member in self.members.values() {
-            member.bcast.assert_invariants();
-            member.ptp.assert_invariants();
-        }
+        self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
     }
 
     /// Whether it has stopped, and has said so.

@@ -29,7 +29,10 @@ impl Peer {
         // What is not asked for does not wait for the publisher to be heard.
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
-        let is_awaited = is_repaired && !self.settings.mutants.is(Mutant::GiveUpSoon);
+        let is_awaited = match side {
+            Side::Live => self.settings.mutants.is(Mutant::LiveWaits),
+            _ => is_repaired && !self.settings.mutants.is(Mutant::GiveUpSoon),
+        };
         let (recv, uid, losses) = member.side(side)?;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {

@@ -65,7 +65,10 @@ impl Oracle {
         let high = flow.high();
         for range in &request.ranges {
             let (first, last) = (range.first.0 as usize - 1, range.last.0.min(high) as usize);
-            flow.asked.get_mut(first..last).into_iter().flatten().for_each(|asked| asked.0 += 1);
+            for asked in flow.asked.get_mut(first..last).into_iter().flatten() {
+                asked.requests += 1;
+                asked.by_content |= request.manifests_only;
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is drawn once for a whole scenario: settings, hosts, patterns, traffic, weather.
 
 use super::{Fault, Faults, Host, MICROS, MILLIS, SECOND, Traffic, WALL_START, Weather};
+use crate::message::DeliveryMode;
 use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
 use crate::proto::resend::RingSettings;
@@ -90,6 +91,7 @@ pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, numb
         drains_each: rng.chance(0.5),
         says_arrival: faults.has(Fault::Pause) || faults.has(Fault::Overrun) || rng.chance(0.5),
         loops_back: rng.chance(0.3),
+        inbox: DeliveryMode::Repair,
         settings: Settings { name, ..settings.clone() },
     }
 }

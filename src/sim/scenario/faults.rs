@@ -103,6 +103,8 @@ faults! {
     SlowResends,
     /// A switch forgets that a peer is in the group: multicasts of another one do not reach it until it joins anew.
     Snooping,
+    /// Some subscriptions are in mode live.
+    Live,
 }
 
 /// Which kinds of fault are on.

@@ -2,10 +2,14 @@
 
 use super::draw::draw_host;
 use super::{Action, Fault, Faults, MICROS, MILLIS, SECOND, Scenario, Traffic, Weather};
+use crate::message::DeliveryMode;
 use crate::proto::mutant::Mutants;
 use crate::proto::{Recovery, Settings};
 use crate::rng::Rng;
 use std::time::Duration;
+
+/// A subscription to all that is sent.
+const SUBSCRIBE_ALL: Action = Action::Subscribe { client: 0, sub: 0, pattern: 0, mode: DeliveryMode::Repair };
 
 /// Cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
 const CELLS: usize = 50;
@@ -31,7 +35,7 @@ impl Scenario {
         scenario.events.clear();
         for host in 0..8 {
             scenario.plan(0, host, Action::Start);
-            scenario.plan(0, host, Action::Subscribe { client: 0, sub: 0, pattern: 0 });
+            scenario.plan(0, host, SUBSCRIBE_ALL);
             let mut at = 5 * SECOND + rng.below(SECOND);
             while at < scenario.heal_at {
                 scenario.plan(at, host, Action::Burst(1 + rng.below(4) as u32));
@@ -94,7 +98,7 @@ impl Scenario {
         for host in 1..=receivers {
             let at = rng.below(500 * MILLIS);
             scenario.plan(at, host, Action::Start);
-            scenario.plan(at, host, Action::Subscribe { client: 0, sub: 0, pattern: 0 });
+            scenario.plan(at, host, SUBSCRIBE_ALL);
         }
         scenario
     }

@@ -127,7 +127,8 @@ impl Stream {
             || settings.total_bytes_max / 4 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>()
     }
 
-    /// R6: a manifest tells what was in datagrams that the publisher may have let go of, and nothing else.
+    /// R6: a manifest tells what was in datagrams that the publisher may have let go of, or was asked about, and nothing
+    /// else.
     pub(super) fn check_manifest(
         &self,
         at: u64,
@@ -158,7 +159,7 @@ impl Stream {
             if is_strict && !(whole && before) {
                 out.add("R6", format!("manifest {contents:?} of datagram {dseq}, which is {sealed:?}"));
             }
-            if is_strict && !self.may_be_gone(at, dseq).0 {
+            if is_strict && !self.may_be_gone(at, dseq).0 && !self.bcast.asked[dseq as usize - 1].by_content {
                 let ring = self.settings.recovery.ring.bytes_max;
                 out.add("R6", format!("manifest of datagram {dseq} though it is in the ring of {ring} bytes"));
             }

@@ -1,0 +1,43 @@
+//! The sides of a run: its subscriptions in mode repair, and those in mode live. The latter are judged as those of a second
+//! receiver on the same host, which reads the same datagrams and asks for nothing (A4): their losses are their own, exact,
+//! and told a grace after the gap was found.
+
+use super::{Oracle, Run};
+use crate::message::DeliveryMode;
+use crate::proto::Settings;
+use crate::proto::effect::Target;
+
+impl Oracle {
+    /// A run that has just started may have subscriptions in mode live.
+    pub fn add_live_side(&mut self, run: usize) {
+        let Run { born, host, stream, ref settings, .. } = self.runs[run];
+        let settings = Settings { reliability: settings.recovery.grace, ..settings.clone() };
+        self.runs[run].live = Some(self.runs.len());
+        self.runs.push(Run::new(born, host, (run, stream), settings));
+    }
+
+    /// A run and its live side.
+    pub(crate) fn sides(&self, run: usize) -> impl Iterator<Item = usize> + use<> {
+        std::iter::once(run).chain(self.runs[run].live)
+    }
+
+    /// The side of a run that has the subscriptions of this mode.
+    pub(super) fn side_of(&self, run: usize, mode: DeliveryMode) -> usize {
+        self.runs[run].live.filter(|_| mode == DeliveryMode::Live).unwrap_or(run)
+    }
+
+    /// The side of a run that has this very subscription, if it stands.
+    pub(crate) fn side_with(&self, run: usize, target: Target) -> Option<usize> {
+        self.sides(run).find(|side| self.runs[*side].find(target).is_some())
+    }
+
+    /// The run that this is a side of.
+    pub(crate) fn main(&self, run: usize) -> &Run {
+        &self.runs[self.runs[run].main]
+    }
+
+    /// Whether a stream is a run's own.
+    pub(crate) fn is_own(&self, run: usize, stream: usize) -> bool {
+        self.truth.streams[stream].run == self.runs[run].main
+    }
+}
