@@ -5,6 +5,7 @@
 
 use crate::message::{Dseq, Message, Reason};
 use crate::proto::stream::Place;
+use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{self, Fragment};
@@ -32,8 +33,8 @@ pub struct Doomed {
     pub reached: Instant,
     /// Whether a limit of this peer doomed it, and not a missing datagram.
     pub by_limit: bool,
-    /// Whether the publisher does not have one of its fragments any more.
-    pub is_gone: bool,
+    /// Why one of its fragments is known not to come.
+    pub gone: Option<Reason>,
 }
 
 /// A message made whole.
@@ -67,19 +68,15 @@ struct Partial {
     repaired: bool,
     /// Its beginning did not arrive, but is accounted for by a manifest.
     head_known: bool,
-    /// The publisher does not have one of its fragments any more.
-    is_gone: bool,
+    /// Why one of its fragments is known not to come.
+    gone: Option<Reason>,
 }
 
 impl Doomed {
     /// Why it was given up; `missing` is why datagrams of the stream are.
     pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
-        match () {
-            () if self.by_limit => Reason::Overflow,
-            () if self.is_gone => Reason::Expired,
-            () => missing,
-        }
+        if self.by_limit { Reason::Overflow } else { self.gone.unwrap_or(missing) }
     }
 }
 
@@ -107,7 +104,7 @@ impl Partial {
             begun: 0 < self.missing || self.head_known,
             reached: self.reached,
             by_limit: false,
-            is_gone: self.is_gone,
+            gone: self.gone,
             subject: self.head.subject,
             place: self.place,
             dseq: self.dseq,
@@ -154,7 +151,7 @@ impl Reassembly {
         let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
             return Joined::Contradiction(None);
         };
-        if self.given_up.contains(&first) {
+        if self.is_over(first) {
             return Joined::GivenUp;
         }
         let at = match self.partials.iter().position(|partial| partial.first == first) {
@@ -174,7 +171,7 @@ impl Reassembly {
                     reached,
                     repaired,
                     head_known: false,
-                    is_gone: false,
+                    gone: None,
                 };
                 let at = self.partials.partition_point(|other| other.first < first);
                 self.partials.insert(at, partial);
@@ -236,10 +233,11 @@ impl Reassembly {
         self.given_up.push_back(first);
     }
 
-    /// A fragment of the message that begins in datagram `first` will not come: the publisher does not have it any more.
-    pub fn on_fragment_gone(&mut self, first: Dseq) {
+    /// A fragment of the message that begins in datagram `first` will not come: the publisher does not have it any more, or
+    /// did not say in time.
+    pub fn on_fragment_gone(&mut self, first: Dseq, reason: Reason) {
         if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
-            partial.is_gone = true;
+            partial.gone.get_or_insert(reason);
         }
     }
 
@@ -250,16 +248,45 @@ impl Reassembly {
             partial.head_known = true;
             return true;
         }
-        let was_given_up = self.given_up.contains(&first);
+        let was_given_up = self.is_over(first);
         if !was_given_up {
             self.remember(first);
         }
         was_given_up
     }
 
-    /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more.
-    pub fn doomed_below(&mut self, frontier: Dseq) -> Option<Doomed> {
-        let at = self.partials.iter().position(|partial| partial.missing() < frontier)?;
+    /// Whether the message that begins in datagram `first` was given up, or came in another way.
+    pub fn is_over(&self, first: Dseq) -> bool {
+        self.given_up.contains(&first)
+    }
+
+    /// Whether the beginning of the message with this number is here, and nothing of it known to be gone.
+    pub fn has_head(&self, first: Dseq, seq: Seq) -> bool {
+        self.partials.iter().any(|partial| {
+            partial.first == first && 0 < partial.missing && partial.gone.is_none() && partial.head.seq == Some(seq)
+        })
+    }
+
+    /// The message that begins in datagram `first` came whole in another way: its fragments are dropped, and those that
+    /// still come are ignored. Gives its place, and when the first of its datagrams that arrived was known to exist.
+    pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<Place>, Instant)> {
+        let at = self.partials.iter().position(|partial| partial.first == first);
+        let Some(partial) = at.and_then(|at| self.partials.remove(at)) else {
+            if !self.is_over(first) {
+                self.remember(first);
+            }
+            return None;
+        };
+        self.bytes -= partial.received;
+        self.remember(first);
+        Some((partial.place, partial.reached))
+    }
+
+    /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more, unless it
+    /// `is_awaited` in another way.
+    pub fn doomed_below(&mut self, frontier: Dseq, is_awaited: impl Fn(Dseq) -> bool) -> Option<Doomed> {
+        let is_doomed = |partial: &Partial| partial.missing() < frontier && !is_awaited(partial.first);
+        let at = self.partials.iter().position(is_doomed)?;
         Some(self.give_up(at))
     }
 
@@ -309,6 +336,6 @@ mod tests {
                 Joined::GivenUp
             );
         }
-        assert_eq!(reassembly.doomed_below(Dseq(25)), None, "neither is given up twice");
+        assert_eq!(reassembly.doomed_below(Dseq(25), |_| false), None, "neither is given up twice");
     }
 }

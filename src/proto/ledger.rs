@@ -370,6 +370,11 @@ impl Ledger {
         )
     }
 
+    /// Whether this datagram is missing and still awaited.
+    pub fn is_pending(&self, dseq: Dseq) -> bool {
+        self.gap_of(dseq).is_some()
+    }
+
     fn gap_of(&self, dseq: Dseq) -> Option<usize> {
         let at = self.gaps.partition_point(|gap| gap.last < dseq.0);
         self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0).then_some(at)

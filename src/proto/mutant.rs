@@ -61,6 +61,8 @@ pub enum Mutant {
     RepairedTwice,
     /// The history gives all messages that are asked of it but the first (A7).
     FetchSkipsFirst,
+    /// The history is not asked for messages of several datagrams (R6).
+    LargeUnasked,
     /// What a datagram that was missing held is handed on at once, whatever is missing before it (A3).
     RepairedFirst,
     /// Whoever asks is answered, whether its address was proven or not (5.6).

@@ -1,7 +1,12 @@
 //! Missing datagrams whose content is known from a manifest (R6), and what was got of it from the publisher's history.
 //!
 //! A datagram is rebuilt when each message in it that is wanted here has come or is known to be lost. Then it counts as
-//! arrived: what came is handed on in its place, and the rest is told, exactly.
+//! arrived: what came is handed on in its place, and the rest is told, exactly. A large message is fetched once (`large`); all
+//! datagrams with a part of it wait for that, and it is handed on where it begins.
+
+mod large;
+
+pub use large::Name;
 
 use crate::message::{Dseq, Message, Reason};
 use crate::proto::recv::{Fetched, Gone, Item};
@@ -10,23 +15,53 @@ use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Content, ContentKind};
-use std::collections::BTreeMap;
+use large::Larges;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The history is asked again after this time, then after twice as long each time.
 const AGAIN: Duration = Duration::from_millis(40);
-/// The longest such wait.
+/// The longest such wait, but for messages whose first one is longer.
 const AGAIN_MAX: Duration = Duration::from_millis(640);
 
-/// A run of messages of the datagram, or the beginning of a large one.
+/// When the history is asked again.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Again {
+    /// It was asked now, and may take so long.
+    fn after(now: Instant, wait: Duration) -> Again {
+        Again { at: now + wait, wait }
+    }
+
+    /// Whether it is asked again now.
+    fn take_due(&mut self, now: Instant) -> bool {
+        let is_due = self.at <= now;
+        if is_due {
+            *self = Again::after(now, (self.wait * 2).min(AGAIN_MAX.max(self.wait)));
+        }
+        is_due
+    }
+}
+
+/// A run of messages of the datagram, or a part of a large one.
 #[derive(Clone, Debug)]
 enum Part {
     /// The history was asked for it.
     Asked { subject: Subject, place: Place, count: u64 },
     /// What is handed on.
     Item(Item),
+    /// A large message begins here; the history is asked for it.
+    Large(Gone, Name),
+    /// It has come.
+    Whole(Fetched),
     /// A large message that nobody has any more begins here.
     Head(Gone),
+    /// A part of a large message that began in an earlier datagram; the history is asked for it.
+    Tail(Dseq, Name),
 }
 
 /// One such datagram.
@@ -35,47 +70,52 @@ pub struct Rebuild {
     before: u64,
     messages: u64,
     parts: Vec<Part>,
-    /// The indices of fragments in it, which are gone.
-    fragments: Vec<u32>,
-    ask_at: Instant,
-    wait: Duration,
+    /// The first datagrams of large messages with a part in it that is gone, and why.
+    lacking: Vec<(Dseq, Reason)>,
+    again: Again,
 }
 
 impl Rebuild {
-    /// From its manifest: `before` messages were begun in all earlier datagrams. What is not wanted needs no answer.
+    /// From the manifest of datagram `dseq`: `before` messages were begun in all earlier datagrams. What is not wanted needs
+    /// no answer.
     pub fn new(
         now: Instant,
-        before: u64,
+        (dseq, before): (Dseq, u64),
         contents: Vec<Content>,
-        mut is_wanted: impl FnMut(&Subject) -> bool,
+        mut is_wanted: impl FnMut(&Content) -> bool,
     ) -> Rebuild {
         let messages = contents.iter().map(Content::messages_begun).sum();
-        let (mut parts, mut fragments) = (Vec::new(), Vec::new());
+        let (mut parts, mut lacking) = (Vec::new(), Vec::new());
         for content in contents {
-            // Whether a large message is wanted is asked when it is given up, as for those that came.
-            if matches!(content.what, ContentKind::Run { .. }) && !is_wanted(&content.subject) {
-                continue;
-            }
+            let wanted = is_wanted(&content);
             let place = content.seq.map(|seq| Place { seq, stamp: None, chain: content.chain });
             let gone = |subject, count| Gone { subject, place, count, reason: Reason::Expired, since: now };
             match (content.what, place) {
-                (ContentKind::Run { count }, Some(place))
-                    if content.seq.and_then(|seq| seq.forward(u64::from(count) - 1)).is_some() =>
-                {
+                (ContentKind::Run { .. }, _) if !wanted => {}
+                (ContentKind::Run { count }, Some(place)) if place.seq.forward(u64::from(count) - 1).is_some() => {
                     parts.push(Part::Asked { subject: content.subject, place, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
                     parts.push(Part::Item(Item::Gone(gone(content.subject, u64::from(count)))));
                 }
-                (ContentKind::Part { index, .. }, _) => {
-                    fragments.push(index);
-                    if index == 0 {
-                        parts.push(Part::Head(gone(content.subject, 1)));
+                (ContentKind::Part { index, total }, place) => {
+                    let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
+                    let name = |seq| Name { subject: content.subject.clone(), seq, bytes: total as usize };
+                    match place.filter(|_| wanted).map(|place| name(place.seq)) {
+                        Some(name) if index == 0 => parts.push(Part::Large(gone(content.subject, 1), name)),
+                        Some(name) => parts.push(Part::Tail(first, name)),
+                        None => {
+                            lacking.push((first, Reason::Expired));
+                            if index == 0 {
+                                // Whether it is wanted is asked when it is given up, as for those that came.
+                                parts.push(Part::Head(gone(content.subject, 1)));
+                            }
+                        }
                     }
                 }
             }
         }
-        Rebuild { before, messages, parts, fragments, ask_at: now + AGAIN, wait: AGAIN }
+        Rebuild { before, messages, parts, lacking, again: Again::after(now, AGAIN) }
     }
 
     /// Messages begun in all earlier datagrams.
@@ -88,17 +128,17 @@ impl Rebuild {
         self.messages
     }
 
-    /// The first datagrams of large messages that lack a fragment because of this one, as datagram `dseq`.
-    pub fn lacking(&self, dseq: Dseq) -> impl Iterator<Item = Dseq> {
-        self.fragments.iter().filter_map(move |index| dseq.0.checked_sub(u64::from(*index)).map(Dseq))
+    /// The first datagrams of large messages that lack a fragment because of this one, and why.
+    pub fn lacking(&self) -> impl Iterator<Item = (Dseq, Reason)> {
+        self.lacking.iter().copied()
     }
 
     /// Whether the history has yet to answer.
     pub fn is_waiting(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Asked { .. }))
+        self.parts.iter().any(|part| matches!(part, Part::Asked { .. } | Part::Large(..) | Part::Tail(..)))
     }
 
-    /// Calls `each` with every range of messages that the history is asked for.
+    /// Calls `each` with every range of messages that the history is asked for because of this datagram alone.
     pub fn for_each_wanted(&self, mut each: impl FnMut(&Subject, Seq, Seq)) {
         for part in &self.parts {
             if let Part::Asked { subject, place, count } = part
@@ -107,6 +147,29 @@ impl Rebuild {
                 each(subject, place.seq, last);
             }
         }
+    }
+
+    /// The large messages that have a part in it, as datagram `dseq`, and are awaited: in which datagram they begin.
+    fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &Name)> {
+        self.parts.iter().filter_map(move |part| match part {
+            Part::Large(_, name) => Some((dseq, name)),
+            Part::Tail(first, name) => Some((*first, name)),
+            _ => None,
+        })
+    }
+
+    /// The large message that begins in it, if the history had it.
+    pub fn whole(&self) -> Option<&Fetched> {
+        self.parts.iter().find_map(|part| if let Part::Whole(fetched) = part { Some(fetched) } else { None })
+    }
+
+    fn bytes(&self) -> usize {
+        let bytes = |part: &Part| match part {
+            Part::Item(item) => item.bytes(),
+            Part::Whole(fetched) => fetched.bytes(),
+            _ => 0,
+        };
+        self.parts.iter().map(bytes).sum()
     }
 
     /// The history answered for a range: it has these messages of it, in order.
@@ -121,25 +184,54 @@ impl Rebuild {
         self.parts.splice(at..=at, items.into_iter().map(Part::Item));
     }
 
-    /// Nothing more is waited for.
-    pub fn give_up(&mut self, reason: Reason) {
-        for part in &mut self.parts {
-            if let Part::Asked { subject, place, count } = part {
-                let (subject, place, count) = (subject.clone(), Some(*place), *count);
-                *part = Part::Item(Item::Gone(Gone { subject, place, count, reason, since: Instant::ZERO }));
+    /// The large message that begins in datagram `first` is not awaited any more: it is taken if it begins here. If it did
+    /// not come, `is_gone` says whether nobody has it.
+    fn on_large(&mut self, (dseq, first): (Dseq, Dseq), fetched: &mut Option<Fetched>, is_gone: bool) {
+        if is_gone {
+            self.lacking.push((first, Reason::Expired));
+        }
+        self.parts.retain(|part| !matches!(part, Part::Tail(begins, _) if *begins == first));
+        for part in self.parts.iter_mut().filter(|_| dseq == first) {
+            if let Part::Large(gone, _) = part {
+                let place = gone.place;
+                let taken = fetched.take_if(|fetched| Some(fetched.place.seq) == place.map(|place| place.seq));
+                *part = match (taken, place) {
+                    (Some(fetched), Some(place)) => Part::Whole(Fetched { place, ..fetched }),
+                    _ => Part::Head(gone.clone()),
+                };
             }
         }
     }
 
+    /// Nothing more is waited for, in datagram `dseq`. Large messages that are still awaited for the sake of others may come.
+    fn give_up(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
+        for part in &mut self.parts {
+            match part {
+                Part::Asked { subject, place, count } => {
+                    let (subject, place, count) = (subject.clone(), Some(*place), *count);
+                    *part = Part::Item(Item::Gone(Gone { subject, place, count, reason, since: Instant::ZERO }));
+                }
+                Part::Large(gone, _) => {
+                    self.lacking.push((dseq, reason));
+                    *part = Part::Head(Gone { reason, ..gone.clone() });
+                }
+                Part::Tail(first, _) if !is_awaited(*first) => self.lacking.push((*first, reason)),
+                _ => {}
+            }
+        }
+        self.parts.retain(|part| !matches!(part, Part::Tail(..)));
+    }
+
     /// What is handed on, or told, in the place of datagram `dseq`, which was sent later than `since`. `is_told` is
-    /// called with the datagram of each large message that begins here, and says whether other parts of it came,
-    /// by which it is told.
+    /// called with the datagram of each large message that begins here and is gone, and says whether other parts of it
+    /// came, by which it is told.
     pub fn into_items(self, dseq: Dseq, since: Instant, mut is_told: impl FnMut(Dseq) -> bool) -> Vec<Item> {
         let item = |part: Part| match part {
             Part::Item(Item::Gone(gone)) => Some(Item::Gone(Gone { since, ..gone })),
             Part::Head(gone) => (!is_told(dseq)).then_some(Item::Gone(Gone { since, ..gone })),
             Part::Item(item) => Some(item),
-            Part::Asked { .. } => None,
+            Part::Whole(fetched) => Some(Item::Fetched(fetched)),
+            Part::Asked { .. } | Part::Large(..) | Part::Tail(..) => None,
         };
         self.parts.into_iter().filter_map(item).collect()
     }
@@ -182,6 +274,11 @@ fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Mes
 #[derive(Clone, Debug, Default)]
 pub struct Rebuilds {
     by_dseq: BTreeMap<Dseq, Rebuild>,
+    larges: Larges,
+    /// Those that wait for nothing any more, because of a large message.
+    ready: BTreeSet<Dseq>,
+    /// Bytes of what has come.
+    bytes: usize,
 }
 
 impl Rebuilds {
@@ -190,35 +287,132 @@ impl Rebuilds {
         self.by_dseq.contains_key(&dseq)
     }
 
-    /// Begins to rebuild it.
-    pub fn insert(&mut self, dseq: Dseq, rebuild: Rebuild) {
+    /// Bytes of what has come of those that still wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The large message that begins in this datagram, if it is awaited.
+    pub fn large(&self, first: Dseq) -> Option<&Name> {
+        self.larges.name(first)
+    }
+
+    /// Begins to rebuild it. `has_head` says whether the datagram in which a large message begins has arrived.
+    pub fn insert(&mut self, dseq: Dseq, rebuild: Rebuild, has_head: impl Fn(Dseq, Seq) -> bool) {
+        for (first, name) in rebuild.larges(dseq) {
+            self.larges.join(first, dseq, name, first == dseq || has_head(first, name.seq));
+        }
+        self.bytes += rebuild.bytes();
         self.by_dseq.insert(dseq, rebuild);
     }
 
-    /// It came after all, or is complete, or is given up.
+    /// It came after all, or is complete.
     pub fn remove(&mut self, dseq: Dseq) -> Option<Rebuild> {
-        if self.by_dseq.is_empty() { None } else { self.by_dseq.remove(&dseq) }
-    }
-
-    /// The history answered for a range of it. Whether it is complete now.
-    pub fn on_fetched(&mut self, dseq: Dseq, range: (&Subject, Seq, Seq), messages: Vec<(Seq, Message)>) -> bool {
-        let Some(rebuild) = self.by_dseq.get_mut(&dseq) else { return false };
-        rebuild.on_fetched(range, messages);
-        !rebuild.is_waiting()
-    }
-
-    /// When the history is to be asked again, at the earliest.
-    pub fn ask_deadline(&self) -> Option<Instant> {
-        self.by_dseq.values().map(|rebuild| rebuild.ask_at).min()
-    }
-
-    /// Calls `ask` with every range that the history is to be asked for again.
-    pub fn ask_due(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
-        for (dseq, rebuild) in self.by_dseq.iter_mut().filter(|(_, rebuild)| rebuild.ask_at <= now) {
-            rebuild.wait = (rebuild.wait * 2).min(AGAIN_MAX);
-            rebuild.ask_at = now + rebuild.wait;
-            rebuild.for_each_wanted(|subject, first, last| ask(*dseq, subject, first, last));
+        if self.by_dseq.is_empty() {
+            return None;
         }
+        let rebuild = self.by_dseq.remove(&dseq)?;
+        self.bytes -= rebuild.bytes();
+        for (first, _) in rebuild.larges(dseq) {
+            self.larges.leave(first, dseq);
+        }
+        Some(rebuild)
+    }
+
+    /// It is given up, and with it a large message that begins in it.
+    pub fn give_up(&mut self, dseq: Dseq, reason: Reason) -> Option<Rebuild> {
+        let mut rebuild = self.remove(dseq)?;
+        self.drop_large(dseq);
+        rebuild.give_up(dseq, reason, |first| self.larges.name(first).is_some());
+        Some(rebuild)
+    }
+
+    /// The beginning of a large message arrived.
+    pub fn on_head(&mut self, first: Dseq) {
+        self.larges.on_head(first);
+    }
+
+    /// A large message whose beginning is settled, though nothing is known of it.
+    pub fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
+        self.larges.headless_below(frontier)
+    }
+
+    /// The large message that begins in this datagram is decided without the history.
+    pub fn drop_large(&mut self, first: Dseq) {
+        self.settle_large(first, None, false);
+    }
+
+    /// The history answered for a range of it. Gives a large message whose beginning arrived, which is not rebuilt.
+    pub fn on_fetched(
+        &mut self,
+        dseq: Dseq,
+        (subject, first, last): (&Subject, Seq, Seq),
+        messages: Vec<(Seq, Message)>,
+    ) -> Option<Fetched> {
+        if self.larges.name(dseq).is_some_and(|name| name.subject == *subject && (name.seq, name.seq) == (first, last))
+        {
+            let message = messages.into_iter().find(|(seq, message)| *seq == first && message.subject == *subject);
+            let place = Place { seq: first, stamp: None, chain: None };
+            let fetched = message.map(|(_, message)| Fetched { place, messages: vec![message] });
+            return self.settle_large(dseq, fetched, true);
+        }
+        if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
+            self.bytes -= rebuild.bytes();
+            rebuild.on_fetched((subject, first, last), messages);
+            self.bytes += rebuild.bytes();
+            self.ready.insert(dseq);
+        }
+        None
+    }
+
+    /// Nothing waits any longer for a large message. Gives it back if it does not begin in a datagram that is rebuilt.
+    fn settle_large(&mut self, first: Dseq, mut fetched: Option<Fetched>, is_asked: bool) -> Option<Fetched> {
+        let waiting = self.larges.remove(first)?;
+        let is_gone = is_asked && fetched.is_none();
+        for dseq in waiting {
+            if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
+                self.bytes -= rebuild.bytes();
+                rebuild.on_large((dseq, first), &mut fetched, is_gone);
+                self.bytes += rebuild.bytes();
+                self.ready.insert(dseq);
+            }
+        }
+        fetched
+    }
+
+    /// Takes out one that is complete.
+    pub fn take_ready(&mut self) -> Option<(Dseq, Rebuild)> {
+        loop {
+            let dseq = self.ready.pop_first()?;
+            if self.by_dseq.get(&dseq).is_some_and(|rebuild| !rebuild.is_waiting()) {
+                return Some((dseq, self.remove(dseq)?));
+            }
+        }
+    }
+
+    /// When the history is to be asked for something, at the earliest.
+    pub fn ask_deadline(&self) -> Option<Instant> {
+        self.by_dseq.values().map(|rebuild| rebuild.again.at).chain(self.larges.ask_deadline()).min()
+    }
+
+    /// Calls `ask` with every large message that the history is to be asked for, and every range that it is to be asked for
+    /// again.
+    pub fn ask_due(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
+        for (dseq, rebuild) in &mut self.by_dseq {
+            if rebuild.again.take_due(now) {
+                rebuild.for_each_wanted(|subject, first, last| ask(*dseq, subject, first, last));
+            }
+        }
+        self.larges.ask_due(now, |first, name| ask(first, &name.subject, name.seq, name.seq));
+    }
+
+    /// Whatever waits waits for something.
+    pub fn assert_invariants(&self) {
+        assert!(self.ready.is_empty() && self.by_dseq.values().all(Rebuild::is_waiting));
+        assert_eq!(self.bytes, self.by_dseq.values().map(Rebuild::bytes).sum::<usize>());
+        self.larges.assert_invariants(|dseq, first| {
+            self.by_dseq.get(&dseq).is_some_and(|rebuild| rebuild.larges(dseq).any(|(begins, _)| begins == first))
+        });
     }
 }
 
@@ -251,31 +445,36 @@ mod tests {
     #[test]
     fn what_the_history_still_has_is_handed_on_in_its_place_and_the_rest_is_lost() {
         let contents = vec![run("a", 3, 5), run("not.wanted", 9, 1), run("b", 1, 2)];
-        let mut rebuild = Rebuild::new(Instant::ZERO, 7, contents, |subject| subject.as_str() != "not.wanted");
+        let is_wanted = |content: &Content| content.subject.as_str() != "not.wanted";
+        let rebuild = Rebuild::new(Instant::ZERO, (Dseq(4), 7), contents, is_wanted);
         assert_eq!((rebuild.before(), rebuild.messages(), rebuild.is_waiting()), (7, 8, true));
         let mut rebuilds = Rebuilds::default();
         let mut asked = Vec::new();
         rebuild.for_each_wanted(|subject, first, last| asked.push((subject.clone(), first, last)));
-        rebuilds.insert(Dseq(4), rebuild.clone());
+        rebuilds.insert(Dseq(4), rebuild.clone(), |_, _| false);
         assert_eq!(asked.len(), 2);
         let range = |at: usize| (&asked[at].0, asked[at].1, asked[at].2);
         let strange = [message("b", 4), message("a", 1), message("a", 8)];
         let got: Vec<_> = [message("a", 4), message("a", 5), message("a", 7)].into_iter().chain(strange).collect();
-        assert!(!rebuilds.on_fetched(Dseq(4), range(0), got));
-        assert!(!rebuilds.on_fetched(Dseq(5), range(1), vec![]));
-        assert!(rebuilds.on_fetched(Dseq(4), range(1), vec![message("b", 1), message("b", 2)]));
-        rebuild = rebuilds.remove(Dseq(4)).unwrap();
+        let mut on_fetched = |dseq: u64, range, messages| {
+            assert_eq!(rebuilds.on_fetched(Dseq(dseq), range, messages), None);
+            rebuilds.take_ready()
+        };
+        assert!(on_fetched(4, range(0), got).is_none());
+        assert!(on_fetched(5, range(1), vec![]).is_none());
+        let (dseq, rebuild) = on_fetched(4, range(1), vec![message("b", 1), message("b", 2)]).unwrap();
+        assert_eq!((dseq, rebuild.bytes(), rebuilds.bytes()), (Dseq(4), 5, 0));
         let items = rebuild.into_items(Dseq(4), Instant::ZERO, |_| false);
         assert_eq!(shown(items), ["gone a Some(3) 1", "4 2", "gone a Some(6) 1", "7 1", "1 2"]);
     }
 
     #[test]
     fn what_is_given_up_is_lost_whole_and_a_large_message_is_told_once() {
-        let head = Content { what: ContentKind::Part { index: 0, total: 9000 }, ..run("big", 2, 1) };
-        let part = Content { what: ContentKind::Part { index: 3, total: 9000 }, ..run("big", 1, 1) };
-        let mut rebuild = Rebuild::new(Instant::ZERO, 0, vec![part, run("a", 1, 4), head], |_| true);
-        assert_eq!(rebuild.messages(), 5);
-        rebuild.give_up(Reason::Deadline);
+        let is_run = |content: &Content| matches!(content.what, ContentKind::Run { .. });
+        let contents = vec![part(1, 3), run("a", 1, 4), part(2, 0)];
+        let mut rebuild = Rebuild::new(Instant::ZERO, (Dseq(4), 0), contents, is_run);
+        assert_eq!((rebuild.messages(), rebuild.lacking().collect::<Vec<_>>()), (5, vec![expired(1), expired(4)]));
+        rebuild.give_up(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
         let told = rebuild.clone().into_items(Dseq(4), Instant::ZERO, |_| true);
         assert_eq!(shown(told), ["gone a Some(1) 4"]);
@@ -285,10 +484,108 @@ mod tests {
         );
     }
 
+    fn expired(first: u64) -> (Dseq, Reason) {
+        (Dseq(first), Reason::Expired)
+    }
+
+    /// A part of a large message with this number.
+    fn part(number: u64, index: u32) -> Content {
+        Content { what: ContentKind::Part { index, total: 9000 }, ..run("big", number, 1) }
+    }
+
+    /// Datagrams 4, 5 and 6, which hold the parts of a large message with number 2 and other things.
+    fn three() -> Rebuilds {
+        let mut rebuilds = Rebuilds::default();
+        for (dseq, contents) in [(4, vec![run("a", 1, 1), part(2, 0)]), (5, vec![part(2, 1)]), (6, vec![part(2, 2)])] {
+            rebuilds.insert(Dseq(dseq), rebuild(dseq, contents), |_, _| false);
+        }
+        rebuilds
+    }
+
+    fn rebuild(dseq: u64, contents: Vec<Content>) -> Rebuild {
+        Rebuild::new(Instant::ZERO, (Dseq(dseq), 0), contents, |_| true)
+    }
+
+    fn asked(rebuilds: &mut Rebuilds) -> Vec<String> {
+        let mut asked = Vec::new();
+        let show = |dseq: Dseq, subject: &Subject, first: Seq, last: Seq| {
+            asked.push(format!("{dseq} {subject} {}-{}", first.count(), last.count()));
+        };
+        rebuilds.ask_due(Instant::ZERO, show);
+        asked
+    }
+
+    /// What is handed on of a datagram, and which messages lack something of it.
+    type Ready = (u64, Vec<String>, Vec<(Dseq, Reason)>);
+
+    /// Takes out what is complete.
+    fn ready(rebuilds: &mut Rebuilds) -> Vec<Ready> {
+        std::iter::from_fn(|| rebuilds.take_ready())
+            .map(|(dseq, rebuild)| {
+                let lacking = rebuild.lacking().collect();
+                (dseq.0, shown(rebuild.into_items(dseq, Instant::ZERO, |_| false)), lacking)
+            })
+            .collect()
+    }
+
+    fn answer(rebuilds: &mut Rebuilds, messages: Vec<(Seq, Message)>) -> Option<Fetched> {
+        rebuilds.on_fetched(Dseq(4), (&"big".parse().unwrap(), seq(2), seq(2)), messages)
+    }
+
+    #[test]
+    fn a_large_message_is_fetched_once_and_handed_on_where_it_begins() {
+        let mut rebuilds = three();
+        assert_eq!(asked(&mut rebuilds), ["4 big 2-2"]);
+        assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None);
+        assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);
+        assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None, "a second answer");
+        assert_eq!(ready(&mut rebuilds), []);
+        rebuilds.assert_invariants();
+        assert_eq!(rebuilds.bytes(), 1, "the first one waits for the rest of it");
+        rebuilds.on_fetched(Dseq(4), (&"a".parse().unwrap(), seq(1), seq(1)), vec![message("a", 1)]);
+        assert_eq!(ready(&mut rebuilds), [(4, vec!["1 1".to_owned(), "2 1".to_owned()], vec![])]);
+        assert_eq!((rebuilds.bytes(), rebuilds.ask_deadline()), (0, None));
+    }
+
+    #[test]
+    fn a_large_message_that_the_history_has_not_is_gone_for_all_its_datagrams() {
+        for strange in [vec![], vec![message("big", 3)], vec![message("b", 2)]] {
+            let mut rebuilds = three();
+            assert_eq!(answer(&mut rebuilds, strange), None);
+            let lacking = || vec![expired(4)];
+            assert_eq!(ready(&mut rebuilds), [(5, vec![], lacking()), (6, vec![], lacking())]);
+            let (told, rebuild) =
+                (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.give_up(Dseq(4), Reason::Deadline));
+            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), Instant::ZERO, |_| false)), told);
+        }
+    }
+
+    #[test]
+    fn a_large_message_is_fetched_as_long_as_a_datagram_waits_for_it() {
+        let mut rebuilds = three();
+        assert!(rebuilds.remove(Dseq(4)).is_some_and(|rebuild| rebuild.whole().is_none()), "it came after all");
+        assert!(rebuilds.give_up(Dseq(5), Reason::Deadline).unwrap().lacking().next().is_none());
+        rebuilds.assert_invariants();
+        let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in what came");
+        assert_eq!((fetched.place.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
+        // The last one that is given up takes it along.
+        let mut rebuilds = three();
+        rebuilds.remove(Dseq(4));
+        for (dseq, lacking) in [(5, vec![]), (6, vec![(Dseq(4), Reason::Deadline)])] {
+            let rebuild = rebuilds.give_up(Dseq(dseq), Reason::Deadline).unwrap();
+            assert_eq!(rebuild.lacking().collect::<Vec<_>>(), lacking);
+        }
+        // What is given up where it begins is given up for all.
+        let mut rebuilds = three();
+        rebuilds.give_up(Dseq(4), Reason::Deadline).unwrap();
+        assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);
+        assert_eq!((answer(&mut rebuilds, vec![message("big", 2)]), asked(&mut rebuilds)), (None, vec![]));
+    }
+
     #[test]
     fn the_history_is_asked_again_at_growing_intervals() {
         let mut rebuilds = Rebuilds::default();
-        rebuilds.insert(Dseq(1), Rebuild::new(Instant::ZERO, 0, vec![run("a", 1, 1)], |_| true));
+        rebuilds.insert(Dseq(1), rebuild(1, vec![run("a", 1, 1)]), |_, _| false);
         let mut times = Vec::new();
         for _ in 0..6 {
             let at = rebuilds.ask_deadline().unwrap();

@@ -19,7 +19,7 @@ use crate::proto::fragment::{Doomed, Joined, Reassembly};
 use crate::proto::interest::Matched;
 use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
 use crate::proto::mutant::Mutant;
-use crate::proto::rebuild::Rebuilds;
+use crate::proto::rebuild::{Rebuild, Rebuilds};
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
 use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
@@ -92,9 +92,9 @@ impl Recv {
         }
     }
 
-    /// Bytes of messages that wait for an earlier datagram.
+    /// Bytes of messages that wait for an earlier datagram, or for the rest of their own.
     pub fn held_bytes(&self) -> usize {
-        self.held.bytes()
+        self.held.bytes() + self.rebuilds.bytes()
     }
 
     /// An entry of this publisher left the subscription window.
@@ -118,7 +118,7 @@ impl Recv {
             Accept::Fresh | Accept::Filled | Accept::Repaired => {}
             _ => return accept,
         }
-        self.rebuilds.remove(dseq);
+        let rebuild = self.rebuilds.remove(dseq);
         let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Accept::Repaired };
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
@@ -132,6 +132,10 @@ impl Recv {
                 _ => {}
             }
         }
+        if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
+            // It came just before.
+            self.place_large(ctx, dseq, fetched.clone(), out);
+        }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
             while let Some(range) = self.ledger.settle_oldest(ctx.reason) {
                 out.push(Outcome::Unverified { range, messages: Count::Exact(range.unexplained) });
@@ -141,6 +145,7 @@ impl Recv {
         if accept != Accept::Fresh || !self.ledger.is_waiting() {
             self.release(ctx, out);
         }
+        self.complete_ready(ctx, out);
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }
@@ -160,12 +165,15 @@ impl Recv {
             return;
         }
         let is_head = fragment.index == 0;
+        let first = Dseq(dseq.0 - u64::from(fragment.index));
         // The last fragment stands first in its datagram, the first one last.
         match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
+            Joined::Waiting if is_head => self.rebuilds.on_head(dseq),
             Joined::Waiting => {}
             Joined::GivenUp if is_head => self.held.on_late_head(dseq),
             Joined::GivenUp => {}
             Joined::Whole(whole) => {
+                self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
                 self.take(ctx, at, (arrival, Item::Whole(whole)), direct && at.0 == dseq, out);
@@ -205,6 +213,7 @@ impl Recv {
     }
 
     fn hold_doomed(&mut self, doomed: Doomed) {
+        self.rebuilds.drop_large(doomed.first);
         let index = if doomed.at_end { u32::MAX } else { 0 };
         let at = (doomed.dseq, index);
         let arrival = Arrival { reached: doomed.reached, repaired: false };
@@ -225,10 +234,14 @@ impl Recv {
         }
     }
 
-    /// Large messages that lack a settled datagram take their place among what is held. Whether there were any.
+    /// Large messages that lack a settled datagram, and that the history is not asked for, take their place among what is
+    /// held. Whether there were any.
     fn hold_doomed_below_frontier(&mut self) -> bool {
-        let mut any = false;
-        while let Some(doomed) = self.reassembly.doomed_below(self.ledger.frontier()) {
+        let (mut any, frontier) = (false, self.ledger.frontier());
+        while let Some(first) = self.rebuilds.headless_below(frontier) {
+            self.rebuilds.drop_large(first);
+        }
+        while let Some(doomed) = self.reassembly.doomed_below(frontier, |first| self.rebuilds.large(first).is_some()) {
             self.hold_doomed(doomed);
             any = true;
         }
@@ -295,8 +308,7 @@ impl Recv {
         while self.ledger.is_waiting() && is_due(&self.ledger) {
             if let Some(dseq) = self.ledger.known_first() {
                 self.on_settled(ctx, std::mem::take(&mut ranges), out);
-                if let Some(mut rebuild) = self.rebuilds.remove(dseq) {
-                    rebuild.give_up(reason);
+                if let Some(rebuild) = self.rebuilds.give_up(dseq, reason) {
                     self.complete(ctx, dseq, rebuild, out);
                 }
             } else {
@@ -304,6 +316,7 @@ impl Recv {
             }
         }
         self.on_settled(ctx, ranges, out);
+        self.complete_ready(ctx, out);
     }
 
     fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {
@@ -311,6 +324,7 @@ impl Recv {
             return;
         }
         self.doom(ctx, out);
+        self.complete_ready(ctx, out);
         self.release(ctx, out);
         for range in ranges {
             ctx.losses.overrun += range.overrun;
@@ -523,7 +537,7 @@ impl Recv {
             _ => {}
         }
         let reason = match item {
-            Item::Doomed(doomed) if doomed.by_limit || doomed.is_gone => doomed.reason(ctx.reason),
+            Item::Doomed(doomed) if doomed.by_limit || doomed.gone.is_some() => doomed.reason(ctx.reason),
             Item::Gone(gone) => gone.reason,
             _ => between.reason.unwrap_or(ctx.reason),
         };
@@ -555,6 +569,7 @@ impl Recv {
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();
         self.held.assert_invariants();
+        self.rebuilds.assert_invariants();
         assert!(self.held.is_empty() || self.ledger.is_waiting());
         assert_eq!(self.ledger.states().held, self.held.datagrams());
     }

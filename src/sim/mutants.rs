@@ -187,6 +187,11 @@ fn the_history_skips_a_message() {
 }
 
 #[test]
+fn the_history_is_not_asked_for_large_messages() {
+    check_by("O9", Mutant::LargeUnasked, &[Fault::Loss, Fault::TinyRing, Fault::Large]);
+}
+
+#[test]
 fn repaired_before_its_turn() {
     check_by("O3", Mutant::RepairedFirst, &[Fault::Loss, Fault::Burst]);
 }

@@ -37,6 +37,10 @@ impl Sub {
         self.end == NEVER
     }
 
+    pub fn wants(&self, subject: &Subject) -> bool {
+        self.pattern.matches(subject)
+    }
+
     pub fn matches(&mut self, index: usize, subject: &Subject) -> bool {
         if self.matches.len() <= index {
             self.matches.resize(index + 1, None);

@@ -169,6 +169,7 @@ impl Peer {
             let messages = events.into_iter().map(|event| (event.seq, event.message)).collect();
             let range = (&item.subject, item.first, item.last);
             self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
+            self.limit_held(now, from, Side::Bcast);
         }
         self.arrived = at_hand;
     }

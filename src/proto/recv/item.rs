@@ -46,6 +46,13 @@ pub struct Gone {
     pub since: Instant,
 }
 
+impl Fetched {
+    /// Bytes of the messages.
+    pub fn bytes(&self) -> usize {
+        self.messages.iter().map(Message::body_bytes).sum()
+    }
+}
+
 impl Gone {
     /// Without the first `repeated`, which were received after all.
     pub(super) fn skip(self, repeated: u64) -> Gone {
@@ -115,11 +122,12 @@ impl Item {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes of the messages.
+    pub fn bytes(&self) -> usize {
         match self {
             Item::Run(run) => run.entry_bytes(),
             Item::Whole(whole) => whole.message.body_bytes(),
-            Item::Fetched(fetched) => fetched.messages.iter().map(Message::body_bytes).sum(),
+            Item::Fetched(fetched) => fetched.bytes(),
             Item::Doomed(_) | Item::Gone(_) => 0,
         }
     }

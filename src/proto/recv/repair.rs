@@ -1,6 +1,6 @@
 //! What is got back of datagrams that cannot be sent again, and when to ask for something.
 
-use super::item::{Arrival, Item};
+use super::item::{Arrival, Fetched, Item};
 use super::{Context, Outcome, Recv, found};
 use crate::message::{Dseq, Message};
 use crate::proto::ledger::Accept;
@@ -9,7 +9,7 @@ use crate::proto::rebuild::Rebuild;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
-use crate::wire::{Content, Manifest};
+use crate::wire::{Content, ContentKind, Manifest};
 use std::time::Duration;
 
 impl Recv {
@@ -37,8 +37,11 @@ impl Recv {
         contents: Vec<Content>,
         out: &mut Vec<Outcome>,
     ) {
-        let rebuild = Rebuild::new(ctx.now.instant, before, contents, |subject| {
-            ctx.interest.matches(subject, ctx.mode).is_some() && !ctx.mutants.is(Mutant::ManifestUnread)
+        let rebuild = Rebuild::new(ctx.now.instant, (dseq, before), contents, |content| {
+            ctx.interest.matches(&content.subject, ctx.mode).is_some()
+                && !ctx.mutants.is(Mutant::ManifestUnread)
+                && self.can_be_fetched(dseq, content)
+                && !(ctx.mutants.is(Mutant::LargeUnasked) && matches!(content.what, ContentKind::Part { .. }))
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
@@ -47,13 +50,28 @@ impl Recv {
         rebuild.for_each_wanted(|subject, first, last| {
             out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
         });
-        self.rebuilds.insert(dseq, rebuild);
+        self.rebuilds.insert(dseq, rebuild, |first, seq| self.reassembly.has_head(first, seq));
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }
     }
 
-    /// The publisher's history answered for a datagram: these are the messages from `first` to `last` that it still has.
+    /// Whether the history can be asked for what is wanted of datagram `dseq`: for large messages if that is owed, was not
+    /// given up, and has a beginning that arrived or may yet be accounted for.
+    fn can_be_fetched(&self, dseq: Dseq, content: &Content) -> bool {
+        let ContentKind::Part { index, .. } = content.what else { return true };
+        let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
+        let Some(seq) = content.seq.filter(|_| self.ledger.states().baseline < first) else { return false };
+        match self.rebuilds.large(first) {
+            _ if self.reassembly.is_over(first) => false,
+            Some(name) => (&name.subject, name.seq) == (&content.subject, seq),
+            None if index == 0 || self.reassembly.has_head(first, seq) => true,
+            None => self.ledger.is_pending(first) && !self.rebuilds.has(first),
+        }
+    }
+
+    /// The publisher's history answered: these are the messages from `first` to `last` that it still has, for a datagram or
+    /// for the large message that begins there.
     pub fn on_fetched(
         &mut self,
         ctx: &mut Context<'_>,
@@ -65,9 +83,28 @@ impl Recv {
         if ctx.mutants.is(Mutant::FetchSkipsFirst) && !messages.is_empty() {
             messages.remove(0);
         }
-        if self.rebuilds.on_fetched(dseq, (subject, first, last), messages)
-            && let Some(rebuild) = self.rebuilds.remove(dseq)
+        if let Some(fetched) = self.rebuilds.on_fetched(dseq, (subject, first, last), messages) {
+            self.place_large(ctx, dseq, fetched, out);
+        }
+        self.doom(ctx, out);
+        self.release(ctx, out);
+        self.complete_ready(ctx, out);
+    }
+
+    /// A large message that begins at the end of datagram `first`, which arrived, came whole from the history.
+    pub(super) fn place_large(&mut self, ctx: &mut Context<'_>, first: Dseq, fetched: Fetched, out: &mut Vec<Outcome>) {
+        // What was given up meanwhile is told already.
+        if self.reassembly.has_head(first, fetched.place.seq)
+            && let Some((place, reached)) = self.reassembly.on_fetched(first)
         {
+            let (arrival, place) = (Arrival { reached, repaired: true }, place.unwrap_or(fetched.place));
+            self.take(ctx, (first, u32::MAX), (arrival, Item::Fetched(Fetched { place, ..fetched })), false, out);
+        }
+    }
+
+    /// Hands on the datagrams that waited for a large message and wait for nothing any more.
+    pub(super) fn complete_ready(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+        while let Some((dseq, rebuild)) = self.rebuilds.take_ready() {
             self.complete(ctx, dseq, rebuild, out);
         }
     }
@@ -80,8 +117,12 @@ impl Recv {
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
         self.held.on_late_head(dseq);
-        rebuild.lacking(dseq).for_each(|first| self.reassembly.on_fragment_gone(first));
+        rebuild.lacking().for_each(|(first, reason)| self.reassembly.on_fragment_gone(first, reason));
+        if rebuild.whole().is_some() {
+            self.reassembly.on_fetched(dseq);
+        }
         let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
+        self.rebuilds.drop_large(dseq);
         // Large messages that end here for want of it come before what begins here.
         self.hold_doomed_below_frontier();
         for (index, item) in items.into_iter().enumerate() {

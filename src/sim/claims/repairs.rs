@@ -59,25 +59,41 @@ impl View<'_> {
             && !stream.may_be_gone(self.at, dseq).0
     }
 
-    /// O9, the second way: a message whose datagram could not be sent again, and whose content was told, is not lost as
-    /// long as the history of its subject has it. Large messages are not asked of it.
+    /// O9, the second way: a message whose datagrams could not all be sent again, and of which all the others came or were
+    /// told, is not lost as long as the history of its subject has it.
     pub(super) fn check_fetched(&mut self, message: usize, sent: &Sent, reason: Reason) {
-        let stream = &self.truth().streams[self.stream];
-        let is_small = sent.is_whole && sent.first == sent.last;
-        // A manifest that comes after its datagrams were given up changes nothing.
-        let given_up = self.track().declared(sent.first).map_or(NEVER, |told| told.at);
-        let is_known = self.track().may_be_rebuilt(sent.first)
-            && self.track().told_of(sent.first) < given_up
-            && self.track().read(sent.first) == NEVER;
+        let (stream, track) = (&self.truth().streams[self.stream], self.track());
+        let run = &self.oracle.runs[self.run];
+        // A manifest that comes after its datagrams were given up changes nothing. Those in which no message begins are given
+        // up without a word.
+        let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |told| told.at);
+        let due = |dseq: u64| track.found(dseq).saturating_add(run.grace() * 999 / 1000);
+        let is_told = |dseq: u64| {
+            track.may_be_rebuilt(dseq) && track.told_of(dseq) < given_up(dseq) && !track.expired_first(dseq)
+        };
+        let taken = run.taken_within(&stream.settings);
+        let came = |dseq: u64| self.had_read(dseq) && given_up(dseq) == NEVER && !track.came_late(dseq, taken);
+        let is_known = match sent.first == sent.last {
+            true => is_told(sent.first) && track.read(sent.first) == NEVER,
+            false => {
+                let is_told = |dseq: u64| is_told(dseq) && track.told_of(dseq) < due(dseq);
+                self.was_wanted(sent) && (sent.first..=sent.last).all(|dseq| is_told(dseq) || came(dseq))
+            }
+        };
         if reason == Reason::Expired
-            && is_small
+            && sent.is_whole
             && is_known
-            && !self.track().expired_first(sent.first)
             && stream.ended == NEVER
-            && !self.oracle.runs[self.run].is_limited()
+            && !run.is_limited()
             && !stream.may_be_forgotten(message)
         {
             self.wrong("O9", format!("message {message} told as gone though the history must have it: {sent:?}"));
         }
+    }
+
+    /// Whether a subscription that still stands wanted a message before it was sent. Nothing is fetched for others.
+    fn was_wanted(&self, sent: &Sent) -> bool {
+        let subject = &self.truth().subjects[sent.subject];
+        self.oracle.runs[self.run].subs.iter().any(|sub| sub.is_active() && sub.start < sent.at && sub.wants(subject))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::sim::oracle::paths::Paths;
 use crate::sim::scenario::SECOND;
-use crate::sim::truth::NEVER;
+use crate::sim::truth::{NEVER, Sent};
 
 /// What a subscription knows of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +233,13 @@ impl Track {
     pub fn may_be_rebuilt(&self, dseq: u64) -> bool {
         let told_of = self.told_of(dseq);
         told_of != NEVER && told_of <= self.read(dseq)
+    }
+
+    /// Whether a message may come from the history: what is known of any of its datagrams is enough, if that in which it
+    /// begins is accounted for.
+    pub fn may_be_fetched(&self, sent: &Sent) -> bool {
+        let is_begun = self.read(sent.first) != NEVER || self.may_be_rebuilt(sent.first);
+        is_begun && (sent.first..=sent.last).any(|dseq| self.may_be_rebuilt(dseq))
     }
 
     /// Whether word that nothing is known of a datagram was read before its manifest: then it was given up.

@@ -66,9 +66,22 @@ impl Lan {
     }
 
     fn publish(&mut self, subject: &str) {
-        let message = Message::new(subject.parse().unwrap(), &b"x"[..]);
+        self.publish_bytes(subject, 1);
+    }
+
+    fn publish_bytes(&mut self, subject: &str, bytes: usize) {
+        self.request_bytes(subject, bytes);
+        self.tick();
+    }
+
+    /// Publishes without sealing the datagram.
+    fn request_bytes(&mut self, subject: &str, bytes: usize) {
+        let message = Message::new(subject.parse().unwrap(), vec![b'x'; bytes]);
         let input = Input::Request { client: CLIENT, request: Request::Publish(message) };
         self.hosts[0].peer.handle(at(self.millis), input);
+    }
+
+    fn tick(&mut self) {
         self.hosts[0].peer.handle(at(self.millis), Input::Tick);
     }
 
@@ -327,37 +340,173 @@ fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_bac
 #[test]
 fn large_messages_are_repaired_fragment_by_fragment() {
     let mut lan = Lan::new(2, |_| {});
-    let message = Message::new("a".parse().unwrap(), vec![7u8; 5000]);
-    lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
-    lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    lan.publish_bytes("a", 5000);
     lan.run(300, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
     assert_eq!(lan.told(1), "1r");
+    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+}
+
+/// A small message, a large one in datagrams 2 to 5, a small one at the end of 5, and one more. The datagrams of `missing`
+/// are lost and not in the ring any more. What is told, after how many questions to the history.
+fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (String, u64) {
+    let mut lan = Lan::new(2, |settings| {
+        settings.recovery.ring.bytes_max = 0;
+        change(settings);
+    });
+    lan.publish("a");
+    for bytes in [5000, 1] {
+        lan.request_bytes("a", bytes);
+    }
+    lan.tick();
+    lan.publish("a");
+    let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| missing.contains(&dseq));
+    lan.run(1900, lost);
+    let row = &lan.hosts[1].peer.loss_rows()[0];
+    let told = lan.told[1].iter();
+    let repaired = told.clone().filter(|told| told.ends_with('r')).count() as u64;
+    let told_lost = told.filter(|told| told.starts_with("lost")).count() as u64;
+    assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistent), (repaired, told_lost, 0));
+    assert_eq!((row.datagrams.pending, row.datagrams.held, row.datagrams.unverified), (0, 0, 0));
+    (lan.told(1), lan.hosts[0].peer.counters().history_questions)
+}
+
+#[test]
+fn a_large_message_that_left_the_ring_comes_whole_from_the_history() {
+    for (missing, told, questions) in [
+        (&[2][..], "1, 2r, 3, 4", 1),
+        (&[3], "1, 2r, 3, 4", 1),
+        (&[2, 3], "1, 2r, 3, 4", 1),
+        (&[3, 4], "1, 2r, 3, 4", 1),
+        (&[2, 4], "1, 2r, 3, 4", 1),
+        // The small message after it is fetched too.
+        (&[5], "1, 2r, 3r, 4", 2),
+        (&[2, 3, 4, 5], "1, 2r, 3r, 4", 2),
+        (&[1, 2, 3, 4, 5], "1r, 2r, 3r, 4", 3),
+    ] {
+        assert_eq!(large_from_the_history(missing, |_| {}), (told.to_owned(), questions), "{missing:?}");
+    }
 }
 
 #[test]
 fn a_large_message_that_is_gone_is_lost_once() {
-    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
-    for payload in [5000, 1] {
-        let message = Message::new("a".parse().unwrap(), vec![7u8; payload]);
-        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
-        lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    for missing in [&[2][..], &[3], &[3, 4], &[2, 4], &[2, 3, 4]] {
+        let (told, _) = large_from_the_history(missing, |settings| settings.recovery.history.count_max = 0);
+        assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3, 4", "{missing:?}");
     }
-    lan.run(3000, |copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)));
-    assert_eq!(lan.told(1), "lost 1-1 1 EXPIRED, 2");
+    // What follows it in the datagram of its end is lost after it.
+    let (told, _) = large_from_the_history(&[5], |settings| settings.recovery.history.count_max = 0);
+    assert_eq!(told, "1, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4");
+    // The history has let go of it, but not of what followed it.
+    let (told, _) = large_from_the_history(&[2, 5], |settings| settings.recovery.history.count_max = 2);
+    assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3r, 4");
+}
+
+#[test]
+fn a_large_message_that_nobody_wants_is_not_fetched() {
+    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+    lan.publish_bytes("other", 5000);
+    lan.publish("a");
+    lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq < 4));
+    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1", 0));
+}
+
+#[test]
+fn a_large_message_waits_for_word_of_its_beginning() {
+    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+    lan.publish_bytes("a", 5000);
+    lan.publish("a");
+    let mut manifests = 0;
+    let mut lost = |copy: &Copy| {
+        let is_of_first = |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(1));
+        let is_first = copy.records().iter().any(is_of_first);
+        manifests += u32::from(is_first);
+        copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 3)) || is_first && manifests < 5
+    };
+    lan.run(20, &mut lost);
+    assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
+    lan.run(480, &mut lost);
+    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1r, 2", 1));
+    // Where nothing is ever known of it, the message is given up with it.
+    lan.publish_bytes("a", 5000);
+    lan.publish("a");
+    lan.run(3000, |copy| {
+        let is_of_first = |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(6));
+        copy.path == Path::Multicast && matches!(copy.dseq(), Some(6 | 8)) || copy.records().iter().any(is_of_first)
+    });
+    assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("lost 3-3 1 DEADLINE, 4", 1));
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
 }
 
 #[test]
-fn a_large_message_that_lacks_its_end_is_lost_before_what_follows_it_there() {
-    let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
-    lan.publish("a");
-    for payload in [5000, 1] {
-        let message = Message::new("a".parse().unwrap(), vec![7u8; payload]);
-        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
+fn without_an_answer_of_the_history_a_large_message_is_lost_when_the_time_is_over() {
+    for missing in [1, 3] {
+        let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+        lan.publish_bytes("a", 5000);
+        lan.publish("a");
+        let mut questions = 0;
+        let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq() == Some(missing);
+        lan.run(1990, |copy| {
+            let is_directed = wire::decode(copy.bytes.clone()).unwrap().header.kind == Kind::Directed;
+            questions += u32::from(is_directed);
+            is_directed || lost(copy)
+        });
+        assert_eq!(lan.told(1), "");
+        assert!(5 <= questions, "asked {questions} times");
+        lan.run(30, lost);
+        assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
+        let row = &lan.hosts[1].peer.loss_rows()[0];
+        assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (1, 0, 0));
     }
-    lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
-    lan.run(500, |copy| copy.path == Path::Multicast && copy.dseq() == Some(5));
-    assert_eq!(lan.told(1), "1, lost 2-2 1 EXPIRED, 3r");
+}
+
+#[test]
+fn datagrams_of_a_large_message_that_come_after_all_end_its_fetch_or_change_nothing() {
+    let mut copies = Vec::new();
+    for answers in [false, true] {
+        let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
+        lan.publish("a");
+        lan.publish_bytes("a", 5000);
+        lan.publish("a");
+        let lost = |copy: &Copy| copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 2 | 4));
+        lan.run(30, |copy| {
+            let is_lost = lost(copy);
+            if is_lost {
+                copies.push(copy.bytes.clone());
+            }
+            // What the first datagram held does not become known, so nothing is handed on meanwhile.
+            let is_directed = wire::decode(copy.bytes.clone()).unwrap().header.kind == Kind::Directed;
+            let is_of_first =
+                |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(1));
+            is_lost || is_directed && !answers || copy.records().iter().any(is_of_first)
+        });
+        assert_eq!(lan.told(1), "");
+        let from = lan.hosts[0].address;
+        for bytes in std::mem::take(&mut copies).into_iter().rev() {
+            lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Multicast, bytes });
+            lan.settle(&mut |_| false);
+        }
+        lan.run(200, |_| false);
+        assert_eq!(lan.told(1), "1r, 2r, 3", "answered: {answers}");
+        let row = &lan.hosts[1].peer.loss_rows()[0];
+        assert_eq!((row.msg_loss.count, row.repeat.count, row.inconsistent), (0, 0, 0));
+    }
+}
+
+#[test]
+fn messages_larger_than_an_answer_are_fetched_too_and_few_at_a_time() {
+    let mut lan = Lan::new(2, |settings| {
+        settings.recovery.ring.bytes_max = 0;
+        settings.recovery.history.bytes_max = 8 << 20;
+        settings.recovery.history.total_bytes_max = 64 << 20;
+    });
+    let bytes = [1_500_000, 700_000, 700_000, 100_000];
+    for bytes in bytes {
+        lan.publish_bytes("a", bytes);
+    }
+    lan.publish("a");
+    lan.run(1000, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq % 50 == 7));
+    assert_eq!(lan.told(1), "1r, 2r, 3r, 4r, 5");
+    assert_eq!(lan.hosts[0].peer.counters().history_questions, 4, "once for each");
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
 }
 
@@ -365,9 +514,7 @@ fn a_large_message_that_lacks_its_end_is_lost_before_what_follows_it_there() {
 fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     lan.publish("a");
-    let message = Message::new("b".parse().unwrap(), vec![7u8; 5000]);
-    lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Publish(message) });
-    lan.hosts[0].peer.handle(at(lan.millis), Input::Tick);
+    lan.publish_bytes("b", 5000);
     // The history does not answer, so what was in the second datagram is known long before the first is settled.
     let lost = |copy: &Copy| match wire::decode(copy.bytes.clone()).unwrap().header.kind {
         Kind::Data => copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 2)),
