@@ -157,9 +157,6 @@ impl Peer {
             AnswerContent::Refused(_) => items.iter().map(|item| (item.clone(), None)).collect(),
             _ => Vec::new(),
         };
-        // The answer may have waited for an earlier datagram, and that is the one at hand: when it was sent says nothing
-        // of the messages that the answer holds.
-        let at_hand = std::mem::replace(&mut self.arrived, now.instant);
         for (item, answer) in answers {
             // A part of a range is asked for again when the rest of the datagram is.
             if answer.as_ref().is_some_and(|answer| answer.more) {
@@ -171,7 +168,6 @@ impl Peer {
             self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
             self.limit_held(now, from, Side::Bcast);
         }
-        self.arrived = at_hand;
     }
 
     /// Another peer asks this peer's history.

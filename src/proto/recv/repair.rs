@@ -3,7 +3,7 @@
 use super::item::{Arrival, Fetched, Item};
 use super::{Context, Outcome, Recv, found};
 use crate::message::{Dseq, Message};
-use crate::proto::ledger::Accept;
+use crate::proto::ledger::{Accept, Found};
 use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::Rebuild;
 use crate::seqno::Seq;
@@ -112,7 +112,9 @@ impl Recv {
     /// Everything wanted of a datagram is there, or known to be lost.
     pub(super) fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
         let counts = (rebuild.before(), rebuild.messages());
-        let accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, counts);
+        // Nothing arrives now: when the datagram at hand was sent, or the last one, says nothing of this one.
+        let found = found(&mut self.asking, ctx);
+        let accept = self.ledger.on_datagram(&mut Found { arrived: found.now, ..found }, dseq, counts);
         debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();

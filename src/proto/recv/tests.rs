@@ -44,6 +44,35 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
     assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.held_most && 50 < seen.large, "{seen:?}");
 }
 
+/// What is rebuilt comes when its gap was found, however old the datagram is that came last.
+#[test]
+fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
+    let settings = settings("A.pub");
+    let mut window = PubWindow::new(settings.pub_window, 40, 1);
+    let (mut send, mut sealed) = (Send::new(None, 576, Mutants::default()), Vec::new());
+    let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
+    for _ in 0..3 {
+        let message = Message::new("t.0".parse().unwrap(), &b"x"[..]);
+        let numbered = window.number(&message.subject, at(0), &mut Rng::new(1));
+        let Numbering::Numbered { seq, stamp, chain, .. } = numbered else { unreachable!("{numbered:?}") };
+        send.push(Instant::ZERO, &origin, &Entry { message: &message, seq: Some(seq), stamp, chain }, &mut sealed);
+        send.seal(Instant::ZERO, &origin, &mut sealed);
+    }
+    let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
+    let mut receiver = Receiver::new(1);
+    receiver.take(0, &Input::Datagram(0), &datagrams);
+    let later = Target { client: ClientId(2), sub: SubId(1) };
+    receiver.interest.subscribe(at(60).instant, later, "t.0".parse().unwrap(), DeliveryMode::Repair).unwrap();
+    receiver.take(90, &Input::Datagram(2), &datagrams);
+    receiver.age = Duration::from_millis(50);
+    receiver.take(96, &Input::Manifest(1, 1), &datagrams);
+    let targets = |outcome: &Outcome| match outcome {
+        Outcome::Deliver { matched, .. } => Some(matched.targets.len()),
+        _ => None,
+    };
+    assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
+}
+
 /// What came of all streams.
 #[derive(Debug, Default)]
 struct Seen {
@@ -161,6 +190,8 @@ const LARGE: usize = 1000;
 /// One stream and what it needs.
 struct Receiver {
     recv: Recv,
+    /// How old the datagram at hand is.
+    age: Duration,
     /// How much of what is asked for the history has.
     kept: usize,
     /// What it has yet to answer.
@@ -183,6 +214,7 @@ impl Receiver {
         let kind = Kind::Bcast { birth: Some(Instant::from_nanos(1)) };
         Receiver {
             recv: Recv::new(kind, ledger, asking, Reassembly::new(6000, 4)),
+            age: Duration::ZERO,
             kept: 0,
             asked: Vec::new(),
             window: SubWindow::new(settings.sub_window, seed),
@@ -204,7 +236,7 @@ impl Receiver {
             inbox: "_INBOX.0000000000000002.",
             counters: &mut self.counters,
             losses: &mut self.losses,
-            arrived: now.instant,
+            arrived: now.instant - self.age,
             deadline: now.instant + Duration::from_millis(70),
             settled_to: now.instant,
             reason: Reason::Deadline,
