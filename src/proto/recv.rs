@@ -491,39 +491,37 @@ impl Recv {
         matched: &Arc<Matched>,
         out: &mut Vec<Outcome>,
     ) -> Option<Count> {
-        let (skip, unseen) = match (skip, item) {
+        // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
+        let (skip, known) = match (skip, item) {
             (skip, Item::Doomed(doomed)) => {
-                let before = skip.map_or(0, |skip| skip.messages);
                 let first = skip.map_or(place.seq, |skip| skip.first);
-                let rest = skip.map_or(Rest::None, |skip| skip.rest);
-                let unseen = before + u64::from(!doomed.begun);
-                (Skip { first, last: place.seq, messages: before + 1, rest }, unseen)
+                let (before, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
+                let messages = before + u64::from(!doomed.begun);
+                (Skip { first, last: place.seq, messages, rest }, u64::from(doomed.begun))
             }
             (skip, Item::Gone(gone)) => {
                 let last = place.seq.forward(gone.count - 1).unwrap_or(place.seq);
                 let first = skip.map_or(place.seq, |skip| skip.first);
                 let (messages, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
-                (Skip { first, last, messages, rest }, messages)
+                (Skip { first, last, messages, rest }, gone.count)
             }
-            (Some(skip), _) => (skip, skip.messages),
+            (Some(skip), _) => (skip, 0),
             (None, _) => return None,
         };
         let after = entry.map_or(self.ledger.states().baseline, |entry| entry.dseq);
         let between = self.ledger.unexplained_between(after, dseq, ctx.recent);
-        if !self.ledger.explain(after, dseq, unseen) {
+        if !self.ledger.explain(after, dseq, skip.messages) {
             // Rule: cross-check
             ctx.counters.inconsistent += 1;
             ctx.losses.inconsistent += 1;
         }
         let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
         let mut count = count_of(&skip, &between, to_wrap);
-        if let Item::Gone(gone) = item {
-            count = Count::from_bounds(count.min() + gone.count, count.max() + gone.count);
-        }
+        count = Count::from_bounds(count.min() + known, count.max() + known);
         let since = match (entry, item, self.kind) {
             (entry, Item::Gone(gone), _) if skip.messages == 0 => entry.map_or(gone.since, |e| e.at.max(gone.since)),
             (Some(entry), ..) => entry.at,
-            (None, Item::Doomed(doomed), _) if skip.messages == 1 => doomed.reached,
+            (None, Item::Doomed(doomed), _) if skip.messages + known == 1 => doomed.reached,
             (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };

@@ -379,6 +379,24 @@ fn large_messages_are_split_rejoined_and_lost_as_one() {
 
 // Rule: overflow
 #[test]
+fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
+    let (mut s, other) = pair("a", 1000);
+    let tiny_frames = Settings { frame_messages_max: 2, ..settings("P.test") };
+    let mut p = Host { address: other.address, ..Host::of(tiny_frames, 2, 1000) };
+    let small: Vec<Bytes> = (0..4).map(|index| p.publish(1001 + index, "a")).collect();
+    let large = p.publish_large(1005, "a", 3000);
+    s.hear(1001, p.address, &small[0]);
+    s.told();
+    // Two frames after the first message, each linked to the one before it: of the last but one both are missing, and
+    // of the first, whose end nobody knows, one.
+    s.hear(1005, p.address, &large[0]);
+    s.hear(1005, p.address, &large[2]);
+    s.tick_quietly(1012);
+    assert_eq!(s.told(), ["lost a 1-1 3..4", "unverified 2-4 1"]);
+    assert_eq!(s.peer.loss_rows()[0].inconsistent, 0);
+}
+
+#[test]
 fn a_large_message_that_a_limit_took_is_told_as_overflow() {
     let limited = Settings { reassembly_sets_max: 1, ..settings("S.test") };
     let (mut s, mut p) = pair_of(limited, "a", 1000);
