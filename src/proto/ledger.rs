@@ -487,15 +487,10 @@ impl Ledger {
         self.states.delivered += 1;
     }
 
-    /// Something wanted of the datagram that was repaired last is lost: it counts as lost once it is handed on, and not
-    /// as repaired besides.
-    pub fn on_partly_lost(&mut self) {
-        self.states.repaired -= 1;
-    }
-
-    /// Something wanted of a datagram that counted as delivered is lost, its content being known.
-    pub fn lose(&mut self) {
+    /// Something wanted of a datagram that counted as delivered, and perhaps as repaired, is lost, its content being known.
+    pub fn lose(&mut self, was_repaired: bool) {
         self.states.delivered -= 1;
+        self.states.repaired -= u64::from(was_repaired);
         self.states.lost += 1;
     }
 
@@ -781,6 +776,10 @@ mod tests {
         assert_eq!(ledger.states().repaired, 1);
         let again = ledger.ask_deadline().unwrap();
         assert_eq!(asked(&mut ledger, again + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
+        let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
+        let before = missing(ledger.states());
+        ledger.lose(true);
+        assert_eq!((ledger.states().lost, missing(ledger.states())), (1, before), "it came back, but not all of it");
         ledger.assert_invariants();
     }
 
@@ -809,7 +808,7 @@ mod tests {
         ledger.postpone(at(60), Duration::from_nanos(30));
         assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was not heard for 30 ns");
         assert_eq!(arrive(&mut ledger, 4, 3, 1), Accept::Filled);
-        ledger.lose();
+        ledger.lose(false);
         assert_eq!(settle_due(&mut ledger, 129), None);
         assert_eq!(settle_due(&mut ledger, 130).unwrap().reason, Reason::Deadline);
         let states = ledger.states();

@@ -28,7 +28,7 @@ use crate::time::Instant;
 use crate::wire::{Fragment, Record};
 use held::{Held, Position};
 use item::Arrival;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The end of the inbox subject that questions to the history go to.
@@ -58,8 +58,9 @@ pub struct Recv {
     held: Held,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
-    /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held.
-    partly: BTreeSet<Dseq>,
+    /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
+    /// count as repaired until then.
+    partly: BTreeMap<Dseq, bool>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
 }
@@ -74,7 +75,7 @@ impl Recv {
             held: Held::default(),
             reassembly,
             rebuilds: Rebuilds::default(),
-            partly: BTreeSet::new(),
+            partly: BTreeMap::new(),
             evicted: false,
         }
     }

@@ -128,11 +128,8 @@ impl Recv {
         // Large messages that end here for want of it come before what begins here.
         self.hold_doomed_below_frontier();
         for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some())
-                && self.partly.insert(dseq)
-                && accept == Accept::Repaired
-            {
-                self.ledger.on_partly_lost();
+            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
+                self.partly.insert(dseq, accept == Accept::Repaired);
             }
             self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
         }
@@ -144,8 +141,8 @@ impl Recv {
     }
 
     pub(super) fn lose_if_partly(&mut self, dseq: Dseq) {
-        if self.partly.remove(&dseq) {
-            self.ledger.lose();
+        if let Some(was_repaired) = self.partly.remove(&dseq) {
+            self.ledger.lose(was_repaired);
         }
     }
 
