@@ -11,7 +11,7 @@ use crate::proto::loss::LossCounters;
 use crate::proto::recv::{Kind, Recv};
 use crate::proto::resend::{Ring, RingSettings};
 use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
-use crate::proto::stats::{MemberRow, MemberState};
+use crate::proto::stats::{LossRow, MemberRow, MemberState};
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, Wall};
@@ -312,17 +312,28 @@ impl Member {
         }
     }
 
+    /// The row of `show loss`. What subscriptions in both modes lost counts for each, as in advisories.
+    pub fn loss_row(&self) -> LossRow {
+        let (ledger, live) = (self.bcast.ledger(), &self.live_losses);
+        let row = self.losses.row(self.publisher.clone(), ledger.unexplained(), ledger.states());
+        LossRow {
+            msg_loss: row.msg_loss.plus(live.msg_loss),
+            msg_loss_uncertain: row.msg_loss_uncertain.saturating_add(live.msg_loss_uncertain),
+            inconsistent: row.inconsistent + live.inconsistent,
+            ..row
+        }
+    }
+
     /// What this peer missed of its multicast stream.
     pub fn own_report(&self) -> Report {
-        let states = self.bcast.ledger().states();
-        let lost_min = self.losses.msg_loss.count;
+        let LossRow { datagrams: states, msg_loss, msg_loss_uncertain, .. } = self.loss_row();
         Report {
             missing: states.repaired + states.pending + states.lost + states.unverified,
             repaired: states.repaired,
             pending: states.pending,
             unverified: states.unverified,
-            lost_min,
-            lost_max: lost_min.saturating_add(self.losses.msg_loss_uncertain),
+            lost_min: msg_loss.count,
+            lost_max: msg_loss.count.saturating_add(msg_loss_uncertain),
         }
     }
 

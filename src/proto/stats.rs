@@ -137,6 +137,11 @@ impl Tally {
             self.last = Some(at);
         }
     }
+
+    /// The sum of both.
+    pub fn plus(self, other: Tally) -> Tally {
+        Tally { count: self.count.saturating_add(other.count), last: self.last.max(other.last) }
+    }
 }
 
 /// One publisher in `show loss`.

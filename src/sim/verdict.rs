@@ -129,12 +129,11 @@ impl Oracle {
         let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
         let counted = (sure..=most).contains(&(states.delivered + states.held));
         let repaired = row.repaired.count == track.repaired || track.returned;
-        let told = row.msg_loss.count == track.told[0]
-            && row.msg_loss.count + row.msg_loss_uncertain == track.told[1]
-            && row.ibx_loss.count == track.told[3];
-        // Advisories sum up what both sides miss.
+        // What both sides miss is summed up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
         let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
+        let shown = [row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain, row.ibx_loss.count];
+        let told = shown == [0, 1, 3].map(told_to_both);
         let advised = [0, 1, 3].iter().all(|at| track.advised[*at] == told_to_both(*at));
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);

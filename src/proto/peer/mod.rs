@@ -234,10 +234,7 @@ impl Peer {
 
     /// `show loss`: a row for each publisher, in the order of first contact.
     pub fn loss_rows(&self) -> Vec<LossRow> {
-        self.by_uid(|member| {
-            let ledger = member.bcast.ledger();
-            member.losses.row(member.publisher.clone(), ledger.unexplained(), ledger.states())
-        })
+        self.by_uid(Member::loss_row)
     }
 
     /// `show loss --outbound`: what others say they missed of this peer's multicast stream.

@@ -730,4 +730,5 @@ fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_be
     s.peer.handle(at(1_010), Input::Tick);
     let told = s.told();
     assert!(told.contains(&"lost a 1-1 1".to_owned()) && told.last() == Some(&"a+1".to_owned()), "{told:?}");
+    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "and show loss says so");
 }
