@@ -376,6 +376,7 @@ impl Oracle {
                         }
                     }
                     track.heard_most.add(at, beat / 1000 * 1001);
+                    track.signs.push(at);
                 }
                 // Late ones and those from before the baseline need not count, nor what a limit had settled without a word
                 // because it was explained already, or what a manifest had told.

@@ -224,7 +224,7 @@ impl Oracle {
             {
                 continue;
             }
-            let bound = self.bound(receiver, truth, track, sent);
+            let bound = self.bound(receiver, stream, track, sent);
             // A message of a publisher that died in the middle of it is within the tail or told; one that is too young
             // for a verdict when the subscription ends is optional (A6).
             if !stands_at_end && until < sent.at.saturating_add(bound) {
@@ -274,7 +274,8 @@ impl Oracle {
 
     /// Bounded silence (reliability.md 3.4): within so many nanoseconds of its sealing, or of the first contact,
     /// a message is delivered, told as missing, or covered by an open silence.
-    fn bound(&self, receiver: &Run, truth: &Stream, track: &Track, sent: &Sent) -> u64 {
+    fn bound(&self, receiver: &Run, stream: usize, track: &Track, sent: &Sent) -> u64 {
+        let truth = &self.truth.streams[stream];
         let whole = self.silence_bound(receiver, truth);
         // Data of a publisher that says it is younger waits for its first word, for two heartbeats at most (A10).
         let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
@@ -290,7 +291,9 @@ impl Oracle {
                 due = due.max(receiver.awake_at(misled + whole + receiver.paused(*misled, misled + whole)));
             }
         }
-        due - sent.at
+        // What tells a receiver that a publisher lives is the same for both its sides.
+        let main = self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track);
+        main.put_off(due, track.found_late(sent.last), whole) - sent.at
     }
 
     /// From the last sign of life to the word of a silence, or of what a gap found then held.

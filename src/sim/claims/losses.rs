@@ -107,7 +107,7 @@ impl View<'_> {
             return;
         }
         if let Some(text) = self.never_due(&sent) {
-            self.wrong("O3", text);
+            self.wrong("O3", format!("{text}: {sent:?}"));
         }
         self.check_fetched(message, &sent, reason);
         if let Some(dseq) = first_missing.filter(|dseq| self.track().declared(*dseq).is_none()) {
@@ -118,8 +118,12 @@ impl View<'_> {
     /// What is wrong if a message is given up now of which none of the datagrams that are missing, or may have been
     /// rebuilt, was due. A large one is given up as soon as one of them is, though that may come later.
     fn never_due(&self, sent: &Sent) -> Option<String> {
+        let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
         let given_up = |dseq: &u64| {
-            !self.had_read(*dseq) || self.track().declared(*dseq).is_some() || self.track().may_be_rebuilt(*dseq)
+            let (track, dseq) = (self.track(), *dseq);
+            let is_told = track.declared(dseq).is_some() || track.may_be_rebuilt(dseq);
+            // A gap in which nothing begins is settled without a word.
+            !self.had_read(dseq) || is_told || track.came_late(dseq, taken)
         };
         let mut first = None;
         for dseq in (sent.first..=sent.last).filter(given_up) {

@@ -128,6 +128,8 @@ pub(crate) struct Track {
     /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
     /// of a silence, and what they do not account for is told again one T_silent later.
     pub misled: Vec<u64>,
+    /// When something was read that may count as a sign of life.
+    pub signs: Vec<u64>,
     /// When it was told as crashed.
     pub ends: Vec<End>,
     /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
@@ -183,6 +185,7 @@ impl Default for Track {
             doubtful: Vec::new(),
             silences: Vec::new(),
             misled: Vec::new(),
+            signs: Vec::new(),
             ends: Vec::new(),
             returned: false,
             bye_read: false,
@@ -329,6 +332,18 @@ impl Track {
         if found == NEVER { NEVER } else { found.max(self.word_at.min(found + 3 * SECOND)) }
     }
 
+    /// Until when a silence may stay untold that was due at `due`, `whole` after the last sign of life, if nothing is known of
+    /// a datagram until `known`: signs that do not tell of it, such as what is sent again, put it off.
+    pub fn put_off(&self, mut due: u64, known: u64, whole: u64) -> u64 {
+        loop {
+            let signs = self.signs.partition_point(|at| *at <= due && *at < known);
+            match signs.checked_sub(1).map(|last| self.signs[last] + whole) {
+                Some(later) if due < later => due = later,
+                _ => return due,
+            }
+        }
+    }
+
     /// Whether a datagram that was read may not have been taken.
     pub fn is_doubtful(&self, dseq: u64) -> bool {
         self.doubtful.contains(&dseq)
@@ -344,6 +359,7 @@ impl Track {
             self.misled.push(at);
         }
         self.sign_sure = at;
+        self.signs.push(at);
         self.heard.add(at, beat / 1000 * 999);
         self.heard_most.add(at, beat / 1000 * 1001);
         if let Some(silence) = self.silences.last_mut().filter(|silence| silence.until == NEVER) {
