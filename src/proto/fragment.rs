@@ -81,6 +81,11 @@ impl Doomed {
 }
 
 impl Partial {
+    /// What it counts against the limit.
+    fn bytes(&self) -> usize {
+        self.received + self.chunks.len() * PIECE_BYTES
+    }
+
     fn missing(&self) -> Dseq {
         Dseq(self.first.0 + u64::from(self.missing))
     }
@@ -111,6 +116,11 @@ impl Partial {
         }
     }
 }
+
+/// What a piece of an incomplete message counts beside its bytes: its place in the table and the allocator's share.
+const PIECE_BYTES: usize = 100;
+/// Pieces smaller than this are copied.
+const COPIED_BYTES: usize = 16 << 10;
 
 /// Messages given up that are remembered, so that a late fragment of one does not begin it anew. The fragments of a
 /// message stand close together, so few are ever needed at a time.
@@ -179,12 +189,15 @@ impl Reassembly {
             }
         };
         let partial = &mut self.partials[at];
-        self.bytes += fragment.chunk.len();
+        self.bytes += fragment.chunk.len() + PIECE_BYTES;
         partial.received += fragment.chunk.len();
         partial.dseq = partial.dseq.max(dseq);
         partial.reached = partial.reached.min(reached);
         partial.repaired |= repaired;
-        partial.chunks.insert(fragment.index, (fragment.offset, fragment.chunk));
+        // A small piece must not keep its datagram, which may be much larger than what it counts.
+        let is_small = fragment.chunk.len() < COPIED_BYTES;
+        let chunk = if is_small { Bytes::copy_from_slice(&fragment.chunk) } else { fragment.chunk };
+        partial.chunks.insert(fragment.index, (fragment.offset, chunk));
         while partial.chunks.contains_key(&partial.missing) {
             partial.missing += 1;
         }
@@ -196,7 +209,7 @@ impl Reassembly {
 
     fn join(&mut self, at: usize) -> Joined {
         let partial = self.partials.remove(at).expect("the caller has the index");
-        self.bytes -= partial.received;
+        self.bytes -= partial.bytes();
         let mut body = BytesMut::with_capacity(partial.received);
         for (offset, bytes) in partial.chunks.values() {
             if *offset as usize != body.len() {
@@ -221,7 +234,7 @@ impl Reassembly {
 
     fn give_up(&mut self, at: usize) -> Doomed {
         let partial = self.partials.remove(at).expect("the caller has the index");
-        self.bytes -= partial.received;
+        self.bytes -= partial.bytes();
         self.remember(partial.first);
         partial.doomed()
     }
@@ -277,7 +290,7 @@ impl Reassembly {
             }
             return None;
         };
-        self.bytes -= partial.received;
+        self.bytes -= partial.bytes();
         self.remember(first);
         Some((partial.place, partial.reached))
     }
