@@ -306,6 +306,11 @@ impl Rebuilds {
         self.by_dseq.insert(dseq, rebuild);
     }
 
+    /// Whether the large message that begins in this datagram, which is being rebuilt, came whole.
+    pub fn has_whole(&self, first: Dseq) -> bool {
+        self.by_dseq.get(&first).is_some_and(|rebuild| rebuild.whole().is_some())
+    }
+
     /// It came after all, or is complete.
     pub fn remove(&mut self, dseq: Dseq) -> Option<Rebuild> {
         if self.by_dseq.is_empty() {

@@ -119,7 +119,12 @@ impl Recv {
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
         self.held.on_late_head(dseq);
-        rebuild.lacking().for_each(|(first, reason)| self.reassembly.on_fragment_gone(first, reason));
+        for (first, reason) in rebuild.lacking() {
+            // What came whole, and waits for the rest of the datagram in which it begins, lacks nothing.
+            if !self.rebuilds.has_whole(first) {
+                self.reassembly.on_fragment_gone(first, reason);
+            }
+        }
         if rebuild.whole().is_some() {
             self.reassembly.on_fetched(dseq);
         }
