@@ -431,9 +431,9 @@ impl Peer {
         }
     }
 
-    /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1). A datagram that was
-    /// under way for seconds may make an earlier run look like the later one, so the other must not have been heard since
-    /// this one was heard before.
+    /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1), unless it was heard
+    /// since this one was heard before, or within a beat and a half. For datagrams that were under way for seconds make an
+    /// earlier run look like the later one.
     fn end_formers(&mut self, now: Now, epoch: Epoch, heard_before: Instant) {
         // Rule: epoch
         let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };
@@ -441,7 +441,8 @@ impl Peer {
             .members
             .values()
             .filter(|other| other.epoch() != epoch && other.address == member.address && other.is_alive())
-            .filter(|other| other.started <= member.started && other.last_heard < heard_before)
+            .filter(|other| other.started <= member.started)
+            .filter(|other| other.last_heard < heard_before && other.heard_until() < now.instant)
             .map(Member::epoch)
             .collect();
         formers.into_iter().for_each(|former| self.end(now, former, Reason::Crashed));
