@@ -126,6 +126,8 @@ pub struct Unexplained {
     pub overrun: u64,
     /// Why the last of those ranges was given up.
     pub reason: Option<Reason>,
+    /// The messages were sent later than this, less the latency.
+    pub since: Option<Instant>,
 }
 
 impl Unexplained {
@@ -217,6 +219,11 @@ impl Ledger {
     /// The lowest datagram that is not settled: everything below it is delivered, held for no gap, lost or unverified.
     pub fn frontier(&self) -> Dseq {
         self.gaps.front().map_or(self.states.high.next(), |gap| Dseq(gap.first))
+    }
+
+    /// The highest datagram was sent earlier than was known, by this.
+    pub fn on_older(&mut self, by: Duration) {
+        self.high_at = self.high_at - by;
     }
 
     /// Whether datagrams are awaited.
@@ -322,7 +329,7 @@ impl Ledger {
             return Accept::Contradiction;
         }
         (self.reached, self.since) = (found.arrived.min(gap.found), gap.since);
-        if gap.asked == 1 && dseq == gap.first {
+        if gap.asked == 1 && dseq == gap.first && !gap.is_known {
             found.asking.on_answer(found.now.since(gap.asked_at));
         }
         self.take_out(at, dseq, before, after);
@@ -560,6 +567,7 @@ impl Ledger {
             sum.messages += range.unexplained;
             sum.overrun += range.overrun;
             sum.reason = Some(range.reason);
+            sum.since = earlier(sum.since, Some(range.since));
             if range.since <= recent {
                 sum.old += range.unexplained;
             }

@@ -210,7 +210,7 @@ impl Member {
             state: MemberState::Up,
             first_heard: now,
             last_heard: now,
-            started: now - uptime,
+            started: arrived - uptime,
             quickest: (now, contact.uptime_ms),
             hearing: Hearing::new(now),
             ended: None,
@@ -241,6 +241,9 @@ impl Member {
         let drift = apart / 1000;
         let latest = if before <= uptime_ms { at + apart + drift } else { (at + drift) - apart };
         if now <= latest || QUICKEST_AGE_MAX < now.since(at) {
+            // What came before was under way for longer by this at least.
+            let by = latest.since(now).saturating_sub(2 * drift);
+            self.sides_mut().for_each(|recv| recv.on_older(by));
             self.quickest = (now, uptime_ms);
             return arrived;
         }
@@ -446,7 +449,7 @@ impl Member {
             last_heard: now.since(self.last_heard),
             messages_in: self.losses.messages_in,
             datagrams_in: self.losses.datagrams_in,
-            lost: self.losses.msg_loss.count,
+            lost: self.loss_row().msg_loss.count,
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.hearing.is_dead(),

@@ -30,6 +30,7 @@ use held::{Held, Position};
 use item::Arrival;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The end of the inbox subject that questions to the history go to.
 pub const HISTORY: &str = "HISTORY";
@@ -91,6 +92,11 @@ impl Recv {
             Kind::Bcast { birth } => birth,
             Kind::Ptp => None,
         }
+    }
+
+    /// What came so far had been under way for longer than was known, by this.
+    pub fn on_older(&mut self, by: Duration) {
+        self.ledger.on_older(by);
     }
 
     /// Bytes of messages that wait for an earlier datagram, or for the rest of their own.
@@ -369,7 +375,7 @@ impl Recv {
             _ => ctx.interest.matches(item.subject(), ctx.mode),
         };
         let Some(matched) = matched else {
-            if !item.is_absent() {
+            if !item.is_absent() && ctx.interest.matches_any(item.subject()).is_none() {
                 ctx.losses.not_sub.add(item.count(), ctx.now.wall);
             }
             return None;
@@ -521,7 +527,7 @@ impl Recv {
         count = Count::from_bounds(count.min() + known, count.max() + known);
         let since = match (entry, item, self.kind) {
             (entry, Item::Gone(gone), _) if skip.messages == 0 => entry.map_or(gone.since, |e| e.at.max(gone.since)),
-            (Some(entry), ..) => entry.at,
+            (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
             (None, Item::Doomed(doomed), _) if skip.messages + known == 1 => doomed.reached,
             (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,

@@ -34,6 +34,8 @@ impl Peer {
             _ => is_repaired && !self.settings.mutants.is(Mutant::GiveUpSoon),
         };
         let (recv, uid, losses) = member.side(side)?;
+        // What the kernel dropped explains the gaps of both sides, which see the same datagrams.
+        let mut overrun = self.overrun.0;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = Context {
             now,
@@ -54,7 +56,7 @@ impl Peer {
                 _ => Reason::Deadline,
             },
             receivers,
-            overrun: &mut self.overrun.0,
+            overrun: if side == Side::Live { &mut overrun } else { &mut self.overrun.0 },
             recent,
             frame_messages_max: self.settings.frame_messages_max,
             mutants: self.settings.mutants,

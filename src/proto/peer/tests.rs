@@ -777,18 +777,19 @@ fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
 fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_present_one() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe(0, "a");
-    let mut former = Host::new("P.test", 2, 1_000);
-    former.tick(1_000);
-    let late = former.publish(5_000, "a");
-    let words: Vec<Bytes> = [5_100, 5_900].iter().flat_map(|millis| former.tick(*millis)).collect();
+    let mut former = Host::new("P.test", 2, 5_500);
+    former.tick(5_500);
+    let late = former.publish(5_600, "a");
+    let words: Vec<Bytes> = [5_640, 5_700, 5_900].iter().flat_map(|millis| former.tick(*millis)).collect();
     let mut p = Host { address: former.address, ..Host::new("P.test", 3, 6_000) };
     for millis in (6_000..9_000).step_by(20) {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
-        // What was sent after four seconds comes after another three.
+        // What was sent in its half second comes after two more, first some, then all at once.
         match millis {
             7_500 => s.hear(millis, p.address, &late),
-            7_520 => s.hear(millis, p.address, &words[0]),
-            8_800 => s.hear(millis, p.address, &words[1]),
+            7_540 => s.hear(millis, p.address, &words[0]),
+            7_560 => s.hear(millis, p.address, &words[1]),
+            8_800 => s.hear(millis, p.address, &words[2]),
             _ => {}
         }
         assert!(!s.told().iter().any(|told| told.starts_with("CRASHED")), "at {millis}");
@@ -878,6 +879,22 @@ fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_befor
         greetings.push(s.drain().iter().filter(|effect| is_to_p(effect)).count());
     }
     assert_eq!(greetings, [0, 1, 0]);
+}
+
+#[test]
+fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
+    let mut p = Host::new("P.test", 2, 2_000);
+    p.tick(2_000);
+    let old: Vec<Bytes> = (0..4).map(|index| p.publish(3_000 + index, "a")).collect();
+    let mut s = Host::new("S.test", 1, 5_000);
+    s.subscribe(5_000, "a");
+    s.drain();
+    // All that S hears at first is what somebody else had P send again.
+    s.hear(6_000, p.address, &old[0]);
+    let fresh = p.publish(6_001, "a");
+    s.hear(6_001, p.address, &fresh);
+    s.tick_quietly(6_010);
+    assert_eq!(s.told(), ["a", "lost a 2-4 0..3", "a+0..3"]);
 }
 
 // Rule: baseline
