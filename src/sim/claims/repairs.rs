@@ -5,6 +5,7 @@ use crate::message::Reason;
 use crate::sim::oracle::Run;
 use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{NEVER, Sent};
+use std::time::Duration;
 
 /// The longest time between two requests for the same datagram (A1).
 const AGAIN_MAX: u64 = 640 * MILLIS;
@@ -12,6 +13,8 @@ const AGAIN_MAX: u64 = 640 * MILLIS;
 const BACKOFF_MAX: u64 = 100 * MILLIS;
 /// Copies that a round of asking may need: words that prove the address, request, answer, with time for each turn.
 const COPIES: u64 = 8;
+/// Who is silent for so long in a scenario is not forgotten by publishers that remember for longer.
+const FORGETS: Duration = Duration::from_secs(60);
 /// Publishers that may spend so many bytes a second on answers have answered whatever can be asked of them.
 const RATE: u64 = 1 << 20;
 
@@ -46,8 +49,10 @@ impl View<'_> {
         if known == NEVER || run.is_limited() || !run.repairs() {
             return false;
         }
-        // The first request of one whose address is not proven is what makes it so.
-        let proven = if self.proved() <= self.oracle.healed { 0 } else { round };
+        // The first request of one whose address is not proven is what makes it so, and a publisher that forgot who was silent
+        // wants it proven again.
+        let may_forget = publisher.settings.forget < FORGETS;
+        let proven = if self.proved() <= self.oracle.healed && !may_forget { 0 } else { round };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
         let stood_still = |run: &Run| 0 < run.paused(known, self.at);
         due < self.at
