@@ -178,6 +178,10 @@ pub struct History {
     /// Hashes of subjects without a history, each in the place that its lowest bits name; empty if all have one.
     off: Box<[u64]>,
     is_off: bool,
+    /// The subject recorded last: often it is the next one, too.
+    recent: Option<SlotId>,
+    /// Until then nothing is too old for all rules.
+    fresh_until: Instant,
     now: Instant,
     totals: HistoryTotals,
 }
@@ -209,6 +213,8 @@ impl History {
             off,
             is_off: limits.iter().all(|limits| limits.count_max == 0),
             limits,
+            recent: None,
+            fresh_until: Instant::ZERO,
             now: Instant::ZERO,
             totals: HistoryTotals { bytes_max: settings.total_bytes_max as u64, ..HistoryTotals::default() },
         }
@@ -227,25 +233,30 @@ impl History {
         }
         self.now = self.now.max(now.instant);
         let text = message.subject.as_bytes();
-        let hash = self.subjects.hash(text);
-        let id = match self.subjects.find(hash, text) {
-            Some(id) => id,
-            None => {
-                let Some(rule) = self.rule_of(hash, text) else { return };
-                let bytes = self.subjects.insert_bytes(hash, text);
-                if !self.make_room(bytes, None) {
-                    self.totals.evicted += 1;
-                    return;
-                }
-                self.subjects.insert(hash, text, rule, offset, seq)
-            }
-        };
+        let is_recent = |id: &SlotId| self.subjects.get(*id).is_some_and(|slot| slot.text() == text);
+        let Some(id) = self.recent.filter(is_recent).or_else(|| self.enter(text, offset, seq)) else { return };
+        self.recent = Some(id);
         if !self.append(now, id, seq, offset, message) {
             while self.take_oldest(id) {
                 self.totals.replaced += 1;
             }
             self.subjects.remove(id);
         }
+    }
+
+    /// The slot of a subject, made if need be. `None` if it has no history, or there is no room for one.
+    fn enter(&mut self, text: &[u8], offset: u32, seq: Seq) -> Option<SlotId> {
+        let hash = self.subjects.hash(text);
+        if let Some(id) = self.subjects.find(hash, text) {
+            return Some(id);
+        }
+        let rule = self.rule_of(hash, text)?;
+        let bytes = self.subjects.insert_bytes(hash, text);
+        if !self.make_room(bytes, None) {
+            self.totals.evicted += 1;
+            return None;
+        }
+        Some(self.subjects.insert(hash, text, rule, offset, seq))
     }
 
     /// Appends to the subject in this slot. False if the message is too large for one of the bounds.
@@ -367,9 +378,14 @@ impl History {
     /// out in any case.
     pub fn on_tick(&mut self, now: Instant) {
         self.now = self.now.max(now);
+        if self.now <= self.fresh_until {
+            return;
+        }
         for _ in 0..EXPIRE_STEPS {
             let Some((_, record)) = self.log.oldest(&self.subjects, EXPIRE_STEPS) else { return };
             if self.now <= record.instant + self.time_max {
+                // What comes later is younger.
+                self.fresh_until = record.instant + self.time_max;
                 return;
             }
             self.take_oldest(record.slot);

@@ -250,6 +250,8 @@ impl Entry for SubSlot {
 /// A table with two generations.
 struct Rotating<E> {
     table: Table<E>,
+    /// Where the entry used last stood: often it is the next one, too.
+    recent: Option<Place>,
     settings: WindowSettings,
     /// The current generation; the one before it is the previous one. Counts modulo 256.
     generation: u8,
@@ -270,6 +272,7 @@ impl<E: Entry> Rotating<E> {
     fn new(settings: WindowSettings, seed: u64) -> Rotating<E> {
         Rotating {
             table: Table::new(settings.bytes_max, seed),
+            recent: None,
             settings,
             generation: 0,
             current_bytes: 0,
@@ -283,7 +286,12 @@ impl<E: Entry> Rotating<E> {
 
     /// The entry, moved into the current generation.
     fn touch(&mut self, publisher: u32, subject: &Subject) -> Option<&mut E> {
-        let place: Place = self.table.find(publisher, subject.as_bytes())?;
+        let text = subject.as_bytes();
+        let place = match self.recent.filter(|place| self.table.is_at(*place, publisher, text)) {
+            Some(place) => place,
+            None => self.table.find(publisher, text)?,
+        };
+        self.recent = Some(place);
         let entry = self.table.entry_mut(place);
         if entry.generation() != self.generation {
             entry.enter(self.generation);

@@ -129,6 +129,14 @@ impl<E: Entry> Table<E> {
             .copied()
     }
 
+    /// Whether the entry of (`publisher`, `text`) stands at `place`, which may be of any time.
+    pub fn is_at(&self, place: Place, publisher: u32, text: &[u8]) -> bool {
+        place.slot() < self.classes[place.class()].len && {
+            let (entry, found) = self.at(place);
+            entry.publisher() == publisher && found == text
+        }
+    }
+
     /// The entry at `place`.
     pub fn entry_mut(&mut self, place: Place) -> &mut E {
         &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
