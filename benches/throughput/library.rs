@@ -2,7 +2,7 @@
 //! on a thread of its own, over loopback multicast. Everything is numbered, checked, and accounted for.
 
 use bytes::Bytes;
-use seqcast::bus::{Bus, Embedded, Event, Options, PublishError, RecvError, Subscription};
+use seqcast::bus::{Bus, Embedded, Event, Options, RecvError, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::Message;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The subject of all messages.
 const SUBJECT: &str = "bench.throughput";
 /// Messages published between two turns of a peer that the caller drives.
-const BURST: usize = 256;
+const BURST: usize = 1024;
 /// How long meeting the other peer may take.
 const MEET_TIME: Duration = Duration::from_secs(5);
 /// The rest has arrived, or is known to be lost, when nothing has come for so long.
@@ -89,11 +89,10 @@ fn publish_driven(
     let until = now() + span;
     while now() < until {
         for _ in 0..BURST {
-            match peer.publish(message.clone()) {
-                Ok(()) => published += 1,
-                Err(PublishError::Full(_)) => break,
-                Err(error) => return Err(text(error)),
+            if !peer.publish_ref(&message).map_err(text)? {
+                break;
             }
+            published += 1;
         }
         peer.turn().map_err(text)?;
     }
@@ -122,8 +121,7 @@ fn read_driven(config: &Config, met: &AtomicBool, over: &AtomicBool) -> Result<O
     let mut last = now();
     while !over.load(Relaxed) || now().since(last) < QUIET_TIME {
         peer.drive(Duration::from_millis(1)).map_err(text)?;
-        while let Ok(event) = subscription.try_recv() {
-            tally.count(&event);
+        if 0 < subscription.drain(|event| tally.count(event)).map_err(text)? {
             last = now();
         }
     }

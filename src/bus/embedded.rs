@@ -16,11 +16,15 @@ use crate::daemon::start::{Options, StartError};
 use crate::message::{ClientId, Message, PeerRef, SubId};
 use crate::proto::question::Question;
 use crate::subject::{Pattern, Subject};
+use crate::time::Now;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Messages published at one reading of the clock.
+const CLOCK_USES: u32 = 64;
 
 /// A peer that works while, and only while, its owner calls [`turn`](Embedded::turn) or [`drive`](Embedded::drive). No
 /// other thread, no lock waited for, no system call per message.
@@ -32,6 +36,8 @@ pub struct Embedded {
     info: Info,
     numbers: Numbers,
     limits: QueueLimits,
+    /// The time as read since the last turn, and how many messages may still be published at it.
+    clock: Option<(Now, u32)>,
 }
 
 impl Embedded {
@@ -52,7 +58,7 @@ impl Embedded {
         let limits = engine.clients.limits();
         let client = engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
         let info = info(&engine, client);
-        Ok(Embedded { engine, client, info, numbers: Numbers::default(), limits })
+        Ok(Embedded { engine, client, info, numbers: Numbers::default(), limits, clock: None })
     }
 
     /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
@@ -62,12 +68,25 @@ impl Embedded {
         Bus::new(link, info(&self.engine, client), self.limits, None)
     }
 
+    /// The time, read once for some messages that are published between two turns: reading it takes longer than the rest.
+    fn now(&mut self) -> Now {
+        let (now, uses) = self.clock.filter(|(_, uses)| 0 < *uses).unwrap_or_else(|| (Clock::now(), CLOCK_USES));
+        self.clock = Some((now, uses - 1));
+        now
+    }
+
+    /// The time now; what is published later is not published before.
+    fn read_clock(&mut self) -> Now {
+        self.clock = None;
+        Clock::now()
+    }
+
     /// Does what there is to do without waiting. False when the peer has ended.
     ///
     /// # Errors
     /// The system's event queue is broken.
     pub fn turn(&mut self) -> io::Result<bool> {
-        self.engine.turn(Some(Duration::ZERO))
+        self.drive(Duration::ZERO)
     }
 
     /// Waits for something to do, for at most `timeout`, and does it. False when the peer has ended.
@@ -75,6 +94,7 @@ impl Embedded {
     /// # Errors
     /// The system's event queue is broken.
     pub fn drive(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.clock = None;
         self.engine.turn(Some(timeout))
     }
 
@@ -83,12 +103,20 @@ impl Embedded {
     /// # Errors
     /// [`PublishError::Full`] while the network takes no more: make turns until it does.
     pub fn publish(&mut self, message: Message) -> Result<(), PublishError> {
-        check_size(&message, self.info.message_bytes_max)?;
+        if self.publish_ref(&message)? { Ok(()) } else { Err(PublishError::Full(Box::new(message))) }
+    }
+
+    /// As [`Embedded::publish`], of a message that is kept. False, and nothing done, while the network takes no more.
+    ///
+    /// # Errors
+    /// The message is too large, or the peer has ended.
+    pub fn publish_ref(&mut self, message: &Message) -> Result<bool, PublishError> {
+        check_size(message, self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }
-        let sent = self.engine.publish(Clock::now(), self.client, message);
-        sent.map_err(PublishError::Full)
+        let now = self.now();
+        Ok(self.engine.publish(now, self.client, message))
     }
 
     /// Subscribes; active when this returns. Read it with [`Subscription::try_recv`] between turns.
@@ -115,7 +143,8 @@ impl Embedded {
         let sub = SubId(self.numbers.next_sub());
         let (news, patterns) = (options.joins(), vec![pattern.clone()]);
         let wanted = (pattern, options.mode, news);
-        let subscribed = self.engine.subscribe(Clock::now(), self.client, sub, wanted, queue.clone());
+        let now = self.read_clock();
+        let subscribed = self.engine.subscribe(now, self.client, sub, wanted, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
         let link = Link::Engine(self.engine.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
@@ -132,7 +161,8 @@ impl Embedded {
             return Err(AskError::Closed);
         }
         let (asked, answer) = Asked::new(timeout);
-        self.engine.ask_for(Clock::now(), self.client, &peer.into(), question, timeout, AnswerTo::new(answer, None));
+        let now = self.read_clock();
+        self.engine.ask_for(now, self.client, &peer.into(), question, timeout, AnswerTo::new(answer, None));
         Ok(asked)
     }
 
@@ -161,7 +191,8 @@ impl Embedded {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        self.engine.stop(Clock::now());
+        let now = self.read_clock();
+        self.engine.stop(now);
         while self.engine.turn(None)? {}
         Ok(())
     }
@@ -183,7 +214,8 @@ impl Embedded {
 
     /// Ends the client that the owner of `Embedded` is: when the peer runs in a thread, only its handles are clients.
     pub(super) fn without_owner(mut self) -> Embedded {
-        self.engine.detach(Clock::now(), self.client);
+        let now = self.read_clock();
+        self.engine.detach(now, self.client);
         self
     }
 }

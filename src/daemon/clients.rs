@@ -8,9 +8,9 @@ use crate::daemon::show::ClientRow;
 use crate::door::frame::ToClient;
 use crate::door::value::delivery_body;
 use crate::message::{ClientId, Delivery, Loss, Missing, Publisher, SubId};
+use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,34 +121,44 @@ impl Clients {
         self.map.keys().copied().collect()
     }
 
-    /// Hands a message to every client that has one of the subscriptions. It is encoded once.
-    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], delivery: Delivery) {
+    /// Hands messages to every client that has one of the subscriptions. Each is encoded once.
+    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
             && let Kind::Embedded(queues) = &client.kind
         {
             // The usual case of the fast path: no copy, not even of references.
-            client.delivered += 1;
+            client.delivered += deliveries.len() as u64;
             if let Some(queue) = queues.get(&target.sub) {
-                queue.push(Event::Message(delivery));
+                queue.push_messages(deliveries);
             }
             return;
         }
-        let mut body: Option<Bytes> = None;
+        let mut attached = false;
+        for group in to.chunk_by(|a, b| a.client == b.client) {
+            match self.map.get_mut(&group[0].client) {
+                Some(Client { kind: Kind::Embedded(queues), delivered, .. }) => {
+                    *delivered += deliveries.len() as u64;
+                    for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
+                }
+                Some(_) => attached = true,
+                None => {}
+            }
+        }
+        if attached {
+            deliveries.for_each(|delivery| self.deliver_attached(now, to, &delivery));
+        }
+    }
+
+    fn deliver_attached(&mut self, now: Now, to: &[Target], delivery: &Delivery) {
+        let body = delivery_body(delivery).freeze();
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
-            match &mut client.kind {
-                Kind::Embedded(queues) => {
-                    client.delivered += 1;
-                    push_to(queues, group, || Event::Message(delivery.clone()));
-                }
-                Kind::Attached(connection) => {
-                    let body = body.get_or_insert_with(|| delivery_body(&delivery).freeze());
-                    self.subs.clear();
-                    self.subs.extend(group.iter().map(|target| target.sub));
-                    let pushed = connection.outbox.push_message(&self.subs, body);
-                    client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
-                }
+            if let Kind::Attached(connection) = &mut client.kind {
+                self.subs.clear();
+                self.subs.extend(group.iter().map(|target| target.sub));
+                let pushed = connection.outbox.push_message(&self.subs, &body);
+                client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
             }
         }
     }
@@ -161,7 +171,7 @@ impl Clients {
             match &mut client.kind {
                 Kind::Embedded(queues) if by_subject => {
                     client.delivered += 1;
-                    push_to(queues, group, || Event::Loss(loss.clone()));
+                    for_each_queue(queues, group, |queue| queue.push(Event::Loss(loss.clone())));
                 }
                 Kind::Embedded(queues) => {
                     client.delivered += 1;
@@ -277,13 +287,13 @@ impl Client {
     }
 }
 
-/// Pushes an event to the queues of these subscriptions.
-fn push_to(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], event: impl Fn() -> Event) {
+/// Calls `each` with the queues of these subscriptions, each once.
+fn for_each_queue(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], each: impl Fn(&EventQueue)) {
     if let [target] = group {
-        return queues.get(&target.sub).into_iter().for_each(|queue| queue.push(event()));
+        return queues.get(&target.sub).into_iter().for_each(|queue| each(queue));
     }
     let queues = group.iter().filter_map(|target| queues.get(&target.sub)).collect();
-    distinct(queues).iter().for_each(|queue| queue.push(event()));
+    distinct(queues).iter().for_each(|queue| each(queue));
 }
 
 /// The queues, each once: one that serves several subscriptions gets an event once.

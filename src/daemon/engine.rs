@@ -176,19 +176,20 @@ impl Engine {
         self.phase = Phase::Ended;
     }
 
-    /// Publishes for a client, unless too much waits to be sent: then the message comes back.
-    pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: Message) -> Result<(), Box<Message>> {
+    /// Publishes for a client. False, and nothing done, if too much waits to be sent.
+    pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: &Message) -> bool {
         if self.transmit.is_long() {
             self.transmit.flush(&mut self.sockets);
             if self.transmit.is_long() {
-                return Err(Box::new(message));
+                return false;
             }
         }
-        self.request(now, client, Request::Publish(message));
+        self.peer.publish(now, client, message);
+        self.act(now);
         if let Some(client) = self.clients.client(client) {
             client.published += 1;
         }
-        Ok(())
+        true
     }
 
     /// Subscribes for an embedded client; its events go to `queue`.
@@ -355,7 +356,7 @@ impl Engine {
     fn on_command(&mut self, now: Now, command: Command) {
         match command {
             Command::Publish { client, message } => {
-                if self.publish(now, client, message).is_err() {
+                if !self.publish(now, client, &message) {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
@@ -385,13 +386,13 @@ impl Engine {
             match effect {
                 Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
                 Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
-                Effect::Deliver { to, delivery } => self.clients.deliver(now, &to, delivery),
+                Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
                 Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
                     let delivery = advise::delivery(&advisory, host, self.me());
-                    self.clients.deliver(now, &to, delivery);
+                    self.clients.deliver(now, &to, delivery.into());
                 }
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),

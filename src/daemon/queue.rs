@@ -4,6 +4,7 @@
 //! place where they would have been.
 
 use crate::message::{Delivery, Loss, Publisher};
+use crate::proto::delivery::Deliveries;
 use crate::proto::join::Joined;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,9 +65,20 @@ pub(crate) struct EventQueue {
     ready: Condvar,
 }
 
+/// What waits in a queue.
+#[derive(Debug)]
+enum Queued {
+    /// Messages of one subject, and what they count.
+    Messages(Deliveries, usize),
+    /// Anything else.
+    Event(Event),
+}
+
 #[derive(Debug, Default)]
 struct State {
-    events: VecDeque<Event>,
+    queued: VecDeque<Queued>,
+    /// Events in it.
+    count: usize,
     known: VecDeque<Option<Publisher>>,
     bytes: usize,
     /// Dropped since the last event in the queue.
@@ -91,36 +103,43 @@ impl EventQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an event, or drops and counts it. A [`Event::Dropped`] adds to the count.
-    pub(crate) fn push(&self, event: Event) {
+    /// Appends messages; those for which there is no room are dropped and counted.
+    pub(crate) fn push_messages(&self, mut messages: Deliveries) {
         let mut state = self.lock();
         if state.closed {
             return;
         }
-        let bytes = bytes_of(&event);
-        let is_full = match &event {
-            Event::Dropped(count) => {
-                state.dropped += count;
-                state.dropped_total += count;
-                None
-            }
-            Event::Loss(_) => Some(self.limits.count_max + LOSSES_BEYOND_MAX <= state.events.len()),
-            Event::Message(_) => Some(self.is_full(&state, bytes)),
-            Event::Joined(_) => Some(false),
+        let bytes = EVENT_BYTES + messages.bytes();
+        let (count, room) = (messages.len(), self.room(&state, bytes));
+        if 0 < room {
+            state.tell_dropped();
+            messages.truncate(room);
+            state.count += messages.len();
+            state.bytes += bytes;
+            state.queued.push_back(Queued::Messages(messages, bytes));
+        }
+        state.drop_events(count.saturating_sub(room) as u64);
+        self.wake(state);
+    }
+
+    /// Appends an event, or drops and counts it. A [`Event::Dropped`] adds to the count.
+    pub(crate) fn push(&self, event: Event) {
+        let event = match event {
+            Event::Message(delivery) => return self.push_messages(delivery.into()),
+            event => event,
         };
-        match is_full {
-            None => {}
-            Some(true) => {
-                state.dropped += 1;
-                state.dropped_total += 1;
-            }
-            Some(false) => {
-                if 0 < state.dropped {
-                    let dropped = std::mem::take(&mut state.dropped);
-                    state.events.push_back(Event::Dropped(dropped));
-                }
-                state.bytes += bytes;
-                state.events.push_back(event);
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        match event {
+            Event::Dropped(count) => state.drop_events(count),
+            Event::Loss(_) if self.limits.count_max + LOSSES_BEYOND_MAX <= state.count => state.drop_events(1),
+            event => {
+                state.tell_dropped();
+                state.count += 1;
+                state.bytes += EVENT_BYTES;
+                state.queued.push_back(Queued::Event(event));
             }
         }
         self.wake(state);
@@ -157,11 +176,14 @@ impl EventQueue {
         }
     }
 
-    /// After a drop the queue takes messages again when it has been read down to half, so that drops come in few spans.
-    fn is_full(&self, state: &State, bytes: usize) -> bool {
+    /// For how many messages there is room that count so many bytes. After a drop the queue takes messages again when it has
+    /// been read down to half, so that drops come in few spans.
+    fn room(&self, state: &State, bytes: usize) -> usize {
         let part = if 0 < state.dropped { 2 } else { 1 };
-        self.limits.count_max.div_ceil(part) <= state.events.len()
-            || (0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes)
+        if 0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes {
+            return 0;
+        }
+        self.limits.count_max.div_ceil(part).saturating_sub(state.count)
     }
 
     /// Takes the oldest item.
@@ -174,11 +196,40 @@ impl EventQueue {
         let mut state = self.lock();
         state.readers_waiting += 1;
         let is_idle = |state: &mut State| {
-            state.events.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
+            state.queued.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
         };
         state = self.wait(state, timeout, is_idle);
         state.readers_waiting -= 1;
         state.pop()
+    }
+
+    /// Takes everything that is there and calls `each` with every event, without holding a lock meanwhile. Gives their number.
+    pub(crate) fn drain(&self, mut each: impl FnMut(&Event)) -> Result<usize, Nothing> {
+        let mut state = self.lock();
+        state.known.clear();
+        let queued = std::mem::take(&mut state.queued);
+        let (mut count, dropped, closed) = (state.count, std::mem::take(&mut state.dropped), state.closed);
+        (state.count, state.bytes) = (0, 0);
+        drop(state);
+        for queued in queued {
+            match queued {
+                Queued::Messages(mut messages, _) => {
+                    let Some(mut event) = messages.next().map(Event::Message) else { continue };
+                    each(&event);
+                    while let Event::Message(delivery) = &mut event
+                        && messages.advance(delivery)
+                    {
+                        each(&event);
+                    }
+                }
+                Queued::Event(event) => each(&event),
+            }
+        }
+        if 0 < dropped {
+            each(&Event::Dropped(dropped));
+            count += 1;
+        }
+        if count == 0 && closed { Err(Nothing::Ever) } else { Ok(count) }
     }
 
     /// Takes the oldest news of publishers and leaves the events where they are.
@@ -227,7 +278,7 @@ impl EventQueue {
     /// (events, bytes, dropped in all).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         let state = self.lock();
-        (state.events.len(), state.bytes, state.dropped_total)
+        (state.count, state.bytes, state.dropped_total)
     }
 }
 
@@ -236,23 +287,42 @@ impl State {
         if let Some(publisher) = self.known.pop_front() {
             return Ok(Item::Known(publisher));
         }
-        match self.events.pop_front() {
-            Some(event) => {
-                self.bytes -= bytes_of(&event);
+        if let Some(Queued::Messages(messages, bytes)) = self.queued.front_mut()
+            && let Some(delivery) = messages.next()
+        {
+            self.count -= 1;
+            if messages.len() == 0 {
+                self.bytes -= *bytes;
+                self.queued.pop_front();
+            }
+            return Ok(Item::Event(Event::Message(delivery)));
+        }
+        match self.queued.pop_front() {
+            Some(Queued::Event(event)) => {
+                (self.count, self.bytes) = (self.count - 1, self.bytes - EVENT_BYTES);
                 Ok(Item::Event(event))
             }
+            Some(Queued::Messages(..)) => unreachable!("messages leave with the last of them"),
             None if 0 < self.dropped => Ok(Item::Event(Event::Dropped(std::mem::take(&mut self.dropped)))),
             None if self.closed => Err(Nothing::Ever),
             None => Err(Nothing::Yet),
         }
     }
-}
 
-fn bytes_of(event: &Event) -> usize {
-    match event {
-        Event::Message(delivery) => EVENT_BYTES + delivery.message.body_bytes(),
-        Event::Loss(_) => EVENT_BYTES,
-        Event::Dropped(_) | Event::Joined(_) => 0,
+    /// So many events find no room.
+    fn drop_events(&mut self, count: u64) {
+        self.dropped += count;
+        self.dropped_total += count;
+    }
+
+    /// What was dropped is told in its place, before something that comes after it.
+    fn tell_dropped(&mut self) {
+        if 0 < self.dropped {
+            let dropped = std::mem::take(&mut self.dropped);
+            self.count += 1;
+            self.bytes += EVENT_BYTES;
+            self.queued.push_back(Queued::Event(Event::Dropped(dropped)));
+        }
     }
 }
 
@@ -260,6 +330,7 @@ fn bytes_of(event: &Event) -> usize {
 mod tests {
     use super::*;
     use crate::message::{Cause, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
+    use crate::seqno::{Frame, Seq};
     use crate::time::Wall;
     use std::sync::Arc;
 
@@ -306,6 +377,37 @@ mod tests {
         check(4, "7rrrrrr", "mmmm3.");
         // Read down to half before messages are taken again; the count stands before them.
         check(4, "6r1rr1rrrr", "mmmm3m.");
+    }
+
+    #[test]
+    fn of_messages_that_came_together_those_are_taken_for_which_there_is_room() {
+        let queue = EventQueue::new(QueueLimits { count_max: 5, bytes_max: 1 << 30 });
+        let together = |count: u64| {
+            let messages = (0..count).map(|_| Message::new("a".parse().unwrap(), "x")).collect();
+            let seq = Seq::from_parts(Frame::new(1).unwrap(), 1).unwrap();
+            Deliveries::of_messages(messages, seq, publisher())
+        };
+        queue.push_messages(together(3));
+        queue.push_messages(together(4));
+        assert_eq!(queue.fill().0, 5);
+        queue.push_messages(together(1));
+        queue.push(loss());
+        let (mut read, mut count) = (Vec::new(), 0);
+        let drained = queue.drain(|event| match event {
+            Event::Message(delivery) => read.push(delivery.seq.map_or(0, Seq::count)),
+            Event::Dropped(dropped) => count += dropped,
+            Event::Loss(_) => read.push(0),
+            Event::Joined(_) => {}
+        });
+        assert_eq!(
+            (drained, read, count),
+            (Ok(7), vec![1, 2, 3, 1, 2, 0], 3),
+            "the loss stands behind what was dropped"
+        );
+        assert_eq!(queue.fill(), (0, 0, 3));
+        assert_eq!(queue.drain(|_| {}), Ok(0));
+        queue.close();
+        assert_eq!(queue.drain(|_| {}), Err(Nothing::Ever));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `Input` and `Effect`: the whole contract of the core with the outside.
 
-use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Loss, Message, Publisher, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Loss, Message, Publisher, SubId};
 use crate::proto::advisory::Advisory;
+use crate::proto::delivery::Deliveries;
 use crate::proto::question::{Answer, Question};
 use crate::subject::{Pattern, SubjectError};
 use crate::time::Instant;
@@ -209,12 +210,12 @@ pub enum Effect {
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// Hand a message to clients.
+    /// Hand messages of one subject to clients.
     Deliver {
         /// Every matching subscription; at least one.
         to: Targets,
-        /// The message.
-        delivery: Delivery,
+        /// The messages; at least one.
+        deliveries: Deliveries,
     },
     /// Tell clients of a loss, before any later message of the subject.
     Report {

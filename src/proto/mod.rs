@@ -30,6 +30,7 @@
 
 pub mod advisory;
 mod ask;
+pub mod delivery;
 pub mod effect;
 mod former;
 mod fragment;

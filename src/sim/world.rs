@@ -3,7 +3,7 @@
 //! It does what the daemon's loop does: reads all that has arrived, hands it to the peer, drains the effects, and ticks
 //! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
-use crate::message::{ClientId, DeliveryMode, Epoch, Headers, Message, SubId};
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Headers, Message, SubId};
 use crate::proto::effect::{Effect, Input, Path, Request, Target};
 use crate::proto::history::Selection;
 use crate::proto::mutant::Mutant;
@@ -180,6 +180,23 @@ impl<'a> World<'a> {
         self.queue.push(Reverse(Entry { at, order: self.order, step }));
     }
 
+    fn deliver(&mut self, host: usize, run: usize, to: &[Target], delivery: &Delivery) {
+        self.log(|| {
+            format!(
+                "host {host} delivers {} {:?} {:?}{} to {}",
+                delivery.message.subject,
+                delivery.seq,
+                delivery.verdict,
+                if delivery.repaired { " repaired" } else { "" },
+                to.len()
+            )
+        });
+        self.oracle.on_deliver(self.now, run, to, delivery);
+        if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
+            joiner.on_message(delivery);
+        }
+    }
+
     fn log(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             if trace.len() == TRACE_LINES {
@@ -348,20 +365,9 @@ impl<'a> World<'a> {
                     self.carry(host, to, Path::Unicast, note, &bytes);
                 }
             }
-            Effect::Deliver { to, delivery } => {
-                self.log(|| {
-                    format!(
-                        "host {host} delivers {} {:?} {:?}{} to {}",
-                        delivery.message.subject,
-                        delivery.seq,
-                        delivery.verdict,
-                        if delivery.repaired { " repaired" } else { "" },
-                        to.len()
-                    )
-                });
-                self.oracle.on_deliver(self.now, run, &to, &delivery);
-                if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
-                    joiner.on_message(&delivery);
+            Effect::Deliver { to, deliveries } => {
+                for delivery in deliveries {
+                    self.deliver(host, run, &to, &delivery);
                 }
             }
             Effect::Report { to, loss } => {

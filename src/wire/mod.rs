@@ -31,7 +31,7 @@ pub use header::{Header, Kind};
 pub use malformed::{Discard, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use repair::{Expired, Range, ResendRequest};
-pub use run::{Messages, Run};
+pub use run::{Run, RunMessages};
 pub(crate) use {
     builder::{put_varint, varint_bytes},
     reader::Reader,

@@ -26,6 +26,11 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, end: bytes.len() }
     }
 
+    /// Reads `bytes` from `at` on, which another reader has reached.
+    pub(crate) fn at(bytes: &'a Bytes, at: usize) -> Reader<'a> {
+        Reader { bytes, at: at.min(bytes.len()), end: bytes.len() }
+    }
+
     /// Whether everything is read.
     pub(crate) fn is_done(&self) -> bool {
         self.at == self.end

@@ -161,32 +161,50 @@ impl Run {
     }
 
     /// The messages in order. Each refers to the datagram's memory.
-    pub fn messages(&self) -> Messages<'_> {
-        Messages { run: self, reader: Reader::new(&self.entries), left: self.count }
+    pub fn messages(&self) -> RunMessages {
+        self.clone().into_messages()
+    }
+
+    /// The same, of a run that is not needed any more.
+    pub fn into_messages(self) -> RunMessages {
+        RunMessages { left: self.count, run: self, at: 0 }
     }
 }
 
 /// The messages of a run.
 #[derive(Clone, Debug)]
-pub struct Messages<'a> {
-    run: &'a Run,
-    reader: Reader<'a>,
+pub struct RunMessages {
+    run: Run,
+    /// Where the next entry stands.
+    at: usize,
     left: u16,
 }
 
-impl Iterator for Messages<'_> {
+impl RunMessages {
+    /// Makes the message of this run that came before into the next one: cheaper than another one. False, and nothing
+    /// done, if there is none.
+    pub fn advance(&mut self, message: &mut Message) -> bool {
+        let Some((reply, headers, payload)) = self.next_parts() else { return false };
+        (message.reply, message.headers, message.payload) = (reply, headers, payload);
+        true
+    }
+
+    fn next_parts(&mut self) -> Option<(Option<Subject>, Headers, Bytes)> {
+        self.left = self.left.checked_sub(1)?;
+        let mut reader = Reader::at(&self.run.entries, self.at);
+        let (meta, payload) = decode_entry(&mut reader, self.run.meta).expect("decode has read every entry");
+        self.at = payload.end;
+        let reply = meta.reply(&reader).expect("decode has checked every reply subject");
+        Some((reply, meta.headers(&reader), reader.slice(payload)))
+    }
+}
+
+impl Iterator for RunMessages {
     type Item = Message;
 
     fn next(&mut self) -> Option<Message> {
-        self.left = self.left.checked_sub(1)?;
-        let (meta, payload) = decode_entry(&mut self.reader, self.run.meta).expect("decode has read every entry");
-        Some(Message {
-            subject: self.run.subject.clone(),
-            reply: meta.reply(&self.reader).expect("decode has checked every reply subject"),
-            headers: meta.headers(&self.reader),
-            payload: self.reader.slice(payload),
-            event: self.run.event,
-        })
+        let (reply, headers, payload) = self.next_parts()?;
+        Some(Message { subject: self.run.subject.clone(), reply, headers, payload, event: self.run.event })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -194,4 +212,4 @@ impl Iterator for Messages<'_> {
     }
 }
 
-impl ExactSizeIterator for Messages<'_> {}
+impl ExactSizeIterator for RunMessages {}

@@ -174,18 +174,18 @@ impl Peer {
             let text = format!("the event with offset {offset} is too large for a message with these headers");
             return self.say_error(now, asker, "too-large", &text);
         }
-        self.on_publish(now, asker.client, answer);
+        self.publish(now, asker.client, &answer);
     }
 
     fn say_error(&mut self, now: Now, asker: &TextPoll, name: &str, text: &str) {
         let headers = headers(&[("Case", "error"), ("Error", name)]);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        self.on_publish(now, asker.client, Message { headers, ..Message::new(asker.reply.clone(), payload) });
+        self.publish(now, asker.client, &Message { headers, ..Message::new(asker.reply.clone(), payload) });
     }
 
     fn say_case(&mut self, now: Now, asker: &TextPoll, fields: &[(&str, &str)]) {
         let answer = Message { headers: headers(fields), ..Message::new(asker.reply.clone(), Bytes::new()) };
-        self.on_publish(now, asker.client, answer);
+        self.publish(now, asker.client, &answer);
     }
 }
 

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 impl Peer {
     pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
         match request {
-            Request::Publish(message) => self.on_publish(now, client, message),
+            Request::Publish(message) => self.publish(now, client, &message),
             Request::Subscribe { sub, pattern, mode, news } => {
                 let target = Target { client, sub };
                 match self.interest.subscribe(now.instant, target, pattern, mode) {
@@ -53,7 +53,8 @@ impl Peer {
         }
     }
 
-    pub(super) fn on_publish(&mut self, now: Now, client: ClientId, message: Message) {
+    /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
+    pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
         let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
@@ -65,26 +66,25 @@ impl Peer {
             self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
             return;
         }
-        if is_text_poll(&message) {
-            return self.on_text_poll(now, client, &message);
+        if is_text_poll(message) {
+            return self.on_text_poll(now, client, message);
         }
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
         let seq = match inbox_owner(&message.subject) {
             Some(owner) if owner == self.origin.epoch => None,
             Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => {
-                self.send_to(now, owner, &message);
+                self.send_to(now, owner, message);
                 None
             }
-            _ => self.send_to_all(now, &message),
+            _ => self.send_to_all(now, message),
         };
-        let to = self.all_targets(&message.subject);
-        if !to.is_empty() {
+        if let Some(to) = self.all_targets(&message.subject) {
             self.counters.messages_local += 1;
             let (publisher, verdict) = (self.me(), Verdict::Direct);
-            let delivery = Delivery::new(message, publisher, seq, verdict);
+            let deliveries = Delivery::new(message.clone(), publisher, seq, verdict).into();
             self.count_deliveries(&to, 1);
-            self.effects.push_back(Effect::Deliver { to, delivery });
+            self.effects.push_back(Effect::Deliver { to, deliveries });
         }
     }
 

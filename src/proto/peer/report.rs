@@ -2,8 +2,9 @@
 
 use super::Peer;
 use super::service::Fetch;
-use crate::message::{Cause, Count, Delivery, DeliveryMode, Epoch, Loss, Missing, Publisher, Reason, Verdict};
+use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, Publisher, Reason};
 use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
+use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, MemberEvent, Target, Targets};
 use crate::proto::interest::Matched;
 use crate::proto::members::{Member, Side};
@@ -77,24 +78,14 @@ impl Peer {
         }
         match outcome {
             Outcome::Deliver { item, repeated, repaired, verdict, matched } => {
-                let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
-                let mut index = 0;
-                let mut next = verdict;
-                item.for_each(|message| {
-                    if repeated <= index {
-                        let seq = first.and_then(|seq| seq.forward(index as u64));
-                        let publisher = publisher.clone();
-                        let (verdict, replayed) = (next, false);
-                        let delivery = Delivery { message, publisher, seq, verdict, repaired, replayed };
-                        self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), delivery });
-                        if !matches!(verdict, Verdict::Direct | Verdict::Unnumbered) {
-                            next = Verdict::Next;
-                        }
-                    }
-                    index += 1;
-                });
-                let messages = index.saturating_sub(repeated) as u64;
-                if repaired && let Some(member) = self.members.get_mut(&publisher.epoch) {
+                let publisher = publisher.clone();
+                let epoch = publisher.epoch;
+                let Some(deliveries) = Deliveries::of_item(item, repeated, publisher, verdict, repaired) else {
+                    return;
+                };
+                let messages = deliveries.len() as u64;
+                self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
+                if repaired && let Some(member) = self.members.get_mut(&epoch) {
                     let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };
                     member.losses.repaired.add(messages * times, now.wall);
                 }
@@ -195,16 +186,16 @@ impl Peer {
                 Stream::Outbound => OUTBOUND_BCAST,
             };
             let subject: Subject = subject.parse().expect("a constant that is a subject");
-            let to = self.all_targets(&subject);
+            let to = self.all_targets(&subject).unwrap_or_else(|| Targets::from([]));
             self.effects.push_back(Effect::Advise { to, advisory });
         }
     }
 }
 
 impl Peer {
-    /// The subscriptions that match a subject, whatever their mode.
-    pub(super) fn all_targets(&mut self, subject: &Subject) -> Targets {
-        self.interest.matches_any(subject).map_or_else(|| Targets::from([]), |matched| matched.targets.clone())
+    /// The subscriptions that match a subject, whatever their mode; `None` if none does.
+    pub(super) fn all_targets(&mut self, subject: &Subject) -> Option<Targets> {
+        Some(self.interest.matches_any(subject)?.targets.clone())
     }
 }
 

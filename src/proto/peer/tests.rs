@@ -1,7 +1,7 @@
 //! One or two peers and a wire between them, driven by hand.
 
 use super::*;
-use crate::message::{Cause, ClientId, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict};
+use crate::message::{Cause, ClientId, Delivery, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict};
 use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target, Targets};
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;
@@ -111,14 +111,15 @@ impl Host {
 
     /// What clients were told: messages as `subject`, `subject+n` for n missing before it, losses in words.
     fn told(&mut self) -> Vec<String> {
+        let deliver = |delivery: Delivery| match delivery.verdict {
+            Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
+            _ => delivery.message.subject.to_string(),
+        };
         let tell = |effect: Effect| match effect {
-            Effect::Deliver { delivery, .. } => Some(match delivery.verdict {
-                Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
-                _ => delivery.message.subject.to_string(),
-            }),
+            Effect::Deliver { deliveries, .. } => deliveries.map(deliver).collect(),
             Effect::Report { loss, .. } => {
                 let limit = if loss.reason == Reason::Overflow { " OVERFLOW" } else { "" };
-                Some(match loss.what {
+                vec![match loss.what {
                     Missing::Messages { subject, first, last, count } => {
                         format!("lost {subject} {}-{} {count}{limit}", first.count(), last.count())
                     }
@@ -127,12 +128,17 @@ impl Host {
                     }
                     Missing::Tail { after } => format!("{} after {after}", loss.reason),
                     Missing::Inbox { messages } => format!("inbox {messages}{limit}"),
-                })
+                }]
             }
-            _ => None,
+            _ => Vec::new(),
         };
-        self.drain().into_iter().filter_map(tell).collect()
+        self.drain().into_iter().flat_map(tell).collect()
     }
+}
+
+/// What an effect delivers.
+fn delivered(effect: Effect) -> Vec<Delivery> {
+    if let Effect::Deliver { deliveries, .. } = effect { deliveries.collect() } else { Vec::new() }
 }
 
 fn at(millis: u64) -> Now {
@@ -368,9 +374,7 @@ fn large_messages_are_split_rejoined_and_lost_as_one() {
     let delivered: Vec<usize> = s
         .drain()
         .into_iter()
-        .filter_map(
-            |e| if let Effect::Deliver { delivery, .. } = e { Some(delivery.message.payload.len()) } else { None },
-        )
+        .flat_map(|effect| delivered(effect).into_iter().map(|delivery| delivery.message.payload.len()))
         .collect();
     assert_eq!(delivered, [5000]);
     s.tick_quietly(1010);

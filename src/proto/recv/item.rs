@@ -115,7 +115,7 @@ impl Item {
     /// Calls `each` with every message in order.
     pub fn for_each(self, mut each: impl FnMut(Message)) {
         match self {
-            Item::Run(run) => run.messages().for_each(each),
+            Item::Run(run) => run.into_messages().for_each(each),
             Item::Whole(whole) => each(whole.message),
             Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
             Item::Doomed(_) | Item::Gone(_) => {}

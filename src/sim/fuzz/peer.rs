@@ -328,9 +328,13 @@ impl World {
         match effect {
             Effect::Multicast(bytes) => self.check_sent(None, bytes),
             Effect::Unicast { to, bytes } => self.check_sent(Some(to), bytes),
-            Effect::Deliver { to, delivery } => {
-                assert!(!to.is_empty(), "a delivery is for somebody");
-                assert!(delivery.message.body_bytes() <= MESSAGE_BYTES_MAX);
+            Effect::Deliver { to, deliveries } => {
+                assert!(!to.is_empty() && 0 < deliveries.len(), "something is delivered to somebody");
+                let count = deliveries.len();
+                let delivered = deliveries.inspect(|delivery| {
+                    assert!(delivery.message.body_bytes() <= MESSAGE_BYTES_MAX);
+                });
+                assert_eq!(delivered.count(), count);
             }
             Effect::Report { loss, .. } => check_loss(&loss),
             Effect::Advise { advisory, .. } => {

@@ -129,13 +129,9 @@ fn what_is_published_here_has_its_number_here_too() {
     let counts: Vec<u64> = host
         .drain()
         .into_iter()
-        .filter_map(|effect| match effect {
-            Effect::Deliver { delivery, .. } => {
-                assert_eq!(delivery.verdict, Verdict::Direct);
-                Some(delivery.seq.unwrap().count())
-            }
-            _ => None,
-        })
+        .flat_map(delivered)
+        .inspect(|delivery| assert_eq!(delivery.verdict, Verdict::Direct))
+        .map(|delivery| delivery.seq.unwrap().count())
         .collect();
     assert_eq!(counts, [1, 2]);
 }

@@ -54,8 +54,8 @@ impl Pair {
             let (path, bytes) = match effect {
                 Effect::Multicast(bytes) => (Path::Multicast, bytes),
                 Effect::Unicast { bytes, .. } => (Path::Unicast, bytes),
-                Effect::Deliver { delivery, .. } => {
-                    self.got.push(delivery.message);
+                Effect::Deliver { deliveries, .. } => {
+                    self.got.extend(deliveries.map(|delivery| delivery.message));
                     continue;
                 }
                 Effect::Answered { answer, .. } => {
@@ -184,9 +184,6 @@ fn a_history_that_is_off_and_a_peer_that_is_silent_are_named() {
     let reply = Some(REPLY.parse().unwrap());
     pair.publish(1, Message { reply, ..Message::new("_POLL.A_test.x".parse().unwrap(), "") });
     pair.hosts[1].peer.handle(at(pair.millis + 1600), Input::Tick);
-    let told = pair.hosts[1].drain().into_iter().find_map(|effect| match effect {
-        Effect::Deliver { delivery, .. } => Some(delivery.message),
-        _ => None,
-    });
-    assert!(told.unwrap().headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
+    let told = pair.hosts[1].drain().into_iter().flat_map(delivered).next();
+    assert!(told.unwrap().message.headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
 }

@@ -131,9 +131,13 @@ impl Lan {
 
     fn tell(&mut self, host: usize, effect: Effect) {
         let told = match effect {
-            Effect::Deliver { delivery, .. } => {
-                self.repaired += u64::from(delivery.repaired);
-                format!("{}{}", delivery.seq.map_or(0, |seq| seq.count()), if delivery.repaired { "r" } else { "" })
+            Effect::Deliver { deliveries, .. } => {
+                for delivery in deliveries {
+                    self.repaired += u64::from(delivery.repaired);
+                    let mark = if delivery.repaired { "r" } else { "" };
+                    self.told[host].push(format!("{}{mark}", delivery.seq.map_or(0, |seq| seq.count())));
+                }
+                return;
             }
             Effect::Report { loss, .. } => match loss.what {
                 Missing::Messages { first, last, count, .. } => {

@@ -1,0 +1,241 @@
+//! Messages on their way to clients. Those that travelled as one run stay together until they are read, so that what is
+//! done for each of them is little: no lock, no copy, nothing looked up.
+
+use crate::message::{Delivery, Message, Publisher, Verdict};
+use crate::proto::recv::Item;
+use crate::seqno::Seq;
+use crate::wire::RunMessages;
+use std::iter::FusedIterator;
+use std::vec;
+
+/// One or more messages of one subject, in order, for the same subscriptions. An iterator over them.
+#[derive(Clone, Debug)]
+pub struct Deliveries {
+    messages: Messages,
+    publisher: Publisher,
+    /// The number of the next one.
+    seq: Option<Seq>,
+    /// The verdict on the next one.
+    verdict: Verdict,
+    repaired: bool,
+    replayed: bool,
+    left: usize,
+    bytes: usize,
+}
+
+/// Where they are.
+#[derive(Clone, Debug)]
+enum Messages {
+    One(Option<Message>),
+    Run(RunMessages),
+    Fetched(vec::IntoIter<Message>),
+}
+
+impl Messages {
+    fn next(&mut self) -> Option<Message> {
+        match self {
+            Messages::One(message) => message.take(),
+            Messages::Run(messages) => messages.next(),
+            Messages::Fetched(messages) => messages.next(),
+        }
+    }
+}
+
+impl Deliveries {
+    /// What is handed on of an item but for its first `repeated` messages, of which the next one has this verdict. `None`
+    /// if that is nothing.
+    pub(crate) fn of_item(
+        item: Item,
+        repeated: usize,
+        publisher: Publisher,
+        verdict: Verdict,
+        repaired: bool,
+    ) -> Option<Deliveries> {
+        let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
+        let seq = first.and_then(|seq| seq.forward(repeated as u64));
+        let (bytes, count) = (item.bytes(), usize::try_from(item.count()).unwrap_or(usize::MAX));
+        let mut messages = match item {
+            Item::Run(run) => Messages::Run(run.into_messages()),
+            Item::Whole(whole) => Messages::One(Some(whole.message)),
+            Item::Fetched(fetched) => Messages::Fetched(fetched.messages.into_iter()),
+            Item::Doomed(_) | Item::Gone(_) => return None,
+        };
+        for _ in 0..repeated {
+            messages.next()?;
+        }
+        let left = count.checked_sub(repeated).filter(|left| 0 < *left)?;
+        Some(Deliveries { messages, publisher, seq, verdict, repaired, replayed: false, left, bytes })
+    }
+
+    /// Makes the delivery of these that came before into the next one: cheaper than another one. False, and nothing done,
+    /// if there is none.
+    pub fn advance(&mut self, delivery: &mut Delivery) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        let has_more = match &mut self.messages {
+            Messages::Run(messages) => messages.advance(&mut delivery.message),
+            others => others.next().map(|message| delivery.message = message).is_some(),
+        };
+        if has_more {
+            self.left = left;
+            (delivery.seq, delivery.verdict) = self.next_place();
+        }
+        has_more
+    }
+
+    /// The number of the next one and the verdict on it.
+    fn next_place(&mut self) -> (Option<Seq>, Verdict) {
+        let place = (self.seq, self.verdict);
+        self.seq = self.seq.and_then(|seq| seq.forward(1));
+        if !matches!(self.verdict, Verdict::Direct | Verdict::Unnumbered) {
+            self.verdict = Verdict::Next;
+        }
+        place
+    }
+
+    /// Bytes of memory that those of them that have not been taken, and those that have, keep in use.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Leaves the first `count` and drops the others.
+    pub fn truncate(&mut self, count: usize) {
+        self.left = self.left.min(count);
+    }
+}
+
+impl From<Delivery> for Deliveries {
+    fn from(delivery: Delivery) -> Deliveries {
+        let Delivery { message, publisher, seq, verdict, repaired, replayed } = delivery;
+        let bytes = message.body_bytes();
+        Deliveries {
+            messages: Messages::One(Some(message)),
+            publisher,
+            seq,
+            verdict,
+            repaired,
+            replayed,
+            left: 1,
+            bytes,
+        }
+    }
+}
+
+impl Iterator for Deliveries {
+    type Item = Delivery;
+
+    fn next(&mut self) -> Option<Delivery> {
+        self.left = self.left.checked_sub(1)?;
+        let message = self.messages.next()?;
+        let (seq, verdict) = self.next_place();
+        let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
+        Some(Delivery { message, publisher, seq, verdict, repaired, replayed })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Deliveries {}
+
+impl FusedIterator for Deliveries {}
+
+impl PartialEq for Deliveries {
+    /// Whether they yield the same.
+    fn eq(&self, other: &Deliveries) -> bool {
+        self.clone().eq(other.clone())
+    }
+}
+
+#[cfg(test)]
+impl Deliveries {
+    /// Messages of one subject as they come from a history, from this number on.
+    pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
+        let place = crate::proto::stream::Place { seq, stamp: None, chain: None };
+        let fetched = Item::Fetched(crate::proto::recv::Fetched { place, messages });
+        Deliveries::of_item(fetched, 0, publisher, Verdict::First, true).expect("there are some")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Count, Epoch};
+    use crate::seqno::Frame;
+    use crate::wire::{self, Builder, Entry, Header, Kind, Record};
+
+    fn publisher() -> Publisher {
+        Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
+    }
+
+    fn seq(count: u64) -> Seq {
+        Seq::from_parts(Frame::new(7).unwrap(), count).unwrap()
+    }
+
+    /// A run of five messages, as it comes out of a datagram.
+    fn run(first: u64) -> Item {
+        let mut builder = Builder::new(1400);
+        for index in 0..5 {
+            let message = Message::new("a".parse().unwrap(), vec![index as u8; index as usize]);
+            assert!(builder.push(&Entry {
+                message: &message,
+                seq: Some(seq(first + index)),
+                stamp: None,
+                chain: None
+            }));
+        }
+        let (kind, epoch) = (Kind::Data, Epoch::new(1).unwrap());
+        let header = Header { kind, group: 1, epoch, number: 1, count: 0, uptime_ms: 0, receiver: None };
+        let datagram = wire::decode(builder.seal(&header)).unwrap();
+        match datagram.records.into_iter().next() {
+            Some(Record::Run(run)) => Item::Run(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn shown(delivery: &Delivery) -> (u64, usize, Verdict) {
+        (delivery.seq.map_or(0, Seq::count), delivery.message.payload.len(), delivery.verdict)
+    }
+
+    #[test]
+    fn messages_of_a_run_come_one_after_the_other_and_only_the_first_has_the_verdict() {
+        let skip = Verdict::Skip(Count::Exact(2));
+        let of = |item, repeated, verdict| Deliveries::of_item(item, repeated, publisher(), verdict, false);
+        let deliveries = of(run(10), 0, skip).unwrap();
+        assert_eq!(deliveries.len(), 5);
+        let rest = [(11, 1, Verdict::Next), (12, 2, Verdict::Next), (13, 3, Verdict::Next), (14, 4, Verdict::Next)];
+        let all: Vec<_> = deliveries.map(|delivery| shown(&delivery)).collect();
+        assert_eq!(all, [&[(10, 0, skip)], &rest[..]].concat());
+        let repeated: Vec<_> = of(run(10), 3, Verdict::Next).unwrap().map(|delivery| shown(&delivery)).collect();
+        assert_eq!(repeated, rest[2..]);
+        assert!(of(run(10), 5, Verdict::Next).is_none(), "all of it was repeated");
+        let direct: Vec<_> = of(run(10), 0, Verdict::Direct).unwrap().map(|delivery| shown(&delivery)).collect();
+        assert!(direct.iter().all(|(seq, _, verdict)| (*seq, *verdict) == (0, Verdict::Direct)));
+    }
+
+    #[test]
+    fn a_delivery_made_into_the_next_one_is_the_next_one() {
+        let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
+        let fetched = Deliveries::of_messages(messages, seq(3), publisher());
+        let of_run = Deliveries::of_item(run(10), 1, publisher(), Verdict::First, true).unwrap();
+        for mut deliveries in [fetched, of_run] {
+            let expected: Vec<Delivery> = deliveries.clone().collect();
+            let mut delivery = deliveries.next().unwrap();
+            for (index, expected) in expected.iter().enumerate() {
+                assert_eq!(&delivery, expected);
+                assert_eq!(deliveries.advance(&mut delivery), index + 1 < 4);
+            }
+            assert_eq!((deliveries.len(), deliveries.next()), (0, None));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_does_not_come() {
+        let mut deliveries = Deliveries::of_item(run(1), 0, publisher(), Verdict::First, false).unwrap();
+        deliveries.truncate(2);
+        let mut last = deliveries.clone();
+        assert_eq!(deliveries.map(|delivery| delivery.seq).collect::<Vec<_>>(), [Some(seq(1)), Some(seq(2))]);
+        let mut delivery = last.next().unwrap();
+        assert!(last.advance(&mut delivery) && !last.advance(&mut delivery));
+    }
+}
