@@ -403,6 +403,14 @@ pub enum DeliveryMode {
 }
 
 impl DeliveryMode {
+    /// The one that it is not.
+    pub fn other(self) -> DeliveryMode {
+        match self {
+            DeliveryMode::Repair => DeliveryMode::Live,
+            DeliveryMode::Live => DeliveryMode::Repair,
+        }
+    }
+
     /// The name in configuration, tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {

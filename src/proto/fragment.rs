@@ -207,9 +207,14 @@ impl Reassembly {
         self.join(at)
     }
 
-    fn join(&mut self, at: usize) -> Joined {
+    fn take(&mut self, at: usize) -> Partial {
         let partial = self.partials.remove(at).expect("the caller has the index");
         self.bytes -= partial.bytes();
+        partial
+    }
+
+    fn join(&mut self, at: usize) -> Joined {
+        let partial = self.take(at);
         let mut body = BytesMut::with_capacity(partial.received);
         for (offset, bytes) in partial.chunks.values() {
             if *offset as usize != body.len() {
@@ -233,13 +238,15 @@ impl Reassembly {
     }
 
     fn give_up(&mut self, at: usize) -> Doomed {
-        let partial = self.partials.remove(at).expect("the caller has the index");
-        self.bytes -= partial.bytes();
+        let partial = self.take(at);
         self.remember(partial.first);
         partial.doomed()
     }
 
     fn remember(&mut self, first: Dseq) {
+        if self.is_over(first) {
+            return;
+        }
         if GIVEN_UP_MAX <= self.given_up.len() {
             self.given_up.pop_front();
         }
@@ -262,9 +269,7 @@ impl Reassembly {
             return true;
         }
         let was_given_up = self.is_over(first);
-        if !was_given_up {
-            self.remember(first);
-        }
+        self.remember(first);
         was_given_up
     }
 
@@ -283,15 +288,9 @@ impl Reassembly {
     /// The message that begins in datagram `first` came whole in another way: its fragments are dropped, and those that
     /// still come are ignored. Gives its place, and when the first of its datagrams that arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<Place>, Instant)> {
-        let at = self.partials.iter().position(|partial| partial.first == first);
-        let Some(partial) = at.and_then(|at| self.partials.remove(at)) else {
-            if !self.is_over(first) {
-                self.remember(first);
-            }
-            return None;
-        };
-        self.bytes -= partial.bytes();
         self.remember(first);
+        let at = self.partials.iter().position(|partial| partial.first == first)?;
+        let partial = self.take(at);
         Some((partial.place, partial.reached))
     }
 

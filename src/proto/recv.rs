@@ -375,7 +375,7 @@ impl Recv {
             _ => ctx.interest.matches(item.subject(), ctx.mode),
         };
         let Some(matched) = matched else {
-            if !item.is_absent() && ctx.interest.matches_any(item.subject()).is_none() {
+            if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
                 ctx.losses.not_sub.add(item.count(), ctx.now.wall);
             }
             return None;

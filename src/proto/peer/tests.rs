@@ -885,14 +885,20 @@ fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_befor
     assert_eq!(greetings, [0, 1, 0]);
 }
 
-#[test]
-fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
+/// A publisher since 2,000, its first `count` datagrams from `millis` on, and a subscriber since 5,000 that knows of none.
+fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Bytes>, Host) {
     let mut p = Host::new("P.test", 2, 2_000);
     p.tick(2_000);
-    let old: Vec<Bytes> = (0..4).map(|index| p.publish(3_000 + index, "a")).collect();
+    let datagrams = (0..count).map(|index| p.publish(millis + index, "a")).collect();
     let mut s = Host::new("S.test", 1, 5_000);
     s.subscribe(5_000, "a");
     s.drain();
+    (p, datagrams, s)
+}
+
+#[test]
+fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
+    let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
     // All that S hears at first is what somebody else had P send again.
     s.hear(6_000, p.address, &old[0]);
     let fresh = p.publish(6_001, "a");
@@ -905,12 +911,7 @@ fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_m
 #[test]
 fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
     for says_something in [false, true] {
-        let mut p = Host::new("P.test", 2, 2_000);
-        p.tick(2_000);
-        let datagrams: Vec<Bytes> = (0..3).map(|index| p.publish(2_010 + index, "a")).collect();
-        let mut s = Host::new("S.test", 1, 5_000);
-        s.subscribe(5_000, "a");
-        s.drain();
+        let (mut p, datagrams, mut s) = published_before_anybody_listened(2_010, 3);
         // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
         s.hear(6_000, p.address, &datagrams[2]);
         if says_something {
