@@ -136,6 +136,7 @@ impl Send {
             return;
         }
         if wire::fits_alone(entry, self.bytes_max) {
+            self.builder.pad();
             self.seal(now, origin, out);
             let fits = self.builder.push(entry);
             assert!(fits, "an entry that fits alone fits an empty datagram");

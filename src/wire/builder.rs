@@ -1,7 +1,7 @@
 //! Packs messages into one datagram.
 
 use super::{
-    CHECK_BYTES, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, Header,
+    CHECK_BYTES, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, Header, PAD,
     RECORD_HEADER_BYTES, RUN,
 };
 use crate::message::{Message, Stamp};
@@ -92,6 +92,9 @@ struct OpenRun {
     next: Option<Seq>,
     count: u16,
 }
+
+/// At most this part of a datagram is padding.
+const PAD_SHARE: usize = 8;
 
 /// The least room that a datagram is given at first. Where datagrams can be large, most are still short.
 const ROOM_MIN: usize = 2048;
@@ -207,6 +210,20 @@ impl Builder {
         self.messages += u64::from(index == 0);
         self.is_full = !later.is_empty();
         chunk.len()
+    }
+
+    /// Fills a datagram up to which no other message fits with PAD, if little is missing: then datagrams that leave
+    /// together have one size, and the kernel takes them as one buffer.
+    pub fn pad(&mut self) {
+        self.start_record();
+        let missing = self.room();
+        if (RECORD_HEADER_BYTES..=self.bytes_max / PAD_SHARE).contains(&missing) {
+            let body = missing - RECORD_HEADER_BYTES;
+            self.buffer.put_u8(PAD);
+            self.buffer.put_u8(0);
+            self.buffer.put_u16(u16::try_from(body).expect("less than a datagram"));
+            self.buffer.put_bytes(0, body);
+        }
     }
 
     /// Completes the datagram with its header and check value and leaves the builder empty.

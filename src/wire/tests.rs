@@ -28,6 +28,34 @@ enum Meaning {
 }
 
 #[test]
+fn a_datagram_into_which_nothing_else_fits_is_filled_up_if_little_is_missing() {
+    let mut filled = 0;
+    for payload in 1..700 {
+        let sealed = |pads: bool| {
+            let mut builder = Builder::new(1000);
+            let message = Message::new("a".parse().unwrap(), vec![7; payload]);
+            while builder.push(&Entry { message: &message, seq: None, stamp: None, chain: None }) {}
+            let messages = builder.messages();
+            if pads {
+                builder.pad();
+            }
+            let (kind, epoch) = (Kind::Directed, Epoch::new(1).unwrap());
+            let header = Header { kind, group: 1, epoch, number: 1, count: 0, uptime_ms: 0, receiver: Some(epoch) };
+            (builder.seal(&header), messages)
+        };
+        let (plain, messages) = sealed(false);
+        let (padded, _) = sealed(true);
+        // A record has four bytes at least.
+        let is_filled = (4..=125).contains(&(1000 - plain.len()));
+        assert_eq!(padded.len(), if is_filled { 1000 } else { plain.len() }, "payloads of {payload} bytes");
+        let datagram = decode(padded).unwrap();
+        assert_eq!(datagram.records.iter().map(Record::messages_begun).sum::<u64>(), messages);
+        filled += u64::from(is_filled);
+    }
+    assert!(100 < filled && filled < 690, "{filled} are filled up");
+}
+
+#[test]
 fn the_encoder_and_the_specification_agree_to_the_byte() {
     let blocks = blocks(include_str!("../../docs/wire.md"));
     let encoded: Vec<_> =
