@@ -2,7 +2,7 @@
 //! `cargo bench --bench repair [-- figure...]`. Takes about 45 seconds, and needs `unshare`, `ip` and `nft`.
 //!
 //! Of what one host sends, a rule at the other one's network card drops a part by chance: data, heartbeats and resends.
-//! Peers ask for no segmentation offload, so what the rule hits is one datagram.
+//! The virtual cable carries no buffers of several datagrams, so what the rule hits is one datagram.
 //!
 //! - *goodput*: messages delivered in a second, until everything is delivered, as a ratio to that without a rule. A publisher
 //!   faster than its receiver makes losses of its own, in the receiver's socket, so all runs have the same rate: a part of the
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 fn measure() {
     sh("mount -t tmpfs tmpfs /run
         ip netns add far
-        ip link add eth0 type veth peer name eth0 netns far
+        ip link add eth0 gso_max_segs 1 type veth peer name eth0 gso_max_segs 1 netns far
         ip link set lo up
         ip addr add 10.76.0.1/24 dev eth0
         ip link set eth0 up

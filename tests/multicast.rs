@@ -2,7 +2,7 @@
 
 use crate::support::bus::{PATIENCE, eventually};
 use bytes::Bytes;
-use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::daemon::interface::{Chosen, Family, Spec, choose};
 use seqcast::daemon::multicast::{OpenError, Options, Sockets};
@@ -239,7 +239,7 @@ fn send(sockets: &mut Sockets, payloads: &[&'static str]) {
 
 /// What one socket has now.
 fn drain(sockets: &mut Sockets, path: Path) -> Vec<Received> {
-    let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
+    let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     let mut all = Vec::new();
     while sockets.recv_batch(path, &mut batch).expect("receiving works") != 0 {
         all.extend(batch.drain());

@@ -13,7 +13,7 @@ mod tap;
 use account::{Account, account};
 use bytes::Bytes;
 use lan::{Host, Lan, Peer, Process, in_namespaces, last, until, until_some};
-use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
 use seqcast::daemon::self_test;
 use seqcast::message::Epoch;
@@ -410,7 +410,7 @@ fn datagram(dseq: u64) -> Bytes {
 
 /// The dseqs that arrive at a socket, `count` or more, and how many datagrams fail their check.
 fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
-    let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
+    let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     let mut all: Vec<Received> = Vec::new();
     let mut drain = |sockets: &mut Sockets| {
         while sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") != 0 {

@@ -148,6 +148,7 @@ const STATUS: &[(&str, Cell)] = &[
     ("message max", Field("/message_bytes_max")),
     ("receive buffer", Rule(|about| granted(about, "receive_buffer"))),
     ("send buffer", Rule(|about| granted(about, "send_buffer"))),
+    ("offloads", Rule(offloads)),
 ];
 
 /// Seed 002, "Show loss": the columns and their order.
@@ -292,6 +293,15 @@ fn granted(about: &Value, buffer: &str) -> String {
     match about[buffer].as_u64() < wanted.as_u64() {
         true => format!("{} of {wanted} wanted", about[buffer]),
         false => about[buffer].to_string(),
+    }
+}
+
+/// What the kernel does for many datagrams at once.
+fn offloads(about: &Value) -> String {
+    let used = ["gso", "gro"].into_iter().filter(|name| about["offloads"][*name] == true);
+    match used.collect::<Vec<_>>() {
+        none if none.is_empty() => "none".into(),
+        used => used.join(", "),
     }
 }
 
@@ -475,12 +485,16 @@ too large    | 7
         let about = json!({
             "name": "A.test", "uptime_ms": 61_000, "socket": null,
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
+            "offloads": { "gso": true, "gro": true },
         });
         let text = table(&ShowWhat::Status, &json!({ "show": "status", "status": about })).to_string();
         for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
             assert!(text.contains(row), "{row:?} is not in {text}");
         }
-        assert!(text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\n"), "{text}");
+        assert!(
+            text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\noffloads       | gso, gro\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Many datagrams in one system call: `recvmmsg` and `sendmmsg`.
+//! Many datagrams in one system call: `recvmmsg` and `sendmmsg`, and many in one passage through the kernel: datagrams of
+//! one size to one receiver leave as one buffer that the kernel or the card divides (UDP_SEGMENT, "GSO"), and what arrives
+//! like that is handed over undivided (UDP_GRO).
 //!
-//! What is received must not pin more memory than it needs, because a message may be held for seconds: a datagram is
-//! received into a slot of 64 KiB, and unless it fills at least half of it, it is copied into a buffer of its own size and
-//! the slot is used again.
+//! What is received must not pin more memory than it needs, because a message may be held for seconds: it is received
+//! into a slot of 64 KiB, and a datagram that does not fill at least half of it is copied into a buffer of its own size,
+//! so that the slot is used again.
 
 use crate::time::Wall;
 use bytes::{Bytes, BytesMut};
@@ -12,10 +14,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// The most datagrams in one system call.
-pub const BATCH_DATAGRAMS_MAX: usize = 64;
+/// The most buffers in one system call; each is a datagram, or up to [`SEGMENTS_MAX`] of them.
+pub const BATCH_BUFFERS_MAX: usize = 64;
 
-/// Datagrams that are asked for at least.
+/// The most datagrams in one buffer; older kernels take no more (`UDP_MAX_SEGMENTS`).
+pub const SEGMENTS_MAX: usize = 64;
+
+/// The most bytes of datagrams in one buffer: the most that one UDP datagram over IPv4 can have.
+const SEGMENTS_BYTES_MAX: usize = 65_507;
+
+/// The most datagrams in one sending system call.
+const BATCH_SEGMENTS_MAX: usize = 1024;
+
+/// Buffers that are asked for at least.
 const FEW: usize = 8;
 
 /// A datagram as it arrived.
@@ -25,8 +36,8 @@ pub struct Received {
     pub from: SocketAddr,
     /// The UDP payload.
     pub bytes: Bytes,
-    /// Datagrams that the kernel dropped at this socket, its buffer being full, since the last one that arrived and before
-    /// this one.
+    /// What the kernel dropped at this socket, its buffer being full, since the last datagram that arrived and before this
+    /// one; several that arrived as one buffer count once.
     pub overrun: u32,
     /// When the kernel got it, if it says so.
     pub arrived: Option<Wall>,
@@ -49,20 +60,26 @@ pub struct RecvBatch {
     /// How many the next call asks for: twice as many as came last, for each that is asked for has its cost.
     wanted: usize,
     is_full: bool,
+    segments_seen: u64,
 }
 
 impl RecvBatch {
-    /// Room for `datagrams` at once: at least 1, at most [`BATCH_DATAGRAMS_MAX`]. Each slot is 64 KiB of address space;
+    /// Room for `buffers` at once: at least 1, at most [`BATCH_BUFFERS_MAX`]. Each slot is 64 KiB of address space;
     /// memory is used as far as datagrams fill it.
-    pub fn new(datagrams: usize) -> RecvBatch {
-        let datagrams = datagrams.clamp(1, BATCH_DATAGRAMS_MAX);
-        let slots = (0..datagrams).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
-        RecvBatch { slots, received: Vec::with_capacity(datagrams), wanted: datagrams, is_full: false }
+    pub fn new(buffers: usize) -> RecvBatch {
+        let buffers = buffers.clamp(1, BATCH_BUFFERS_MAX);
+        let slots = (0..buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
+        RecvBatch { slots, received: Vec::with_capacity(buffers), wanted: buffers, is_full: false, segments_seen: 1 }
     }
 
     /// Whether the last call got as many as it asked for: there may be more.
     pub fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// The most datagrams that have arrived as one buffer so far; at least 1.
+    pub(super) fn segments_seen(&self) -> u64 {
+        self.segments_seen
     }
 
     /// Takes out what the last call received, in order of arrival.
@@ -74,10 +91,11 @@ impl RecvBatch {
     /// came, 0 if there is none. `overruns` is the socket's drop counter as known so far.
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
         let count = self.wanted;
-        let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_DATAGRAMS_MAX];
-        let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_DATAGRAMS_MAX];
-        let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_DATAGRAMS_MAX];
-        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_DATAGRAMS_MAX];
+        let before = self.received.len();
+        let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_BUFFERS_MAX];
+        let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_BUFFERS_MAX];
+        let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_BUFFERS_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BUFFERS_MAX];
         for (index, slot) in self.slots[..count].iter_mut().enumerate() {
             let room = slot.spare_capacity_mut();
             let slice = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -107,17 +125,29 @@ impl RecvBatch {
             // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
             let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
             let told = Told::by_kernel(&header.msg_hdr);
-            let overrun = told.drops.map_or(0, |drops| rise(overruns, drops));
+            let mut overrun = told.drops.map_or(0, |drops| rise(overruns, drops));
+            let slot = &mut self.slots[index];
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
             // than `iov_len` without MSG_TRUNC among the flags of the call.
-            let bytes = unsafe { taken(&mut self.slots[index], header.msg_len as usize) };
+            unsafe { slot.set_len(header.msg_len as usize) };
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
-            self.received.push(Received { from, bytes, overrun, arrived: told.arrived });
+            let mut push = |bytes| {
+                let overrun = mem::take(&mut overrun);
+                self.received.push(Received { from, bytes, overrun, arrived: told.arrived });
+            };
+            match told.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
+                Some(bytes) => {
+                    self.segments_seen = self.segments_seen.max(slot.len().div_ceil(bytes) as u64);
+                    slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram)));
+                }
+                None => push(taken(slot)),
+            }
+            slot.clear();
         }
         self.is_full = came == count;
         let most = self.slots.len();
         self.wanted = if self.is_full { most } else { (2 * came).clamp(FEW.min(most), most) };
-        Ok(came)
+        Ok(self.received.len() - before)
     }
 }
 
@@ -152,34 +182,84 @@ fn rise(known: &mut u32, drops: u32) -> u32 {
 }
 
 /// Sends the beginning of `batch`, as much of it as the send buffer takes, and returns how many datagrams that is; 0 if
-/// the buffer is full. An error concerns the first datagram.
-pub(super) fn send(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing]) -> io::Result<usize> {
-    let batch = &batch[..batch.len().min(BATCH_DATAGRAMS_MAX)];
-    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_DATAGRAMS_MAX];
-    let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_DATAGRAMS_MAX];
-    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_DATAGRAMS_MAX];
-    for (index, outgoing) in batch.iter().enumerate() {
-        let name = names[index].write(Name::EMPTY);
-        let slice = libc::iovec { iov_base: outgoing.bytes.as_ptr().cast_mut().cast(), iov_len: outgoing.bytes.len() };
-        let mut header = empty_header();
-        header.msg_hdr.msg_namelen = name.encode(outgoing.to.unwrap_or(group));
-        header.msg_hdr.msg_name = ptr::from_mut(name).cast();
-        header.msg_hdr.msg_iov = slices[index].write(slice);
-        header.msg_hdr.msg_iovlen = 1;
-        headers[index].write(header);
-    }
-    retried(|| {
-        // SAFETY: the first `batch.len()` headers were initialised above; each points to its own name and slice, which
-        // points to the bytes of its datagram, only read by the kernel. All of them outlive the call.
-        unsafe {
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr().cast(),
-                batch.len() as libc::c_uint,
-                libc::MSG_DONTWAIT,
-            )
+/// the buffer is full. An error concerns the first datagram. `segments` says whether datagrams may leave as one buffer;
+/// it is set to false where that turns out not to work.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    group: SocketAddr,
+    batch: &[Outgoing],
+    segments: &mut bool,
+) -> io::Result<usize> {
+    match send_buffers(socket, group, batch, *segments) {
+        // Cards that cannot add checksums, and interfaces whose MTU is smaller than the datagrams.
+        Err(error) if *segments && 1 < segments_of(batch) => {
+            let sent = send_buffers(socket, group, batch, false)?;
+            if 0 < sent {
+                tracing::info!(%error, "datagrams leave one by one: the kernel does not divide buffers on this way");
+                *segments = false;
+            }
+            Ok(sent)
         }
-    })
+        outcome => outcome,
+    }
+}
+
+/// How many datagrams at the beginning of `batch` can leave as one buffer: those of one size to one receiver, and one
+/// shorter one behind them.
+fn segments_of(batch: &[Outgoing]) -> usize {
+    let Some(first) = batch.first() else { return 0 };
+    let size = first.bytes.len();
+    let most = SEGMENTS_BYTES_MAX.checked_div(size).map_or(1, |count| count.clamp(1, SEGMENTS_MAX));
+    let fits = |outgoing: &&Outgoing| outgoing.to == first.to && outgoing.bytes.len() == size;
+    let equal = batch.iter().take(most).take_while(fits).count();
+    let is_end = |last: &Outgoing| last.to == first.to && (1..size).contains(&last.bytes.len());
+    equal + usize::from(equal < most && batch.get(equal).is_some_and(is_end))
+}
+
+fn send_buffers(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing], divides: bool) -> io::Result<usize> {
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_BUFFERS_MAX];
+    let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_SEGMENTS_MAX];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_BUFFERS_MAX];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BUFFERS_MAX];
+    let mut lengths = [0u8; BATCH_BUFFERS_MAX];
+    let (mut buffers, mut datagrams) = (0, 0);
+    while buffers < BATCH_BUFFERS_MAX && datagrams < batch.len() {
+        let rest = &batch[datagrams..];
+        let count = if divides { segments_of(rest) } else { 1 };
+        if BATCH_SEGMENTS_MAX < datagrams + count {
+            break;
+        }
+        let slice_of = |outgoing: &Outgoing| libc::iovec {
+            iov_base: outgoing.bytes.as_ptr().cast_mut().cast(),
+            iov_len: outgoing.bytes.len(),
+        };
+        let place = &mut slices[datagrams..datagrams + count];
+        for (slice, outgoing) in place.iter_mut().zip(rest) {
+            slice.write(slice_of(outgoing));
+        }
+        let name = names[buffers].write(Name::EMPTY);
+        let mut header = empty_header();
+        header.msg_hdr.msg_namelen = name.encode(rest[0].to.unwrap_or(group));
+        header.msg_hdr.msg_name = ptr::from_mut(name).cast();
+        header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
+        header.msg_hdr.msg_iovlen = count;
+        if 1 < count {
+            let control = controls[buffers].write(Control::EMPTY);
+            header.msg_hdr.msg_control = ptr::from_mut(control).cast();
+            header.msg_hdr.msg_controllen = control.ask_to_divide(rest[0].bytes.len());
+        }
+        headers[buffers].write(header);
+        lengths[buffers] = u8::try_from(count).expect("at most 64");
+        (buffers, datagrams) = (buffers + 1, datagrams + count);
+    }
+    let sent = retried(|| {
+        // SAFETY: the first `buffers` headers were initialised above; each points to its own name, control message and
+        // slices, which point to the bytes of its datagrams, only read by the kernel. All of them outlive the call.
+        unsafe {
+            libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), buffers as libc::c_uint, libc::MSG_DONTWAIT)
+        }
+    })?;
+    Ok(lengths[..sent].iter().map(|count| usize::from(*count)).sum())
 }
 
 /// The count that a system call returns; again after a signal; 0 when it would have to wait.
@@ -197,19 +277,12 @@ fn retried(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize> {
     }
 }
 
-/// The first `len` bytes received into `slot`, which is empty and whole again afterwards.
-///
-/// # Safety
-/// The first `len` bytes of the slot's spare capacity are initialised, and it has that many.
-unsafe fn taken(slot: &mut BytesMut, len: usize) -> Bytes {
-    // SAFETY: what this function demands.
-    unsafe { slot.set_len(len) };
-    if SLOT_BYTES / 2 <= len {
+/// The datagram received into `slot`, which is to be cleared.
+fn taken(slot: &mut BytesMut) -> Bytes {
+    if SLOT_BYTES / 2 <= slot.len() {
         return mem::replace(slot, BytesMut::with_capacity(SLOT_BYTES)).freeze();
     }
-    let bytes = Bytes::copy_from_slice(slot);
-    slot.clear();
-    bytes
+    Bytes::copy_from_slice(slot)
 }
 
 /// What the kernel tells beside a datagram.
@@ -219,6 +292,8 @@ struct Told {
     drops: Option<u32>,
     /// When it arrived.
     arrived: Option<Wall>,
+    /// How long each of the datagrams in the buffer is, but for the last one, if it is divided.
+    segment: Option<usize>,
 }
 
 impl Told {
@@ -240,6 +315,11 @@ impl Told {
                     let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
                     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
                     told.arrived = u64::try_from(nanos).ok().map(Wall::from_nanos);
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    // SAFETY: the data of this kind is one int; it may stand unaligned.
+                    let bytes = unsafe { ptr::read_unaligned(data.cast::<libc::c_int>()) };
+                    told.segment = usize::try_from(bytes).ok();
                 }
                 _ => {}
             }
@@ -317,12 +397,26 @@ impl Name {
     }
 }
 
-/// Room for the two control messages that are asked for, a u32 and a time, aligned as the kernel wants it.
+/// Room for the control messages that are asked for, a u32, a time and an int, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; 96]);
 
 impl Control {
-    const EMPTY: Control = Control([0; 64]);
+    const EMPTY: Control = Control([0; 96]);
+
+    /// Asks the kernel to divide the buffer into datagrams of `bytes` each. Gives the length of the message.
+    fn ask_to_divide(&mut self, bytes: usize) -> usize {
+        let size = u16::try_from(bytes).expect("UDP datagrams have less than 64 KiB");
+        // SAFETY: the buffer is aligned for a control message and, as asserted below, long enough for one of a u16.
+        unsafe {
+            let header = self.0.as_mut_ptr().cast::<libc::cmsghdr>();
+            (*header).cmsg_level = libc::SOL_UDP;
+            (*header).cmsg_type = libc::UDP_SEGMENT;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
+            ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), size);
+            libc::CMSG_SPACE(size_of::<u16>() as u32) as usize
+        }
+    }
 }
 
 fn empty_header() -> libc::mmsghdr {
@@ -342,11 +436,16 @@ const SLOT_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(size_of::<Name>() == NAME_BYTES as usize);
 // SAFETY: CMSG_SPACE only computes.
-const _: () = assert!(unsafe { libc::CMSG_SPACE(size_of::<u32>() as u32) } as usize <= size_of::<Control>());
+const _: () = assert!(
+    unsafe { 2 * libc::CMSG_SPACE(size_of::<u32>() as u32) + libc::CMSG_SPACE(size_of::<libc::timespec>() as u32) }
+        as usize
+        <= size_of::<Control>()
+);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{setsockopt, sockopt};
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
@@ -371,7 +470,7 @@ mod tests {
             .zip(sizes)
             .map(|(index, bytes)| Outgoing { to: None, bytes: Bytes::from(vec![index; bytes]) })
             .collect();
-        assert_eq!(send(from.as_fd(), group, &batch).unwrap(), batch.len());
+        assert_eq!(send(from.as_fd(), group, &batch, &mut false).unwrap(), batch.len());
         let mut recv_batch = RecvBatch::new(3);
         let mut overruns = 0;
         let mut received = Vec::new();
@@ -385,6 +484,80 @@ mod tests {
             assert_eq!((received.from, received.overrun), (from.local_addr().unwrap(), 0));
         }
         assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
+    }
+
+    fn outgoing(to: Option<u16>, bytes: usize) -> Outgoing {
+        Outgoing { to: to.map(|port| SocketAddr::from(([127, 0, 0, 1], port))), bytes: Bytes::from(vec![7; bytes]) }
+    }
+
+    #[test]
+    fn datagrams_of_one_size_to_one_receiver_leave_together_and_a_shorter_one_behind_them() {
+        let check = |sizes: &[usize], expected: usize| {
+            let batch: Vec<Outgoing> = sizes.iter().map(|bytes| outgoing(None, *bytes)).collect();
+            assert_eq!(segments_of(&batch), expected, "{sizes:?}");
+        };
+        check(&[], 0);
+        check(&[900], 1);
+        check(&[900, 900, 900], 3);
+        check(&[900, 900, 100, 900], 3);
+        check(&[900, 900, 901], 2);
+        check(&[900, 900, 0], 2);
+        check(&[0, 0], 1);
+        check(&[65_507, 65_507], 1);
+        check(&[32_000, 32_000, 1000], 2);
+        check(&[600; 100], SEGMENTS_MAX);
+        check(&[1400; 100], 46);
+        assert_eq!(segments_of(&[outgoing(None, 900), outgoing(Some(9), 900)]), 1);
+        assert_eq!(segments_of(&[outgoing(Some(9), 900), outgoing(Some(9), 900), outgoing(Some(8), 1)]), 2);
+    }
+
+    #[test]
+    fn what_leaves_as_one_buffer_arrives_as_the_datagrams_it_is_made_of() {
+        for coalesces in [false, true] {
+            let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+            if coalesces {
+                setsockopt(&to, sockopt::UdpGroSegment, &true).unwrap();
+            }
+            let group = to.local_addr().unwrap();
+            let sizes = [1400; 60].into_iter().chain([77, 1400, 1400, 3, 0, 5000, 5000]);
+            let batch: Vec<Outgoing> = (0u8..)
+                .zip(sizes)
+                .map(|(index, bytes)| Outgoing { to: None, bytes: Bytes::from(vec![index; bytes]) })
+                .collect();
+            let mut segments = true;
+            assert_eq!(send(from.as_fd(), group, &batch, &mut segments).unwrap(), batch.len());
+            assert!(segments, "loopback takes buffers that are divided later");
+            let (mut recv_batch, mut overruns, mut received) = (RecvBatch::new(BATCH_BUFFERS_MAX), 0, Vec::new());
+            while recv_batch.recv(to.as_fd(), &mut overruns).unwrap() != 0 {
+                received.extend(recv_batch.drain().map(|received| received.bytes));
+            }
+            let sent: Vec<Bytes> = batch.into_iter().map(|outgoing| outgoing.bytes).collect();
+            assert_eq!(received, sent, "coalesced: {coalesces}");
+        }
+    }
+
+    #[test]
+    fn where_buffers_are_not_divided_datagrams_leave_one_by_one() {
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // The kernel refuses to divide what does not carry checksums.
+        let on: libc::c_int = 1;
+        // SAFETY: SO_NO_CHECK reads one int, which pointer and length describe and which outlives the call.
+        let answer = unsafe {
+            libc::setsockopt(
+                from.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(answer, 0);
+        let batch: Vec<Outgoing> = (0..3).map(|_| outgoing(None, 900)).collect();
+        let mut segments = true;
+        assert_eq!(send(from.as_fd(), to.local_addr().unwrap(), &batch, &mut segments).unwrap(), 3);
+        assert!(!segments, "not tried again");
     }
 
     #[test]
@@ -402,8 +575,8 @@ mod tests {
         let group = from.local_addr().unwrap();
         let fine = Outgoing { to: None, bytes: Bytes::from_static(b"fine") };
         let large = Outgoing { to: None, bytes: Bytes::from(vec![0; 65_508]) };
-        assert_eq!(send(from.as_fd(), group, &[fine, large.clone()]).unwrap(), 1);
-        assert_eq!(send(from.as_fd(), group, &[large]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
-        assert_eq!(send(from.as_fd(), group, &[]).unwrap(), 0);
+        assert_eq!(send(from.as_fd(), group, &[fine, large.clone()], &mut true).unwrap(), 1);
+        assert_eq!(send(from.as_fd(), group, &[large], &mut true).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
+        assert_eq!(send(from.as_fd(), group, &[], &mut true).unwrap(), 0);
     }
 }

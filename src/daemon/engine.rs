@@ -315,6 +315,8 @@ impl Engine {
         status["epoch"] = json!(self.peer.epoch().to_string());
         status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
         status["clients"] = json!(self.clients.len());
+        let [gso, gro] = self.sockets.offloads();
+        status["offloads"] = json!({ "gso": gso, "gro": gro });
         status["send_queue"] = json!(self.transmit.len());
         status["phase"] = json!(match self.phase {
             Phase::Running => "running",

@@ -22,13 +22,14 @@ pub(super) const TIMER: Token = Token(5);
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Tokens from here on belong to clients, by their number.
 const CLIENTS: usize = 16;
-/// Batches received from one socket in one turn. A turn must not bring more than the queue of an embedded subscription holds,
-/// since its reader may be the one who makes the turns: 128 datagrams of loopback's size hold 17,000 messages of 64 bytes.
-const RECV_BATCHES: usize = 2;
-/// The same where it brings only this peer's own multicasts, which the kernel gives back to every member of the group: nothing
-/// comes of them. More than a receive buffer holds, so that who publishes at full speed sees to its inbox in every turn.
-const OWN_BATCHES: usize = 64;
-/// Turns that the inbox, and time, wait while the group's socket has more than one turn can take in: 8,192 datagrams.
+/// Bytes received from one socket in one turn, and what the last batch brings beyond that. A turn must not bring more than
+/// the queue of an embedded subscription holds, since its reader may be the one who makes the turns: a mebibyte holds
+/// 16,000 messages of 64 bytes.
+const RECV_BYTES: usize = 1 << 20;
+/// The same of this peer's own multicasts, which the kernel gives back to every member of the group: nothing comes of them.
+/// More than a receive buffer holds, so that who publishes at full speed sees to its inbox in every turn.
+const OWN_BYTES: usize = 64 << 20;
+/// Turns that the inbox, and time, wait while the group's socket has more than one turn can take in.
 const INBOX_WAITS_MAX: u32 = 64;
 
 impl Engine {
@@ -168,17 +169,17 @@ impl Engine {
 
     fn receive_from(&mut self, now: Now, path: Path) {
         let index = usize::from(path == Path::Unicast);
-        let (mut batches, mut own_batches) = (0, 0);
-        while self.is_readable[index] && batches < RECV_BATCHES && own_batches < OWN_BATCHES {
-            let received = self.sockets.recv_batch(path, &mut self.batch);
-            let mut is_own = received.is_ok();
-            match received {
+        let (mut bytes, mut own_bytes) = (0, 0);
+        let was_readable = self.is_readable[index];
+        while self.is_readable[index] && bytes < RECV_BYTES && own_bytes < OWN_BYTES {
+            match self.sockets.recv_batch(path, &mut self.batch) {
                 Ok(_) => self.is_readable[index] = self.batch.is_full(),
                 Err(error) => self.on_recv_error(&error),
             }
             let own = self.sockets.inbox_address();
+            let datagrams_each = self.batch.segments_seen();
             for (index, received) in self.batch.drain().enumerate() {
-                is_own &= received.from == own;
+                *(if received.from == own { &mut own_bytes } else { &mut bytes }) += received.bytes.len();
                 // The others came after the first.
                 if index == 0
                     && let Some(arrived) = received.arrived
@@ -187,7 +188,7 @@ impl Engine {
                     self.peer.handle(now, Input::Arrived { path, at: now.instant - lain });
                 }
                 if 0 < received.overrun {
-                    self.peer.handle(now, Input::Overrun { datagrams: received.overrun.into() });
+                    self.peer.handle(now, overrun(received.overrun, datagrams_each));
                 }
                 if let Some(dropper) = &mut self.dropper
                     && received.from != own
@@ -198,12 +199,11 @@ impl Engine {
                 self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
             }
             self.act(now);
-            *(if is_own { &mut own_batches } else { &mut batches }) += 1;
         }
-        if 0 < batches + own_batches && !self.is_readable[index] {
+        if was_readable && !self.is_readable[index] {
             match self.sockets.overrun(path) {
                 Ok(0) => {}
-                Ok(datagrams) => self.peer.handle(now, Input::Overrun { datagrams: datagrams.into() }),
+                Ok(drops) => self.peer.handle(now, overrun(drops, self.batch.segments_seen())),
                 Err(error) => self.on_recv_error(&error),
             }
         }
@@ -216,4 +216,10 @@ impl Engine {
             tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
         }
     }
+}
+
+/// Drops of the kernel, each of up to `datagrams_each` datagrams.
+fn overrun(drops: u32, datagrams_each: u64) -> Input {
+    let drops = u64::from(drops);
+    Input::Overrun { drops, datagrams_max: drops * datagrams_each }
 }

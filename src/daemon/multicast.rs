@@ -171,6 +171,10 @@ pub struct Sockets {
     send_granted: Granted,
     group_overruns: u32,
     inbox_overruns: u32,
+    /// Whether datagrams may leave as one buffer that is divided below.
+    segments: bool,
+    /// Whether datagrams may arrive as one buffer.
+    coalesces: bool,
 }
 
 impl Sockets {
@@ -189,6 +193,10 @@ impl Sockets {
         let group_address = scoped(group, port, interface.index);
         let (group_socket, receive_granted) = open_group(options, group_address)?;
         let (inbox_socket, send_granted) = open_inbox(options)?;
+        // Kernels before 4.18 and 5.0 know neither; both only save time.
+        let segments = setsockopt(&inbox_socket, sockopt::UdpGsoSegment, &0).is_ok();
+        let coalesces =
+            [&group_socket, &inbox_socket].map(|socket| setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok());
         let inbox: std::net::UdpSocket = inbox_socket.into();
         let inbox_address = inbox.local_addr().map_err(system("read the inbox's address"))?;
         Ok(Sockets {
@@ -203,6 +211,8 @@ impl Sockets {
             send_granted,
             group_overruns: 0,
             inbox_overruns: 0,
+            segments,
+            coalesces: coalesces == [true; 2],
         })
     }
 
@@ -224,6 +234,12 @@ impl Sockets {
     /// The receive buffer of the group socket and the send buffer: wanted and granted.
     pub fn granted(&self) -> [Granted; 2] {
         [self.receive_granted, self.send_granted]
+    }
+
+    /// Whether many datagrams leave (UDP_SEGMENT) and may arrive (UDP_GRO) as one buffer. The first turns false once it was
+    /// found not to work on this way.
+    pub fn offloads(&self) -> [bool; 2] {
+        [self.segments, self.coalesces]
     }
 
     /// Asks for events: the group's and the inbox's readability. They are edge-triggered: read until nothing comes.
@@ -274,10 +290,10 @@ impl Sockets {
     }
 
     /// Sends the beginning of `batch` and returns how many datagrams that is: fewer than it has when the send buffer is
-    /// full or [`BATCH_DATAGRAMS_MAX`](batch::BATCH_DATAGRAMS_MAX) is reached, 0 when nothing can be sent now. An error
+    /// full or one system call takes no more, 0 when nothing can be sent now. An error
     /// concerns the first datagram, which should then be dropped and counted.
     pub fn send_batch(&mut self, batch: &[Outgoing]) -> io::Result<usize> {
-        batch::send(self.inbox.as_fd(), self.group_address, batch)
+        batch::send(self.inbox.as_fd(), self.group_address, batch, &mut self.segments)
     }
 
     /// Waits until one of the sockets can be read, for at most `timeout` (rounded up to milliseconds).

@@ -1,7 +1,7 @@
 //! Start-up: interface, sockets, self-test, local socket, core; each proved before the next.
 
 use crate::config::Config;
-use crate::daemon::batch::{BATCH_DATAGRAMS_MAX, RecvBatch};
+use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
@@ -34,6 +34,8 @@ use std::time::Duration;
 const SELF_TEST_TIME: Duration = Duration::from_secs(2);
 /// Events taken from the system at once.
 const EVENTS: usize = 256;
+/// Buffers received in one system call: a mebibyte, if each holds as many datagrams as the kernel hands over at once.
+const RECV_BUFFERS: usize = 16;
 
 /// What a peer does beside its configuration.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +122,7 @@ impl Engine {
             events: Events::with_capacity(EVENTS),
             timer,
             sockets,
-            batch: RecvBatch::new(BATCH_DATAGRAMS_MAX),
+            batch: RecvBatch::new(RECV_BUFFERS),
             is_readable: [true; 2],
             inbox_waits: 0,
             transmit: Transmit::default(),

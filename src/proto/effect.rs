@@ -36,8 +36,11 @@ pub enum Input {
     /// The kernel's drop counter of the receive sockets rose by this many since the last such input. Comes before the
     /// datagram that carried the news.
     Overrun {
-        /// Datagrams dropped because the receive buffer was full.
-        datagrams: u64,
+        /// What was dropped because the receive buffer was full, as the kernel counts: a buffer of several datagrams
+        /// counts once.
+        drops: u64,
+        /// The most datagrams that this can have been.
+        datagrams_max: u64,
     },
     /// A local client asks for something.
     Request {

@@ -249,7 +249,7 @@ impl<'a> World<'a> {
         while let Some((dropped, arrived, packet)) = self.machines[host].buffer.pop_front() {
             if 0 < dropped {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
-                self.input(host, Input::Overrun { datagrams: dropped });
+                self.input(host, Input::Overrun { drops: dropped, datagrams_max: dropped });
             }
             if self.machines[host].spec.says_arrival {
                 self.oracle.runs[self.machines[host].run].arrived = Some(arrived);

@@ -1,7 +1,6 @@
 //! What the network lost comes back: `reliability` is 2 s here, and each message is compared with what was sent.
 //!
-//! Peers send one datagram to a system call's entry and ask for no segmentation offload, so each that a rule hits is one
-//! datagram, whatever the virtual cables could do.
+//! The virtual cables carry no buffers of several datagrams, so each that a rule hits is one datagram.
 
 use crate::netns::lan::{Host, Lan, in_namespaces, last, until};
 use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, group, group_v6, settled_by_epoch};

@@ -1,7 +1,7 @@
 //! What the publishers really sent: heard at the switch, before any fault.
 
 use crate::netns::lan::open_sockets;
-use seqcast::daemon::batch::{BATCH_DATAGRAMS_MAX, RecvBatch};
+use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
 use seqcast::proto::effect::Path;
 use seqcast::wire::{self, Datagram, Kind, Record};
@@ -91,7 +91,7 @@ impl Drop for Tap {
 }
 
 fn listen(mut sockets: Sockets, sent: &Mutex<Sent>, stop: &AtomicBool) {
-    let mut batch = RecvBatch::new(BATCH_DATAGRAMS_MAX);
+    let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     while !stop.load(Ordering::Relaxed) {
         if sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") == 0 {
             sockets.wait(STOP_INTERVAL).expect("waiting works");

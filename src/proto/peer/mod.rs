@@ -167,9 +167,9 @@ impl Peer {
             // Nothing is said after the stop.
             Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
-            Input::Overrun { datagrams } => {
-                self.counters.kernel_drops += datagrams;
-                self.overrun = (self.overrun.0 + datagrams, now.instant);
+            Input::Overrun { drops, datagrams_max } => {
+                self.counters.kernel_drops += drops;
+                self.overrun = (self.overrun.0 + datagrams_max, now.instant);
             }
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => {

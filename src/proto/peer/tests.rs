@@ -550,7 +550,7 @@ fn kernel_drops_are_named_as_the_cause() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let (_two, _three, four) = (p.publish(1002, "a"), p.publish(1003, "a"), p.publish(1004, "a"));
-    s.peer.handle(at(1004), Input::Overrun { datagrams: 2 });
+    s.peer.handle(at(1004), Input::Overrun { drops: 1, datagrams_max: 2 });
     s.hear(1004, p.address, &four);
     s.tick_quietly(1009);
     let causes: Vec<Cause> = s

@@ -126,7 +126,10 @@ impl World {
                 1 => self.honest.handle(self.now, Input::Stop),
                 2 => self.peer.handle(self.now, Input::Detach { client: client(script) }),
                 3..0xa0 => self.forge_repair(script),
-                other => self.peer.handle(self.now, Input::Overrun { datagrams: u64::from(other) }),
+                other => {
+                    let drops = u64::from(other);
+                    self.peer.handle(self.now, Input::Overrun { drops, datagrams_max: drops });
+                }
             },
         }
     }
