@@ -119,6 +119,7 @@ const LAYERS: &[Layer] = &[
             "serde",
             "serde_json",
             "signal_hook",
+            "socket2",
             "tracing",
             "tracing_subscriber",
         ],

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use super::bench::args::BenchOptions;
 use super::help;
 use super::value::{self, HeaderField, Rate, Setting};
 use crate::bus::Selection;
@@ -42,6 +43,9 @@ pub enum Verb {
     /// Watch loss happen and be reported exactly.
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
+    /// Measure what the bus carries beside what the kernel carries without it.
+    #[command(after_help = help::BENCH)]
+    Bench(BenchOptions),
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
     Completion {
@@ -500,6 +504,7 @@ mod tests {
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),
             ("demo", "Watch loss happen"),
+            ("bench", "Measure what the bus carries"),
             ("completion", "Print the completion"),
         ] {
             let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();

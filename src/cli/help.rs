@@ -159,6 +159,32 @@ Three peers run in this one process on loopback multicast: one publishes, two su
 datagrams that arrive at their sockets, whatever is in them. At the end every message must be accounted for: sent = delivered + lost + \
 unverified, with lost exact for each subject. The exit code is 0 if that holds and 1 if it does not.";
 
+/// Below `seqcast bench --help`.
+pub const BENCH: &str = "\
+Examples:
+  seqcast bench throughput
+  seqcast bench throughput --size 16,64,1024,8mb --runs 3 --json
+
+Publisher and subscriber are processes of their own, on loopback multicast in a group that nobody else uses. Rates are \
+compared with those of bare datagrams in the same run, for absolute ones say little of another machine. Every payload \
+is distinct and checked; messages that did not come must add up with what the library says of them, else the exit \
+code is 1. docs/performance.md says how to read the figures.";
+
+/// Below `seqcast bench throughput --help`.
+pub const BENCH_THROUGHPUT: &str = "\
+Examples:
+  seqcast bench throughput --size 16,64,1024,8mb --runs 3
+  seqcast bench throughput --path daemon --rate 1000000/s
+  seqcast bench throughput --interface 10.75.0.0/24 --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b'
+  seqcast bench throughput --interface auto --group 239.1.2.3 --port 7777 --subscriber-via 'ssh hostb'
+
+raw_plain is one datagram a message, raw_gso are datagrams that leave as one buffer which the kernel divides, and \
+raw_gso_gro such that arrive as one, too. Messages larger than a datagram are compared byte for byte. A run in which \
+raw_gso_gro is less than 40 times as fast as raw_plain is void: offloads are missing.";
+
+/// What to do about a wrong value of the configuration of the bench.
+pub const BENCH_SETTINGS: &str = "seqcast config show lists the keys; give one with --set KEY=VALUE";
+
 /// Below `seqcast completion --help`.
 pub const COMPLETION: &str = "\
 Examples:

@@ -4,6 +4,7 @@
 //! everything else to standard error.
 
 pub mod args;
+pub mod bench;
 pub mod config;
 pub mod connect;
 pub mod console;
@@ -68,6 +69,7 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, Failure> {
         Verb::Common(command) => execute_common(command, out),
         Verb::Console(options) => run_console(options, out),
         Verb::Demo(options) => demo::run(options, out),
+        Verb::Bench(options) => bench::run(options, out),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "seqcast", &mut script);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bus::Selection;
-use crate::message::Headers;
+use crate::message::{Headers, MESSAGE_BYTES_MAX};
 
 /// Messages a second; above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +69,27 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
+/// Reads the size of a benchmark's payload: bytes, `64`, or with a unit, `8 mb` (1,048,576 bytes each). At least 8 bytes,
+/// which hold the number of the message, at most the largest message.
+///
+/// # Errors
+/// Says what a size looks like.
+pub fn payload_bytes(text: &str) -> Result<usize, String> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim() {
+        "" | "b" => Some(1),
+        "k" | "kb" | "kib" => Some(1024),
+        "m" | "mb" | "mib" => Some(1024 * 1024),
+        _ => None,
+    };
+    let bytes = unit.and_then(|unit| number.parse::<usize>().ok()?.checked_mul(unit));
+    bytes
+        .filter(|bytes| (8..=MESSAGE_BYTES_MAX).contains(bytes))
+        .ok_or_else(|| format!("a size is from 8 to {MESSAGE_BYTES_MAX} bytes, such as 64, 1024, 64kb or 8mb"))
+}
+
 /// Reads a share of datagrams: `5%` or `5`, from 0 % to below 100 %.
 ///
 /// # Errors
@@ -128,6 +149,14 @@ mod tests {
         assert_eq!(percent("5%"), Ok(0.05));
         assert_eq!(percent("0"), Ok(0.0));
         assert!(percent("100%").is_err() && percent("-1").is_err() && percent("x").is_err());
+    }
+
+    #[test]
+    fn sizes_of_payloads_have_units_and_bounds() {
+        assert_eq!([" 64", "1kb", "8 MiB", "8b"].map(payload_bytes), [Ok(64), Ok(1024), Ok(8 << 20), Ok(8)]);
+        for text in ["7", "9mb", "", "mb", "1gb", "-8", "1.5kb", "99999999999999999999"] {
+            assert!(payload_bytes(text).unwrap_err().contains("from 8 to"), "{text}");
+        }
     }
 
     #[test]

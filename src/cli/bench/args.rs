@@ -1,0 +1,120 @@
+//! The arguments of `seqcast bench` as typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::help;
+use crate::cli::value::{self, Rate, Setting};
+
+/// `seqcast bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchOptions {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What `seqcast bench` can measure.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchWhat {
+    /// Messages a second from one publisher to one subscriber, beside what the kernel carries without the bus.
+    #[command(after_help = help::BENCH_THROUGHPUT)]
+    Throughput(Box<ThroughputOptions>),
+    /// A process of the bench: it is told on standard input what to do, and ends with it.
+    #[command(hide = true)]
+    Role,
+}
+
+/// How messages go to and from the peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BenchPath {
+    /// A peer inside each program, driven by the thread that publishes or reads: the fast path.
+    #[default]
+    Library,
+    /// A peer inside each program, in a thread of its own.
+    Threads,
+    /// A daemon for each program, reached through its Unix socket.
+    Daemon,
+}
+
+/// Where the programs run, and which way messages take.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Peers")]
+pub struct StageOptions {
+    /// How messages go to and from the peers.
+    #[arg(long, value_enum, default_value_t)]
+    pub path: BenchPath,
+    /// The interface of the multicast group: a name, an address, a network (10.75.0.0/24), lo or auto.
+    #[arg(long, value_name = "WHICH", default_value = "lo")]
+    pub interface: String,
+    /// The multicast group (default: one that nobody else is likely to use).
+    #[arg(long, value_name = "ADDRESS")]
+    pub group: Option<String>,
+    /// The UDP port of the group; raw ping-pong uses the next one, too (default: as the group).
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// The largest datagram of the library: bytes, or auto.
+    #[arg(long, value_name = "BYTES", default_value = "auto")]
+    pub datagram: String,
+    /// Any key of the configuration of all peers, such as receive-buffer="16 mb"; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = value::setting)]
+    pub settings: Vec<Setting>,
+    /// Start publishers by this shell command with the program and its arguments behind it, such as 'ip netns exec a'.
+    #[arg(long, value_name = "CMD")]
+    pub publisher_via: Option<String>,
+    /// Start subscribers by this shell command, such as 'ssh hostb'.
+    #[arg(long, value_name = "CMD")]
+    pub subscriber_via: Option<String>,
+    /// The program to start on both sides (default: this one).
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// How long and how often.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// How long each run publishes.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
+    pub secs: Duration,
+    /// How often everything is run, one after the other in turn; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=101))]
+    pub runs: u32,
+}
+
+/// Which raw rates to measure beside.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RawOptions {
+    /// The offloads of the network are off on purpose: a run without them is not void.
+    #[arg(long)]
+    pub offloads_off: bool,
+    /// Measure no raw rates: there are no ratios then.
+    #[arg(long, conflicts_with = "offloads_off")]
+    pub no_raw: bool,
+}
+
+/// `seqcast bench throughput`.
+#[derive(Args, Clone, Debug)]
+pub struct ThroughputOptions {
+    /// Bytes of payload, such as 64, 1024, 8mb; several are measured one after the other.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = value::payload_bytes, default_value = "64")]
+    pub size: Vec<usize>,
+    /// Publish so many messages a second, such as 100000/s (default: as fast as the bus allows).
+    #[arg(long, value_name = "N/s", value_parser = value::rate)]
+    pub rate: Option<Rate>,
+    /// How long and how often.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Which raw rates to measure beside.
+    #[command(flatten)]
+    pub raw: RawOptions,
+    /// Where the programs run.
+    #[command(flatten)]
+    pub stage: StageOptions,
+}

@@ -1,0 +1,218 @@
+//! The processes of the bench, seen from the one that the user started: they end with the value that stands for them,
+//! and by themselves when their standard input ends, whatever becomes of this process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use serde::Serialize;
+
+use super::job::{Job, Ready, Received, Sent, Told, Word};
+use crate::cli::event::json;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::interrupt::Interrupt;
+use crate::daemon::clock::Clock;
+
+/// How long a process may take to start and to meet the others, at most.
+pub const START_TIME: Duration = Duration::from_secs(30);
+/// How long a process may take beyond what it was told to, at most.
+pub const GRACE_TIME: Duration = Duration::from_secs(60);
+/// How often to look whether the user wants to end it.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a process may take to end by itself.
+const END_TIME: Duration = Duration::from_secs(3);
+/// How often to look whether it has.
+const END_LOOK: Duration = Duration::from_millis(5);
+
+/// How processes of one kind are started.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// The shell command that starts it, if there is one between.
+    pub via: Option<&'a str>,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    name: &'static str,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Whether it has nothing more to do.
+    is_done: bool,
+}
+
+impl Process {
+    /// Starts a process and gives it its job.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(launch: Launch<'_>, job: &Job) -> Result<Process, Failure> {
+        let mut command = match launch.via {
+            None => Command::new(launch.program),
+            Some(via) => {
+                // The shell splits the words of the command, and makes way for it.
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("exec {via} \"$0\" \"$@\"")).arg(launch.program);
+                shell
+            }
+        };
+        command.args(["bench", "role"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            Failure::new(Exit::Failed, format!("cannot start {}: {error}", launch.program.display()))
+        })?;
+        let stdout = child.stdout.take().expect("standard output is a pipe");
+        let (sender, lines) = unbounded();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        let mut process = Process { name: job.name(), child, stdin, lines, is_done: false };
+        process.write(job);
+        Ok(process)
+    }
+
+    /// The number of the process, or of the command that started it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it something.
+    pub fn say(&mut self, word: Word) {
+        self.is_done |= word == Word::Stop;
+        self.write(&word);
+    }
+
+    fn write(&mut self, line: &impl Serialize) {
+        // One that has ended already shows as the end of its answers, with the reason.
+        if let Some(stdin) = &mut self.stdin
+            && writeln!(stdin, "{}", json(line)).and_then(|()| stdin.flush()).is_err()
+        {
+            self.stdin = None;
+        }
+    }
+
+    /// Its next answer.
+    ///
+    /// # Errors
+    /// It fails, has ended, or does not answer in time; the user ends it.
+    pub fn told(&mut self, interrupt: &Interrupt, timeout: Duration) -> Result<Told, Failure> {
+        let deadline = Clock::now().instant + timeout;
+        loop {
+            if interrupt.has_come() {
+                return Err(Failure::new(Exit::Failed, "interrupted"));
+            }
+            match self.lines.recv_timeout(LOOK) {
+                Ok(line) => return self.understand(&line),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) if Clock::now().instant < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let text = format!("the {} does not answer within {timeout:?}", self.name);
+                    return Err(Failure::new(Exit::Failed, text).fix("is its host overloaded or stopped?"));
+                }
+            }
+        }
+    }
+
+    fn understand(&self, line: &str) -> Result<Told, Failure> {
+        let told = serde_json::from_str(line).map_err(|error| {
+            let text = format!("the {} says what nobody understands ({error}): {line}", self.name);
+            Failure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
+        })?;
+        match told {
+            Told::Failed { exit, text, fix } => {
+                let exit = [Exit::Configuration, Exit::Unreachable].into_iter().find(|known| *known as u8 == exit);
+                let text = format!("the {} cannot go on: {text}", self.name);
+                Err(Failure { exit: exit.unwrap_or(Exit::Failed), text, fix })
+            }
+            told => Ok(told),
+        }
+    }
+
+    fn ended(&mut self) -> Failure {
+        let how = match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Failure::new(Exit::Failed, format!("the {} ended: {how}", self.name))
+            .fix("look at what it said above; does the command given with --publisher-via or --subscriber-via work?")
+    }
+
+    /// Waits until it can begin; `Err` inside says why it never can.
+    ///
+    /// # Errors
+    /// As [`Process::told`].
+    pub fn ready(&mut self, interrupt: &Interrupt) -> Result<Result<Ready, String>, Failure> {
+        match self.told(interrupt, START_TIME)? {
+            Told::Ready(ready) => Ok(Ok(ready)),
+            Told::Unsupported { why } => Ok(Err(why)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until everything is sent, which takes about `span`.
+    ///
+    /// # Errors
+    /// As [`Process::told`].
+    pub fn sent(&mut self, interrupt: &Interrupt, span: Duration) -> Result<Sent, Failure> {
+        match self.told(interrupt, span + GRACE_TIME)? {
+            Told::Sent(sent) => Ok(sent),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until everything is received.
+    ///
+    /// # Errors
+    /// As [`Process::told`].
+    pub fn received(&mut self, interrupt: &Interrupt) -> Result<Received, Failure> {
+        match self.told(interrupt, GRACE_TIME)? {
+            Told::Received(received) => {
+                self.is_done = true;
+                Ok(*received)
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn unexpected(&self, told: &Told) -> Failure {
+        Failure::new(Exit::Failed, format!("the {} says {}", self.name, json(told)))
+    }
+}
+
+impl Process {
+    /// Waits until it has ended, but not for long.
+    fn has_ended(&mut self) -> bool {
+        let deadline = Clock::now().instant + END_TIME;
+        while Clock::now().instant < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            std::thread::sleep(END_LOOK);
+        }
+        false
+    }
+}
+
+impl Drop for Process {
+    /// One that has done its job ends by itself, any other when its standard input does; what then still runs is killed.
+    fn drop(&mut self) {
+        if self.is_done && self.has_ended() {
+            return;
+        }
+        self.stdin = None;
+        if !self.has_ended() {
+            // One that has ended meanwhile cannot be killed, which is as good.
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}

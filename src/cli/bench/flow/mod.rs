@@ -1,0 +1,5 @@
+//! What the programs of the bench do with the bus.
+
+pub mod peer;
+pub mod publish;
+pub mod subscribe;

@@ -1,0 +1,267 @@
+//! The bus as a program of the bench reaches it: one set of calls for each path.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bus::{Bus, Embedded, Event, Options, PublishError, RecvError, SubscribeError, Subscription};
+use crate::cli::bench::args::BenchPath;
+use crate::cli::bench::child::{Launch, Process};
+use crate::cli::bench::host;
+use crate::cli::bench::job::{DaemonJob, Drop as Dropped, Job, Ready, Told, Values, Word};
+use crate::cli::bench::role::{Line, remove_at_end, spent};
+use crate::cli::connect;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::interrupt::Interrupt;
+use crate::config::Config;
+use crate::daemon::clock::random_u64;
+use crate::daemon::drop_rule::DropRule;
+use crate::message::Message;
+use crate::subject::Pattern;
+
+/// How long a peer may take to send what was published.
+const FLUSH_TIME: Duration = Duration::from_secs(30);
+/// How long to wait for room before looking what else there is.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// The bus.
+pub enum Peer {
+    /// A peer that this thread drives.
+    Driven(Box<Embedded>),
+    /// A peer in another thread.
+    Threaded(Bus),
+    /// A daemon in another process, which ends with this value.
+    Attached(Bus, Daemon),
+}
+
+/// A daemon and the directory of its socket.
+pub struct Daemon {
+    process: Process,
+    pid: u32,
+    directory: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.say(Word::Stop);
+        // What is left lies among the temporary files.
+        drop(std::fs::remove_dir_all(&self.directory));
+    }
+}
+
+impl Peer {
+    /// Starts a peer, or a daemon and attaches to it.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn open(values: &Values, path: BenchPath, drop: Option<Dropped>) -> Result<Peer, Failure> {
+        let config = values.config()?;
+        match path {
+            BenchPath::Library => {
+                let embedded = Embedded::open_with(&config, &options(drop, false));
+                embedded
+                    .map(|embedded| Peer::Driven(Box::new(embedded)))
+                    .map_err(|error| connect::start_failure(&error))
+            }
+            BenchPath::Threads => connect::embed(&config, options(drop, false).drop).map(Peer::Threaded),
+            BenchPath::Daemon => attach(values, drop),
+        }
+    }
+
+    /// Publishes a message. False if the bus takes no more for the moment.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub fn publish(&mut self, message: &Message) -> Result<bool, Failure> {
+        let outcome = match self {
+            Peer::Driven(embedded) => embedded.publish_ref(message),
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => match bus.publish_timeout(message.clone(), GLANCE) {
+                Ok(()) => Ok(true),
+                Err(PublishError::Full(_)) => Ok(false),
+                Err(error) => Err(error),
+            },
+        };
+        outcome.map_err(failed)
+    }
+
+    /// Subscribes to all of these as one stream.
+    ///
+    /// # Errors
+    /// The peer refuses.
+    pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, Failure> {
+        let subscribed = match self {
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.subscribe_all(patterns),
+            Peer::Driven(embedded) if patterns.len() == 1 => {
+                embedded.subscribe(patterns.into_iter().next().expect("there is one"))
+            }
+            Peer::Driven(embedded) => subscribe_driven(embedded, patterns),
+        };
+        subscribed.map_err(failed)
+    }
+
+    /// Lets the peer work, waiting for at most `wait` for something to do. Peers in other threads and processes work by
+    /// themselves.
+    ///
+    /// # Errors
+    /// The peer is broken.
+    pub fn turn(&mut self, wait: Duration) -> Result<(), Failure> {
+        match self {
+            Peer::Driven(embedded) => drop(embedded.drive(wait).map_err(failed)?),
+            Peer::Threaded(_) | Peer::Attached(..) if !wait.is_zero() => std::thread::sleep(wait),
+            Peer::Threaded(_) | Peer::Attached(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the events that are there, waiting for at most `wait` if there are none, and says how many there were.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub fn receive(
+        &mut self,
+        subscription: &Subscription,
+        wait: Duration,
+        mut each: impl FnMut(&Event),
+    ) -> Result<usize, Failure> {
+        if let Peer::Driven(embedded) = self {
+            embedded.drive(wait).map_err(failed)?;
+            return subscription.drain(each).map_err(failed);
+        }
+        match subscription.recv_timeout(wait) {
+            Ok(event) => each(&event),
+            Err(RecvError::Empty) => return Ok(0),
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(1 + subscription.drain(each).map_err(failed)?)
+    }
+
+    /// Waits until all that was published has left.
+    ///
+    /// # Errors
+    /// The peer is stuck or gone.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        match self {
+            Peer::Driven(_) => self.turn(Duration::ZERO),
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
+        }
+    }
+
+    /// What the peer says of itself: the report of this name.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub fn show(&self, what: &str) -> Result<Value, Failure> {
+        match self {
+            Peer::Driven(embedded) => Ok(embedded.show(&json!({ "show": what }))),
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.show(what).map_err(failed),
+        }
+    }
+
+    /// How many other peers it knows.
+    ///
+    /// # Errors
+    /// As [`Peer::show`].
+    pub fn peers(&self) -> Result<usize, Failure> {
+        Ok(self.show("peers")?["rows"].as_array().map_or(0, Vec::len))
+    }
+
+    /// What it found where it runs.
+    ///
+    /// # Errors
+    /// As [`Peer::show`].
+    pub fn ready(&self) -> Result<Ready, Failure> {
+        let status = self.show("status")?["status"].take();
+        Ok(Ready {
+            host: host::here(),
+            interface: status["interface"].as_str().unwrap_or_default().to_owned(),
+            mtu: status["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(0),
+            receive_buffer: status["receive_buffer"].as_u64(),
+            datagram_bytes: status["datagram_bytes"].as_u64(),
+            segments: None,
+        })
+    }
+
+    /// Processor time of this program in nanoseconds, and the memory of the process that holds the peer.
+    pub fn spent(&self) -> (u64, u64) {
+        match self {
+            Peer::Driven(_) | Peer::Threaded(_) => spent(),
+            Peer::Attached(_, daemon) => (spent().0, host::rss_bytes(daemon.pid)),
+        }
+    }
+
+    /// Stops the peer: what was published leaves, the others are told.
+    ///
+    /// # Errors
+    /// The peer is broken.
+    pub fn close(self) -> Result<(), Failure> {
+        match self {
+            Peer::Driven(embedded) => embedded.close().map_err(failed),
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => {
+                bus.close();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Subscribes through another client of the same peer, which waits for the peer's answers while this thread drives it: a
+/// driven peer itself makes one stream of each pattern.
+fn subscribe_driven(embedded: &mut Embedded, patterns: Vec<Pattern>) -> Result<Subscription, SubscribeError> {
+    let bus = embedded.bus();
+    let subscriber = std::thread::spawn(move || bus.subscribe_all(patterns));
+    while !subscriber.is_finished() {
+        embedded.drive(GLANCE).map_err(|_| SubscribeError::Closed)?;
+    }
+    subscriber.join().expect("subscribing does not panic")
+}
+
+fn options(drop: Option<Dropped>, serve: bool) -> Options {
+    let drop = drop.map(|Dropped { share, seed }| DropRule { seed, chance: share, burst: 1 });
+    Options { serve, drop, ..Options::default() }
+}
+
+/// Starts a daemon in a directory of its own and attaches to it.
+fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
+    let directory = std::env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
+    let refused = |error| Failure::new(Exit::Failed, format!("cannot make {}: {error}", directory.display()));
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(refused)?;
+    remove_at_end(&directory);
+    let socket = directory.join("peer.sock");
+    let values = values.with("bench", "socket", &socket.to_string_lossy());
+    let started = std::env::current_exe().map_err(Failure::from).and_then(|program| {
+        let job = Job::Daemon(DaemonJob { values, drop });
+        let mut process = Process::start(Launch { program: &program, via: None }, &job)?;
+        let ready = process.ready(&Interrupt::watch()?)?;
+        ready.map_err(|why| Failure::new(Exit::Failed, why))?;
+        Ok(process)
+    });
+    let daemon = match started {
+        Ok(process) => Daemon { pid: process.id(), process, directory },
+        Err(failure) => {
+            std::fs::remove_dir_all(&directory)?;
+            return Err(failure);
+        }
+    };
+    Ok(Peer::Attached(connect::attach(&socket, "bench")?, daemon))
+}
+
+/// Is a daemon until it is told to end.
+///
+/// # Errors
+/// What is in the way of its start.
+pub fn serve(job: &DaemonJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let config: Config = job.values.config()?;
+    let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
+    let mut peer = Peer::Threaded(bus);
+    line.tell(&Told::Ready(peer.ready()?))?;
+    while line.wait() != Word::Stop {}
+    peer.flush()?;
+    peer.close()
+}
+
+/// What goes wrong while the bench runs is a failure, whatever it is.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Failed, error)
+}

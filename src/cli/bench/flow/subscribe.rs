@@ -1,0 +1,160 @@
+//! A program that reads as fast as it can, and holds what comes against what was published.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::peer::Peer;
+use super::publish::{SUBJECT_PREFIX, subject};
+use crate::bus::{Event, Subscription};
+use crate::cli::bench::job::{Received, SubscribeJob, Told, Word};
+use crate::cli::bench::meter::Meter;
+use crate::cli::bench::payload::{Book, read};
+use crate::cli::bench::role::Line;
+use crate::cli::exit::Failure;
+use crate::daemon::clock::Clock;
+use crate::subject::Pattern;
+
+/// How long to wait for events before looking what else there is.
+const GLANCE: Duration = Duration::from_millis(1);
+/// How often to look whether everything is accounted for, once nothing comes any more.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+/// How long what is missing may take to be explained.
+const SETTLE_TIME: Duration = Duration::from_secs(30);
+
+/// What came.
+struct Tally {
+    is_stamped: bool,
+    book: Book,
+    repaired: u64,
+    dropped: u64,
+}
+
+impl Tally {
+    fn enter(&mut self, event: &Event) {
+        match event {
+            Event::Message(delivery) => {
+                self.book.enter(read(&delivery.message.payload, self.is_stamped).map(|(number, _)| number));
+                self.repaired += u64::from(delivery.repaired);
+            }
+            Event::Dropped(count) => self.dropped += count,
+            // The peer's own account has them, with what is not yet certain.
+            Event::Loss(_) | Event::Joined(_) => {}
+        }
+    }
+}
+
+/// What the peer says of the messages that did not come.
+#[derive(Clone, Copy, Default)]
+struct Losses {
+    lost: u64,
+    lost_max: u64,
+    unverified: u64,
+}
+
+impl Losses {
+    fn of(peer: &Peer) -> Result<Losses, Failure> {
+        let answer = peer.show("loss")?;
+        let mut losses = Losses::default();
+        for row in answer["rows"].as_array().into_iter().flatten() {
+            let lost = number(&row["msg_loss"]["count"]);
+            losses.lost += lost;
+            losses.lost_max += lost + number(&row["msg_loss_uncertain"]);
+            losses.unverified += number(&row["unverified"]["count"]);
+        }
+        Ok(losses)
+    }
+}
+
+/// Reads until everything that was published has come, or is accounted for.
+///
+/// # Errors
+/// What is in the way.
+pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let mut peer = Peer::open(&job.values, job.path, job.drop)?;
+    let patterns: Vec<Pattern> = match job.is_each {
+        true => (0..job.load.subjects).map(|number| subject(number).into()).collect(),
+        false => vec![format!("{SUBJECT_PREFIX}.>").parse().expect("a pattern")],
+    };
+    let subscription = peer.subscribe(patterns)?;
+    line.tell(&Told::Ready(peer.ready()?))?;
+    let before = peer.spent().0;
+    let book = Book::new(job.load.subjects);
+    let mut tally = Tally { is_stamped: job.load.is_stamped, book, repaired: 0, dropped: 0 };
+    let mut meter = Meter::new(Duration::from_nanos(job.load.span_ns));
+    let sent = loop {
+        let events = peer.receive(&subscription, GLANCE, |event| tally.enter(event))?;
+        if 0 < events {
+            meter.read(Clock::now().instant, tally.book.received);
+        }
+        match line.heard() {
+            Some(Word::Finish { sent }) => break sent,
+            Some(Word::Stop) => return Ok(()),
+            Some(Word::Go) | None => {}
+        }
+    };
+    let losses = settle(&mut peer, &subscription, sent, &mut tally, &mut meter)?;
+    let counters = peer.show("counters")?;
+    let (cpu_ns, rss_bytes) = peer.spent();
+    line.tell(&Told::Received(Box::new(Received {
+        received: tally.book.received,
+        per_s: meter.per_s(),
+        lost: losses.lost,
+        lost_max: losses.lost_max,
+        unverified: losses.unverified,
+        dropped: tally.dropped,
+        repaired: tally.repaired,
+        kernel_drops: counter(&counters, "kernel_drops"),
+        dropped_by_rule: counter(&counters, "dropped_by_rule"),
+        segments: 0,
+        cpu_ns: cpu_ns - before,
+        rss_bytes,
+        faults: tally.book.faults(),
+    })))?;
+    drop(subscription);
+    peer.close()
+}
+
+/// Takes the rest.
+fn settle(
+    peer: &mut Peer,
+    subscription: &Subscription,
+    sent: u64,
+    tally: &mut Tally,
+    meter: &mut Meter,
+) -> Result<Losses, Failure> {
+    let start = Clock::now().instant;
+    let (deadline, mut last) = (start + SETTLE_TIME, start);
+    let mut losses = Losses::default();
+    let is_missing = |tally: &Tally| tally.book.received + tally.dropped < sent;
+    while is_missing(tally) {
+        let events = peer.receive(subscription, GLANCE, |event| tally.enter(event))?;
+        let now = Clock::now().instant;
+        if 0 < events {
+            meter.read(now, tally.book.received);
+            last = now;
+        } else if QUIET_TIME <= now.since(last) {
+            losses = Losses::of(peer)?;
+            let told = tally.book.received + tally.dropped + losses.lost + losses.unverified;
+            if sent <= told || deadline <= now {
+                break;
+            }
+            last = now;
+        }
+    }
+    // What comes now is too much, and shows as such.
+    peer.receive(subscription, GLANCE, |event| tally.enter(event))?;
+    if !is_missing(tally) {
+        losses = Losses::of(peer)?;
+    }
+    Ok(losses)
+}
+
+fn counter(counters: &Value, name: &str) -> u64 {
+    let rows = counters["rows"].as_array().into_iter().flatten();
+    rows.filter(|row| row["counter"] == name).map(|row| number(&row["value"])).sum()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}

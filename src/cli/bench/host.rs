@@ -1,0 +1,49 @@
+//! What a machine tells of itself, and what a process has used of it.
+
+use std::fs;
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::job::Host;
+
+/// The machine that this runs on. What it does not tell is empty.
+pub fn here() -> Host {
+    let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let cpuinfo = text("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Host {
+        kernel: text("/proc/sys/kernel/osrelease"),
+        cpus: std::thread::available_parallelism().map_or(0, usize::from),
+        cpu: model.map_or(String::new(), |(_, model)| model.to_owned()),
+        rmem_max: text("/proc/sys/net/core/rmem_max").parse().ok(),
+        boot: text("/proc/sys/kernel/random/boot_id"),
+    }
+}
+
+/// Processor time of all threads of this process, in nanoseconds.
+pub fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Linux has this clock");
+    let [secs, nanos] = [time.tv_sec(), time.tv_nsec()].map(|part| u64::try_from(part).unwrap_or(0));
+    secs * 1_000_000_000 + nanos
+}
+
+/// Memory of a process that is in use and not swapped out, in bytes; 0 if the process is not there.
+pub fn rss_bytes(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    line.and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_used_something() {
+        assert!(0 < cpu_ns());
+        assert!(1 << 20 < rss_bytes(std::process::id()));
+        assert_eq!(rss_bytes(u32::MAX), 0);
+        let host = here();
+        assert!(!host.kernel.is_empty() && 0 < host.cpus && !host.boot.is_empty(), "{host:?}");
+    }
+}

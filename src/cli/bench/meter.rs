@@ -1,0 +1,65 @@
+//! How many a second.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Of the time that a run takes, the part after its first message that does not count: until then it gets up to speed.
+const WARM_UP_SHARE: u32 = 10;
+/// A time too short to tell a rate from.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// A count that is read now and then.
+#[derive(Debug)]
+pub struct Meter {
+    warm_up: Duration,
+    /// The first reading; the first one that counts; the last one.
+    readings: Option<[(Instant, u64); 3]>,
+}
+
+impl Meter {
+    /// For a run that takes so long.
+    pub fn new(span: Duration) -> Meter {
+        Meter { warm_up: span / WARM_UP_SHARE, readings: None }
+    }
+
+    /// Enters the count at a time; neither ever falls.
+    pub fn read(&mut self, now: Instant, count: u64) {
+        let Some([first, begin, last]) = &mut self.readings else {
+            self.readings = Some([(now, count); 3]);
+            return;
+        };
+        if now.since(first.0) <= self.warm_up {
+            *begin = (now, count);
+        }
+        *last = (now, count);
+    }
+
+    /// The rate between the readings that count; over all of them where these are too few; 0 where nothing can be said.
+    pub fn per_s(&self) -> f64 {
+        let Some([first, begin, last]) = self.readings else { return 0.0 };
+        let spans = [begin, first].map(|(at, count)| (last.0.since(at), last.1 - count));
+        let rate = |(span, count): (Duration, u64)| count as f64 / span.as_secs_f64();
+        spans.into_iter().find(|(span, _)| SHORT <= *span).map_or(0.0, rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_does_not_count() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let mut meter = Meter::new(Duration::from_secs(1));
+        assert_eq!(meter.per_s(), 0.0);
+        meter.read(at(5), 10);
+        assert_eq!(meter.per_s(), 0.0);
+        meter.read(at(105), 20);
+        assert_eq!(meter.per_s(), 100.0);
+        meter.read(at(605), 1020);
+        assert_eq!(meter.per_s(), 2000.0);
+        meter.read(at(1105), 1520);
+        assert_eq!(meter.per_s(), 1500.0);
+    }
+}

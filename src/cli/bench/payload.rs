@@ -1,0 +1,219 @@
+//! Payloads that no two messages share, and the book of those that came.
+//!
+//! A payload begins with the number of its message, then perhaps the time at which it was due; every further byte
+//! follows from the number. So the receiver knows which message it has, and that it is whole.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes of the number.
+pub const NUMBER_BYTES: usize = 8;
+/// Bytes of the number and the time.
+pub const STAMPED_BYTES: usize = 16;
+/// Payloads are cut out of blocks of this many bytes, so that the allocator is asked once for many.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// Odd numbers with bits all over, so that neighbours differ in all their bytes.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+const STEP: u64 = 0xd1b5_4a32_d192_ed03;
+/// Faults that are told; the others are counted.
+const FAULTS_MAX: usize = 10;
+
+/// The word that follows from a number at a place, counted in words.
+fn word(number: u64, place: u64) -> u64 {
+    number.wrapping_mul(SPREAD).wrapping_add(place.wrapping_mul(STEP))
+}
+
+/// Writes the payload of message `number`, due at `stamp` (nanoseconds) if it is to say so. At least [`NUMBER_BYTES`]
+/// long, or [`STAMPED_BYTES`] with a stamp.
+pub fn fill(payload: &mut [u8], number: u64, stamp: Option<u64>) {
+    let (head, body) = payload.split_at_mut(if stamp.is_some() { STAMPED_BYTES } else { NUMBER_BYTES });
+    head[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
+    if let Some(stamp) = stamp {
+        head[NUMBER_BYTES..].copy_from_slice(&stamp.to_le_bytes());
+    }
+    let (words, rest) = body.as_chunks_mut::<8>();
+    for (place, chunk) in (0..).zip(&mut *words) {
+        *chunk = word(number, place).to_le_bytes();
+    }
+    let last = word(number, words.len() as u64).to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
+}
+
+/// The number and, if it has one, the stamp of a payload; `None` if it is not whole.
+pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
+    let (head, body) = payload.split_at_checked(if is_stamped { STAMPED_BYTES } else { NUMBER_BYTES })?;
+    let (head, _) = head.as_chunks::<8>();
+    let number = u64::from_le_bytes(head[0]);
+    let stamp = if is_stamped { u64::from_le_bytes(head[1]) } else { 0 };
+    let (words, rest) = body.as_chunks::<8>();
+    let differing =
+        (0..).zip(words).fold(0, |bits, (place, chunk)| bits | (u64::from_le_bytes(*chunk) ^ word(number, place)));
+    let last = word(number, words.len() as u64).to_le_bytes();
+    (differing == 0 && rest == &last[..rest.len()]).then_some((number, stamp))
+}
+
+/// Makes payloads, many of them in one block of memory.
+#[derive(Debug)]
+pub struct Payloads {
+    bytes: usize,
+    is_stamped: bool,
+    block: BytesMut,
+    /// The number of the next one.
+    pub next: u64,
+}
+
+impl Payloads {
+    /// Payloads of so many bytes, numbered from 0.
+    pub fn new(bytes: usize, is_stamped: bool) -> Payloads {
+        Payloads { bytes, is_stamped, block: BytesMut::new(), next: 0 }
+    }
+
+    /// The next payload, due at `due` (nanoseconds).
+    pub fn next(&mut self, due: u64) -> Bytes {
+        if self.block.is_empty() {
+            let count = (BLOCK_BYTES / self.bytes).max(1);
+            self.block = BytesMut::zeroed(count * self.bytes);
+        }
+        let mut payload = self.block.split_to(self.bytes);
+        fill(&mut payload, self.next, self.is_stamped.then_some(due));
+        self.next += 1;
+        payload.freeze()
+    }
+}
+
+/// Which messages came: each once, whole, and in the order of its subject.
+///
+/// Message `n` is on subject `n` modulo the number of subjects. With one subject a message that comes after a later one
+/// is a fault; with several it may be one that was repaired while other subjects went on.
+#[derive(Debug)]
+pub struct Book {
+    subjects: u64,
+    /// One more than the highest number that came.
+    next: u64,
+    /// What has not come below that: first and end of each gap.
+    gaps: BTreeMap<u64, u64>,
+    /// Messages that came.
+    pub received: u64,
+    faults: Vec<String>,
+    faults_more: u64,
+}
+
+impl Book {
+    /// Nothing has come of messages on so many subjects in turn.
+    pub fn new(subjects: u64) -> Book {
+        Book { subjects, next: 0, gaps: BTreeMap::new(), received: 0, faults: Vec::new(), faults_more: 0 }
+    }
+
+    /// Enters a message by what [`read`] made of it.
+    pub fn enter(&mut self, number: Option<u64>) {
+        let Some(number) = number else { return self.fault(|| "a payload is damaged".to_owned()) };
+        self.received += 1;
+        if number == self.next {
+            self.next += 1;
+        } else if self.next < number {
+            self.gaps.insert(self.next, number);
+            self.next = number + 1;
+        } else {
+            self.enter_late(number);
+        }
+    }
+
+    fn enter_late(&mut self, number: u64) {
+        let Some(end) = self.gap_of(number) else {
+            return self.fault(|| format!("message {number} came twice"));
+        };
+        let (first, _) =
+            self.gaps.range(..=number).next_back().map(|(first, end)| (*first, *end)).expect("it is in a gap");
+        self.gaps.remove(&first);
+        if first < number {
+            self.gaps.insert(first, number);
+        }
+        if number + 1 < end {
+            self.gaps.insert(number + 1, end);
+        }
+        let mut later = number + self.subjects;
+        while later < self.next && self.gap_of(later).is_some() {
+            later += self.subjects;
+        }
+        if later < self.next {
+            self.fault(|| format!("message {number} came after {later} of the same subject"));
+        }
+    }
+
+    /// The end of the gap that a number is in.
+    fn gap_of(&self, number: u64) -> Option<u64> {
+        self.gaps.range(..=number).next_back().map(|(_, end)| *end).filter(|end| number < *end)
+    }
+
+    fn fault(&mut self, text: impl FnOnce() -> String) {
+        match self.faults.len() < FAULTS_MAX {
+            true => self.faults.push(text()),
+            false => self.faults_more += 1,
+        }
+    }
+
+    /// What is wrong, if anything; the last line says how much more.
+    pub fn faults(mut self) -> Vec<String> {
+        if 0 < self.faults_more {
+            self.faults.push(format!("{} more faults", self.faults_more));
+        }
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_are_read_back_and_damage_is_seen() {
+        for bytes in [8, 9, 15, 16, 17, 64, 1024, 1031] {
+            let mut payload = vec![0; bytes];
+            for stamp in [None, Some(77)] {
+                if bytes < STAMPED_BYTES && stamp.is_some() {
+                    continue;
+                }
+                fill(&mut payload, 3, stamp);
+                assert_eq!(read(&payload, stamp.is_some()), Some((3, stamp.unwrap_or(0))), "{bytes}");
+                for at in (if stamp.is_some() { STAMPED_BYTES } else { NUMBER_BYTES })..bytes {
+                    payload[at] ^= 1;
+                    assert_eq!(read(&payload, stamp.is_some()), None, "{bytes}, {at}");
+                    payload[at] ^= 1;
+                }
+            }
+        }
+        assert_eq!(read(&[0; 7], false), None);
+        let mut payloads = Payloads::new(24, true);
+        let numbers: Vec<_> = (0..5000).map(|due| read(&payloads.next(due), true)).collect();
+        assert!((0..5000).zip(numbers).all(|(number, read)| read == Some((number, number))));
+    }
+
+    #[test]
+    fn the_book_sees_what_is_wrong() {
+        check(1, &[0, 1, 2], &[]);
+        check(1, &[0, 5, 6], &[]);
+        check(1, &[0, 1, 1], &["message 1 came twice"]);
+        check(1, &[0, 2, 1], &["message 1 came after 2 of the same subject"]);
+        // On two subjects 1 may come after 2, but not after 3.
+        check(2, &[0, 2, 1, 3], &[]);
+        check(2, &[0, 2, 3, 1], &["message 1 came after 3 of the same subject"]);
+        check(2, &[0, 4, 1, 3, 2, 5], &["message 2 came after 4 of the same subject"]);
+        check(10, &[0, 25, 3, 13, 23, 4, 5], &["message 5 came after 25 of the same subject"]);
+    }
+
+    fn check(subjects: u64, numbers: &[u64], expected: &[&str]) {
+        let mut book = Book::new(subjects);
+        numbers.iter().for_each(|number| book.enter(Some(*number)));
+        assert_eq!(book.received, numbers.len() as u64);
+        assert_eq!(book.faults(), expected, "{numbers:?}");
+    }
+
+    #[test]
+    fn only_some_faults_are_told() {
+        let mut book = Book::new(1);
+        (0..13).for_each(|_| book.enter(None));
+        let faults = book.faults();
+        assert_eq!((faults.len(), faults[10].as_str()), (11, "3 more faults"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Raw datagrams a second.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::Socket;
+
+use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
+use super::socket::{beside, interface, receiver, refused, sender};
+use crate::cli::bench::host;
+use crate::cli::bench::job::{RawJob, RawMode, Ready, Received, Sent, Told, Word};
+use crate::cli::bench::meter::Meter;
+use crate::cli::bench::payload::{Book, fill, read};
+use crate::cli::bench::role::{Line, spent};
+use crate::cli::exit::Failure;
+use crate::daemon::clock::Clock;
+
+/// How long the receiver waits for the last datagrams.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+/// Datagrams in one buffer that kernels divide, the new ones (6.9 and later) and the others (`UDP_MAX_SEGMENTS`).
+const SEGMENTS: [usize; 2] = [128, 64];
+/// The most bytes of such a buffer: those of the largest datagram over IPv4.
+const SEGMENTS_BYTES_MAX: usize = 65_507;
+/// Divided buffers in one system call: about a mebibyte of the largest.
+const DIVIDED_BUFFERS: usize = 16;
+
+/// Sends for as long as the job says.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let config = job.values.config()?;
+    let chosen = interface(&config)?;
+    let socket = sender(&config, &chosen, config.port)?;
+    // Nobody hears the port beside.
+    let trial = sender(&config, &chosen, beside(config.port))?;
+    let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
+        Ok(segments) => segments,
+        Err(error) => return line.tell(&Told::Unsupported { why: error.to_string() }),
+    };
+    line.tell(&Told::Ready(Ready {
+        host: host::here(),
+        interface: chosen.name,
+        mtu: chosen.mtu,
+        receive_buffer: None,
+        datagram_bytes: None,
+        segments: Some(segments as u64),
+    }))?;
+    line.wait();
+    let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
+    let mut batch = SendBuffers::new(buffers, segments * job.bytes);
+    let (mut sent, start) = (0, Clock::now().instant);
+    let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
+    while now < until {
+        for datagram in batch.buffers.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(job.bytes)) {
+            fill(datagram, sent, None);
+            sent += 1;
+        }
+        batch.send(&socket).map_err(|error| refused("send a raw datagram", &error))?;
+        now = Clock::now().instant;
+    }
+    let (cpu_ns, rss_bytes) = spent();
+    let seconds = now.since(start).as_secs_f64();
+    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns, held_up: 0, rss_bytes }))
+}
+
+/// How many datagrams the kernel divides a buffer into, found by trying.
+fn divide(trial: &Socket, job: &RawJob) -> io::Result<usize> {
+    if job.mode == RawMode::Plain {
+        return Ok(1);
+    }
+    let fitting = SEGMENTS_BYTES_MAX / job.bytes;
+    let mut refusal = io::Error::other("two datagrams of this size do not fit one buffer");
+    for most in SEGMENTS {
+        let segments = divide_into(trial, job, most.min(fitting))?;
+        if segments < 2 {
+            break;
+        }
+        match SendBuffers::new(1, segments * job.bytes).send(trial) {
+            Ok(()) => return Ok(segments),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
+/// Has the kernel divide what is sent, if there are to be several in a buffer.
+fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usize> {
+    if 1 < segments {
+        let bytes = i32::try_from(job.bytes).expect("datagrams have less than 64 KiB");
+        setsockopt(socket, sockopt::UdpGsoSegment, &bytes)?;
+    }
+    Ok(segments)
+}
+
+/// Receives until nothing comes any more after the sender's end.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn receive(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let config = job.values.config()?;
+    let chosen = interface(&config)?;
+    let (socket, receive_buffer) = receiver(&config, &chosen, config.port)?;
+    let prepared = socket
+        .set_read_timeout(Some(QUIET_TIME))
+        .and_then(|()| Ok(setsockopt(&socket, sockopt::RxqOvfl, &1)?))
+        .and_then(|()| match job.mode {
+            RawMode::GsoGro => Ok(setsockopt(&socket, sockopt::UdpGroSegment, &true)?),
+            RawMode::Plain | RawMode::Gso => Ok(()),
+        });
+    if let Err(error) = prepared {
+        return line.tell(&Told::Unsupported { why: error.to_string() });
+    }
+    line.tell(&Told::Ready(Ready {
+        host: host::here(),
+        interface: chosen.name,
+        mtu: chosen.mtu,
+        receive_buffer: Some(receive_buffer),
+        datagram_bytes: None,
+        segments: None,
+    }))?;
+    line.wait();
+    let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
+    let (mut book, mut meter, mut most) = (Book::new(1), Meter::new(Duration::from_nanos(job.span_ns)), 0);
+    let mut is_over = false;
+    loop {
+        batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;
+        let before = book.received;
+        for buffer in batch.datagrams() {
+            most = most.max(buffer.len() as u64);
+            buffer.for_each(|datagram| book.enter(read(datagram, false).map(|(number, _)| number)));
+        }
+        if before < book.received {
+            meter.read(Clock::now().instant, book.received);
+        } else if is_over {
+            break;
+        }
+        is_over |= matches!(line.heard(), Some(Word::Finish { .. } | Word::Stop));
+    }
+    let (cpu_ns, rss_bytes) = spent();
+    line.tell(&Told::Received(Box::new(Received {
+        received: book.received,
+        per_s: meter.per_s(),
+        kernel_drops: batch.drops.into(),
+        segments: most,
+        cpu_ns,
+        rss_bytes,
+        faults: book.faults(),
+        ..Received::default()
+    })))
+}

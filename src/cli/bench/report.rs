@@ -1,0 +1,335 @@
+//! Figures of runs: medians, ratios, what adds up, as tables and as JSON.
+
+use serde::Serialize;
+
+use super::job::{Host, RawMode, Ready};
+use super::stage::Run;
+
+/// A run is void whose raw rate with offloads is less than so many times the plain one: offloads are missing.
+const OFFLOAD_GAIN: f64 = 40.0;
+/// Bytes up to which that holds; larger datagrams gain less.
+const OFFLOAD_GAIN_BYTES: usize = 1024;
+
+/// The median of some runs, the least and the most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half of them are below it.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of these values, one for each run.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let [Some(min), Some(max)] = [values.first(), values.last()] else { return Spread::default() };
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        Spread { median, min: *min, max: *max }
+    }
+}
+
+/// What was measured in one way, over all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `raw_plain`, `raw_gso`, `raw_gso_gro`, `library`, `threads` or `daemon`.
+    pub what: &'static str,
+    /// Bytes of payload of a message.
+    pub size: usize,
+    /// Bytes of UDP payload of the largest datagram.
+    pub datagram_bytes: u64,
+    /// Receivers or subscribers.
+    pub receivers: usize,
+    /// Datagrams or messages received a second, all receivers together.
+    pub per_s: Spread,
+    /// Bytes of payload received a second: the median.
+    pub bytes_per_s: f64,
+    /// Datagrams or messages sent, to all at once.
+    pub sent: u64,
+    /// Received, all receivers together.
+    pub received: u64,
+    /// Told as lost, at least.
+    pub lost: u64,
+    /// Told as lost, at most.
+    pub lost_max: u64,
+    /// In missing datagrams that nothing has explained.
+    pub unverified: u64,
+    /// Dropped because a program did not read fast enough; raw: sent and not received.
+    pub dropped: u64,
+    /// Missing at first, and came because they were asked for.
+    pub repaired: u64,
+    /// Datagrams that kernels dropped; raw: those that came together count once.
+    pub kernel_drops: u64,
+    /// Datagrams dropped on purpose.
+    pub dropped_by_rule: u64,
+    /// How often the bus took no further message for the moment.
+    pub held_up: u64,
+    /// Processor time of the sending program for each message sent, in nanoseconds.
+    pub sender_ns: f64,
+    /// Processor time of a receiving program for each message received, in nanoseconds.
+    pub receiver_ns: f64,
+    /// Memory of the sending side at the end, in bytes: the most of all runs.
+    pub sender_rss_bytes: u64,
+    /// Memory of a receiving side.
+    pub receiver_rss_bytes: u64,
+    /// Whether every message was received or accounted for; raw datagrams need not be.
+    pub adds_up: bool,
+    /// What cannot be: damaged, doubled, out of order.
+    pub faults: Vec<String>,
+    /// Why it cannot be done; then all else is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+    /// Bytes a second, run by run.
+    #[serde(skip)]
+    pub each: Vec<f64>,
+}
+
+impl Row {
+    /// Of these runs of messages of `size` bytes in one way.
+    pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[Run]) -> Row {
+        let rates: Vec<f64> = runs.iter().map(|run| run.received.iter().map(|came| came.per_s).sum()).collect();
+        let came = || runs.iter().flat_map(|run| &run.received);
+        let sum = |of: fn(&super::job::Received) -> u64| came().map(of).sum::<u64>();
+        let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
+        let sent_to_all: u64 = runs.iter().map(|run| run.sent.sent * run.received.len() as u64).sum();
+        let received = sum(|came| came.received);
+        let share = |cpu_ns: u64, count: u64| cpu_ns as f64 / count.max(1) as f64;
+        let is_raw = what.starts_with("raw_");
+        let per_s = Spread::of(rates.iter().copied());
+        Row {
+            what,
+            size,
+            datagram_bytes,
+            receivers: runs.iter().map(|run| run.received.len()).max().unwrap_or(0),
+            per_s,
+            bytes_per_s: per_s.median * bytes as f64,
+            sent,
+            received,
+            lost: sum(|came| came.lost),
+            lost_max: sum(|came| came.lost_max),
+            unverified: sum(|came| came.unverified),
+            dropped: if is_raw { sent_to_all.saturating_sub(received) } else { sum(|came| came.dropped) },
+            repaired: sum(|came| came.repaired),
+            kernel_drops: sum(|came| came.kernel_drops),
+            dropped_by_rule: sum(|came| came.dropped_by_rule),
+            held_up: runs.iter().map(|run| run.sent.held_up).sum(),
+            sender_ns: share(runs.iter().map(|run| run.sent.cpu_ns).sum(), sent),
+            receiver_ns: share(sum(|came| came.cpu_ns), received),
+            sender_rss_bytes: runs.iter().map(|run| run.sent.rss_bytes).max().unwrap_or(0),
+            receiver_rss_bytes: came().map(|came| came.rss_bytes).max().unwrap_or(0),
+            adds_up: is_raw || runs.iter().all(adds_up),
+            faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
+            unsupported: None,
+            each: rates.iter().map(|rate| rate * bytes as f64).collect(),
+        }
+    }
+
+    /// Of something that the kernel cannot do.
+    pub fn unsupported(what: &'static str, size: usize, why: String) -> Row {
+        Row { unsupported: Some(why), ..Row::of(what, size, 0, 0, &[]) }
+    }
+
+    /// Whether it is as it should be.
+    pub fn is_good(&self) -> bool {
+        self.adds_up && self.faults.is_empty()
+    }
+
+    /// How many times as many bytes a second as `other`, run by run; `None` if there is nothing to compare.
+    pub fn ratio(&self, other: &Row) -> Option<Spread> {
+        let pairs = self.each.iter().zip(&other.each).filter(|(_, other)| 0.0 < **other);
+        let ratios: Vec<f64> = pairs.map(|(own, other)| own / other).collect();
+        (!ratios.is_empty()).then(|| Spread::of(ratios))
+    }
+}
+
+/// Whether every message of a run was received or accounted for, at each subscriber.
+fn adds_up(run: &Run) -> bool {
+    run.received.iter().all(|came| {
+        let known = came.received + came.unverified + came.dropped;
+        (known + came.lost..=known + came.lost_max).contains(&run.sent.sent)
+    })
+}
+
+/// The rates of the library as multiples of the raw ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ratios {
+    /// Bytes of payload of a message.
+    pub size: usize,
+    /// Receivers or subscribers.
+    pub receivers: usize,
+    /// To one datagram a message.
+    pub to_raw_plain: Option<Spread>,
+    /// To datagrams that leave together.
+    pub to_raw_gso: Option<Spread>,
+    /// To datagrams that leave and arrive together.
+    pub to_raw_gso_gro: Option<Spread>,
+    /// How much the kernel gains by that.
+    pub raw_gso_gro_to_raw_plain: Option<Spread>,
+    /// Why these ratios are void, if they are.
+    pub void: Option<String>,
+}
+
+impl Ratios {
+    /// Of the row of the library, and those of the raw rates in the order of [`RAW_MODES`].
+    pub fn of(library: &Row, raw: &[Row; 3], offloads_off: bool) -> Ratios {
+        let [plain, gso, gso_gro] = raw;
+        let gain = gso_gro.ratio(plain);
+        let void = match (&gso_gro.unsupported, gain) {
+            _ if offloads_off || OFFLOAD_GAIN_BYTES < library.size => None,
+            (Some(why), _) => Some(format!("the kernel does not divide or gather datagrams here: {why}")),
+            (None, Some(gain)) if gain.median < OFFLOAD_GAIN => Some(format!(
+                "datagrams that leave and arrive together are only {:.1} times as fast as single ones, not \
+                 {OFFLOAD_GAIN:.0} times: offloads are missing, or the machine is busy",
+                gain.median
+            )),
+            _ => None,
+        };
+        Ratios {
+            size: library.size,
+            receivers: library.receivers,
+            to_raw_plain: library.ratio(plain),
+            to_raw_gso: library.ratio(gso),
+            to_raw_gso_gro: library.ratio(gso_gro),
+            raw_gso_gro_to_raw_plain: gain,
+            void,
+        }
+    }
+}
+
+/// The raw rates, with their names.
+pub const RAW_MODES: [(RawMode, &str); 3] =
+    [(RawMode::Plain, "raw_plain"), (RawMode::Gso, "raw_gso"), (RawMode::GsoGro, "raw_gso_gro")];
+
+/// What was found where the programs ran.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// The machine that sends.
+    pub publisher: Host,
+    /// The machine that receives, the first one.
+    pub subscriber: Host,
+    /// The interface on which it receives.
+    pub interface: String,
+    /// Its MTU in bytes.
+    pub mtu: usize,
+    /// The largest datagram of the library, in bytes.
+    pub datagram_bytes: Option<u64>,
+    /// The receive buffer that the kernel granted the library, in bytes.
+    pub receive_buffer: Option<u64>,
+    /// The receive buffer that it granted the raw receiver.
+    pub raw_receive_buffer: Option<u64>,
+    /// Datagrams in one buffer that the kernel divides on sending; absent if it does not, or this was not tried.
+    pub gso_segments: Option<u64>,
+    /// The most datagrams that came as one buffer; absent if this was not tried.
+    pub gro_segments: Option<u64>,
+}
+
+impl Found {
+    /// By a run of the library.
+    pub fn by(run: &Run) -> Found {
+        let Ready { host, interface, mtu, receive_buffer, datagram_bytes, .. } = run.receiver.clone();
+        Found {
+            publisher: run.sender.host.clone(),
+            subscriber: host,
+            interface,
+            mtu,
+            datagram_bytes,
+            receive_buffer,
+            raw_receive_buffer: None,
+            gso_segments: None,
+            gro_segments: None,
+        }
+    }
+
+    /// And by a raw run.
+    pub fn enter_raw(&mut self, mode: RawMode, run: &Run) {
+        self.raw_receive_buffer = run.receiver.receive_buffer;
+        if mode != RawMode::Plain {
+            self.gso_segments = self.gso_segments.max(run.sender.segments);
+        }
+        if mode == RawMode::GsoGro {
+            self.gro_segments = self.gro_segments.max(run.received.iter().map(|came| came.segments).max());
+        }
+    }
+
+    /// For people.
+    pub fn lines(&self) -> Vec<String> {
+        let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), |bytes| bytes.to_string());
+        let host = |host: &Host| format!("Linux {}, {} CPUs ({})", host.kernel, host.cpus, host.cpu);
+        let mut lines = vec![host(&self.publisher)];
+        if self.publisher.boot != self.subscriber.boot {
+            lines[0].insert_str(0, "publisher  ");
+            lines.push(format!("subscriber  {}", host(&self.subscriber)));
+        }
+        let mut network = format!(
+            "{}, MTU {}; datagrams of up to {} bytes; receive buffer {} bytes",
+            self.interface,
+            self.mtu,
+            bytes(self.datagram_bytes),
+            bytes(self.receive_buffer)
+        );
+        if let Some(raw) = self.raw_receive_buffer {
+            network += &format!(", raw {raw}");
+        }
+        lines.push(network);
+        if self.raw_receive_buffer.is_some() {
+            let sends = self.gso_segments.map_or("none".to_owned(), |most| format!("{most} datagrams a buffer"));
+            let gets = self.gro_segments.map_or("none".to_owned(), |most| format!("up to {most}"));
+            lines.push(format!("offloads: sent together (UDP_SEGMENT) {sends}, received together (UDP_GRO) {gets}"));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench::job::{Received, Sent};
+
+    #[test]
+    fn medians_have_as_many_on_either_side() {
+        let spread = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(spread(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(spread(&[]), Spread::default());
+    }
+
+    fn run(sent: u64, came: Received) -> Run {
+        let host = Host { kernel: "6".into(), cpus: 1, cpu: String::new(), rmem_max: None, boot: "b".into() };
+        let ready = Ready {
+            host,
+            interface: "lo".into(),
+            mtu: 65_536,
+            receive_buffer: None,
+            datagram_bytes: None,
+            segments: None,
+        };
+        Run { sender: ready.clone(), receiver: ready, sent: Sent { sent, ..Sent::default() }, received: vec![came] }
+    }
+
+    #[test]
+    fn a_run_adds_up_within_what_is_told_as_lost() {
+        let came = Received { received: 5, unverified: 1, dropped: 1, lost: 1, lost_max: 2, ..Received::default() };
+        let adds_up = |sent| Row::of("library", 64, 1472, 64, &[run(sent, came.clone())]).is_good();
+        assert_eq!([7, 8, 9, 10].map(adds_up), [false, true, true, false]);
+        let damaged = Received { received: 1, faults: vec!["a payload is damaged".into()], ..Received::default() };
+        assert!(!Row::of("raw_plain", 64, 64, 64, &[run(9, damaged)]).is_good());
+    }
+
+    #[test]
+    fn runs_without_offloads_are_void() {
+        let row = |what, per_s| Row::of(what, 64, 64, 64, &[run(0, Received { per_s, ..Received::default() })]);
+        let raw = |gso_gro| [row("raw_plain", 0.2e6), row("raw_gso", 1e6), row("raw_gso_gro", gso_gro)];
+        let ratios = Ratios::of(&row("library", 12e6), &raw(12e6), false);
+        assert_eq!((ratios.void, ratios.to_raw_gso_gro.unwrap().median), (None, 1.0));
+        let ratios = Ratios::of(&row("library", 12e6), &raw(6e6), false);
+        assert!(ratios.void.unwrap().contains("only 30.0 times"));
+        assert_eq!(Ratios::of(&row("library", 12e6), &raw(6e6), true).void, None);
+        let none = [row("raw_plain", 0.2e6), row("raw_gso", 0.0), Row::unsupported("raw_gso_gro", 64, "no".into())];
+        let ratios = Ratios::of(&row("library", 12e6), &none, false);
+        assert!(ratios.void.unwrap().ends_with(": no") && ratios.to_raw_gso.is_none());
+    }
+}

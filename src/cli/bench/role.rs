@@ -1,0 +1,109 @@
+//! A process of the bench, seen from inside: it reads its job from standard input, does it, and answers on standard
+//! output. When standard input ends, so does the process: nobody waits for it any more.
+
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, unbounded};
+
+use super::host;
+use super::job::{Job, Told, Word};
+use super::{flow, raw};
+use crate::cli::event::json;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::interrupt::Interrupt;
+use crate::cli::output::Output;
+
+/// The other end of the line: words to this process, answers from it.
+pub struct Line<'a> {
+    words: Receiver<Word>,
+    out: &'a mut Output,
+}
+
+impl Line<'_> {
+    /// Answers.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub fn tell(&mut self, told: &Told) -> Result<(), Failure> {
+        self.out.line(json(told))?;
+        self.out.flush()?;
+        Ok(())
+    }
+
+    /// The next word, if it is there.
+    pub fn heard(&self) -> Option<Word> {
+        self.words.try_recv().ok()
+    }
+
+    /// The next word, waiting for at most `timeout`.
+    pub fn hear(&self, timeout: Duration) -> Option<Word> {
+        self.words.recv_timeout(timeout).ok()
+    }
+
+    /// Waits for a word.
+    pub fn wait(&self) -> Word {
+        // The thread that reads them ends with the process alone.
+        self.words.recv().unwrap_or(Word::Stop)
+    }
+}
+
+/// Directories that go when the process ends, however it does.
+static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn locked() -> MutexGuard<'static, Vec<PathBuf>> {
+    DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a directory removed if the process ends before it has done its job.
+pub fn remove_at_end(directory: &Path) {
+    locked().push(directory.to_owned());
+}
+
+/// Runs `bench role`.
+///
+/// # Errors
+/// Nobody reads what it answers.
+pub fn run(out: &mut Output) -> Result<Exit, Failure> {
+    let mut first = String::new();
+    io::stdin().read_line(&mut first)?;
+    let job: Job = serde_json::from_str(&first).map_err(|error| {
+        Failure::new(Exit::Usage, format!("no job on standard input: {error}"))
+            .fix("'seqcast bench' starts this by itself; see 'seqcast bench --help'")
+    })?;
+    // Ctrl-C in a terminal goes to all processes there; the one that the user started ends the others.
+    Interrupt::watch()?;
+    let (sender, words) = unbounded();
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(word) => drop(sender.send(word)),
+                Err(_) => break,
+            }
+        }
+        // Whoever gave the job is gone, in whatever way.
+        for directory in locked().drain(..) {
+            drop(std::fs::remove_dir_all(directory));
+        }
+        std::process::exit(Exit::Failed as i32);
+    });
+    let mut line = Line { words, out };
+    let done = match &job {
+        Job::RawSend(job) => raw::throughput::send(job, &mut line),
+        Job::RawReceive(job) => raw::throughput::receive(job, &mut line),
+        Job::Publish(job) => flow::publish::run(job, &mut line),
+        Job::Subscribe(job) => flow::subscribe::run(job, &mut line),
+        Job::Daemon(job) => flow::peer::serve(job, &mut line),
+    };
+    let Err(failure) = done else { return Ok(Exit::Done) };
+    let Failure { exit, text, fix } = failure;
+    line.tell(&Told::Failed { exit: exit as u8, text, fix })?;
+    Ok(exit)
+}
+
+/// Processor time of this process, in nanoseconds, and its memory in bytes.
+pub fn spent() -> (u64, u64) {
+    (host::cpu_ns(), host::rss_bytes(std::process::id()))
+}

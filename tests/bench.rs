@@ -1,0 +1,144 @@
+//! `seqcast bench`: every figure adds up, and nothing is left behind. How fast anything is, no test asks.
+
+use crate::support::command::{PATIENCE, Place, now};
+use serde_json::Value;
+use std::time::Duration;
+
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const USAGE: i32 = 2;
+const CONFIGURATION: i32 = 3;
+const UNREACHABLE: i32 = 4;
+
+/// Runs a verb with `--json` and gives its answer.
+#[track_caller]
+fn bench(place: &Place, arguments: &[&str]) -> Value {
+    let outcome = place.run(&[&["bench"], arguments, &["--json"]].concat()).exits(DONE);
+    serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:#?}"))
+}
+
+#[track_caller]
+fn rows<'a>(answer: &'a Value, key: &str) -> &'a Vec<Value> {
+    answer[key].as_array().unwrap_or_else(|| panic!("no {key} in {answer}"))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Checks that what was sent came, or is accounted for, at each of so many receivers.
+#[track_caller]
+fn adds_up(row: &Value) {
+    let [sent, receivers, received, unverified, dropped, lost, lost_max] =
+        ["sent", "receivers", "received", "unverified", "dropped", "lost", "lost_max"].map(|key| number(&row[key]));
+    let known = received + unverified + dropped;
+    assert!(0 < sent && 0 < received, "{row}");
+    assert!((known + lost..=known + lost_max).contains(&(sent * receivers)), "{row}");
+    assert_eq!((&row["adds_up"], rows(row, "faults").len()), (&true.into(), 0), "{row}");
+    assert!(0.0 < row["per_s"]["median"].as_f64().unwrap(), "{row}");
+}
+
+#[test]
+fn throughput_compares_with_the_kernel_and_adds_up() {
+    let place = Place::new();
+    let answer =
+        bench(&place, &["throughput", "--size", "8,64,20kb", "--secs", "0.2", "--runs", "2", "--offloads-off"]);
+    assert_eq!((&answer["verb"], &answer["ok"]), (&"throughput".into(), &true.into()));
+    let names: Vec<_> = rows(&answer, "rows").iter().map(|row| (number(&row["size"]), row["what"].clone())).collect();
+    let expected = [8, 64, 20 * 1024]
+        .map(|size| ["raw_plain", "raw_gso", "raw_gso_gro", "library"].map(|what| (size, Value::from(what))));
+    assert_eq!(names, expected.concat());
+    rows(&answer, "rows").iter().filter(|row| row["unsupported"].is_null()).for_each(adds_up);
+    assert_eq!(rows(&answer, "ratios").len(), 3);
+    for ratios in rows(&answer, "ratios") {
+        assert!(0.0 < ratios["to_raw_plain"]["median"].as_f64().unwrap() && ratios["void"].is_null(), "{ratios}");
+    }
+    let found = &answer["found"];
+    assert!(!found["publisher"]["kernel"].as_str().unwrap().is_empty(), "{found}");
+    assert!(0 < number(&found["receive_buffer"]) && number(&found["mtu"]) == 65_536, "{found}");
+}
+
+#[test]
+fn every_path_adds_up() {
+    let place = Place::new();
+    for path in ["library", "threads", "daemon"] {
+        let answer = bench(&place, &["throughput", "--path", path, "--rate", "20000/s", "--secs", "0.3", "--no-raw"]);
+        let [row] = &rows(&answer, "rows")[..] else { panic!("{answer}") };
+        assert_eq!((row["what"].as_str(), answer["ratios"].as_array().map(Vec::len)), (Some(path), Some(0)));
+        adds_up(row);
+    }
+    // As people see it.
+    let text = place.run(&["bench", "throughput", "--secs", "0.1", "--offloads-off"]).exits(DONE).stdout;
+    for part in ["Linux ", "receive buffer", "UDP_GRO", "raw_gso_gro", "library", "to raw plain"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_told_before_anything_runs() {
+    let place = Place::new();
+    for (arguments, exit, parts) in [
+        (&["bench"][..], USAGE, &["Usage: seqcast bench"][..]),
+        (&["bench", "speed"], USAGE, &["'speed'"]),
+        (&["bench", "throughput", "--size", "7"], USAGE, &["from 8 to"]),
+        (&["bench", "throughput", "--rate", "0"], USAGE, &["above 0"]),
+        (&["bench", "throughput", "--runs", "0"], USAGE, &["--runs"]),
+        (&["bench", "throughput", "--path", "pigeon"], USAGE, &["library, threads, daemon"]),
+        (&["bench", "throughput", "--datagram", "9"], CONFIGURATION, &["--datagram 9", "576"]),
+        (&["bench", "throughput", "--set", "heartbeet=1s"], CONFIGURATION, &["heartbeat"]),
+        (&["bench", "throughput", "--interface", "nowhere9"], UNREACHABLE, &["subscriber", "nowhere9"]),
+        (&["bench", "throughput", "--publisher-via", "false"], FAILED, &["publisher ended", "--publisher-via"]),
+        (&["bench", "role"], USAGE, &["no job on standard input"]),
+    ] {
+        place.run(arguments).exits(exit).says(parts).prints("");
+    }
+}
+
+#[test]
+fn commands_stand_before_the_programs() {
+    let place = Place::new();
+    let via = |side: &str| format!("env SIDE='of the {side}' sh -c 'echo \"$SIDE\" >> sides; exec \"$0\" \"$@\"'");
+    let (publisher, subscriber) = (via("publisher"), via("subscriber"));
+    let vias = ["--publisher-via", &publisher, "--subscriber-via", &subscriber];
+    let answer = bench(&place, &[&["throughput", "--rate", "1000/s", "--secs", "0.1", "--no-raw"][..], &vias].concat());
+    adds_up(&rows(&answer, "rows")[0]);
+    assert_eq!(std::fs::read_to_string(place.dir().join("sides")).unwrap(), "of the subscriber\nof the publisher\n");
+}
+
+/// Processes with the environment of this place.
+fn processes(place: &Place) -> usize {
+    let socket = place.socket();
+    let socket = socket.as_os_str().as_encoded_bytes();
+    let entries = std::fs::read_dir("/proc").expect("proc is mounted").filter_map(Result::ok);
+    let environments = entries.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+    environments.filter(|environment| environment.windows(socket.len()).any(|part| part == socket)).count()
+}
+
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = now() + PATIENCE;
+    while !condition() {
+        assert!(now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn whatever_ends_the_bench_ends_its_processes() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let place = Place::new();
+        let mut command = place.command(&["bench", "throughput", "--path", "daemon", "--rate", "10/s", "--secs", "1h"]);
+        command.env("TMPDIR", place.dir());
+        let mut bench = crate::support::command::Running::new(command.spawn().unwrap(), &["bench"]);
+        until("both programs and their daemons run", || processes(&place) == 5);
+        bench.signal(signal);
+        let status = bench.ended();
+        if signal != "KILL" {
+            assert_eq!(status.code(), Some(FAILED));
+            bench.said("interrupted");
+        }
+        until("all have ended", || processes(&place) == 0);
+        let left = std::fs::read_dir(place.dir()).unwrap().filter_map(Result::ok).map(|entry| entry.file_name());
+        assert_eq!(left.filter(|name| name.to_string_lossy().starts_with("seqcast-bench")).count(), 0);
+    }
+}
