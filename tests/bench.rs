@@ -75,6 +75,33 @@ fn every_path_adds_up() {
 }
 
 #[test]
+fn latencies_are_ordered_and_compared() {
+    let place = Place::new();
+    for path in ["library", "threads", "daemon"] {
+        let answer = bench(&place, &["latency", "--path", path, "--secs", "0.2", "--rate", "2000/s", "--runs", "2"]);
+        assert_eq!((&answer["verb"], &answer["path"], &answer["ok"]), (&"latency".into(), &path.into(), &true.into()));
+        let names: Vec<&str> = rows(&answer, "rows").iter().map(|row| row["what"].as_str().unwrap()).collect();
+        match path {
+            "library" => assert_eq!(names, ["raw_blocking", "raw_busy", "blocking", "busy", "one_way", "one_way"]),
+            _ => assert_eq!(names, ["raw_blocking", "blocking", "one_way", "one_way"]),
+        }
+        for row in rows(&answer, "rows") {
+            assert!(0 < number(&row["count"]) && row["adds_up"] == true, "{row}");
+            let quantiles = ["min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"];
+            let quantiles = quantiles.map(|key| row[key]["median"].as_f64().unwrap());
+            assert!(0.0 < quantiles[0] && quantiles.is_sorted(), "{row}");
+        }
+        let compared: Vec<&Value> = rows(&answer, "ratios").iter().map(|ratio| &ratio["what"]).collect();
+        match path {
+            "library" => assert_eq!(compared, ["blocking", "busy", "one_way"]),
+            _ => assert_eq!(compared, ["blocking", "one_way"]),
+        }
+    }
+    let text = place.run(&["bench", "latency", "--secs", "0.1", "--rate", "1000", "--no-raw"]).exits(DONE).stdout;
+    assert!(text.contains("p99.99") && text.contains("one_way to one_way_idle: p50 "), "{text}");
+}
+
+#[test]
 fn wrong_arguments_are_told_before_anything_runs() {
     let place = Place::new();
     for (arguments, exit, parts) in [
@@ -88,6 +115,7 @@ fn wrong_arguments_are_told_before_anything_runs() {
         (&["bench", "throughput", "--set", "heartbeet=1s"], CONFIGURATION, &["heartbeat"]),
         (&["bench", "throughput", "--interface", "nowhere9"], UNREACHABLE, &["subscriber", "nowhere9"]),
         (&["bench", "throughput", "--publisher-via", "false"], FAILED, &["publisher ended", "--publisher-via"]),
+        (&["bench", "latency", "--size", "8"], USAGE, &["at least 16"]),
         (&["bench", "role"], USAGE, &["no job on standard input"]),
     ] {
         place.run(arguments).exits(exit).says(parts).prints("");

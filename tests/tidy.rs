@@ -111,6 +111,7 @@ const LAYERS: &[Layer] = &[
             "clap",
             "clap_complete",
             "crossbeam_channel",
+            "hdrhistogram",
             "humantime",
             "libc",
             "mio",

@@ -164,6 +164,7 @@ pub const BENCH: &str = "\
 Examples:
   seqcast bench throughput
   seqcast bench throughput --size 16,64,1024,8mb --runs 3 --json
+  seqcast bench latency
 
 Publisher and subscriber are processes of their own, on loopback multicast in a group that nobody else uses. Rates are \
 compared with those of bare datagrams in the same run, for absolute ones say little of another machine. Every payload \
@@ -181,6 +182,18 @@ Examples:
 raw_plain is one datagram a message, raw_gso are datagrams that leave as one buffer which the kernel divides, and \
 raw_gso_gro such that arrive as one, too. Messages larger than a datagram are compared byte for byte. A run in which \
 raw_gso_gro is less than 40 times as fast as raw_plain is void: offloads are missing.";
+
+/// Below `seqcast bench latency --help`.
+pub const BENCH_LATENCY: &str = "\
+Examples:
+  seqcast bench latency --secs 10 --runs 3
+  seqcast bench latency --rate 10000/s --size 1024 --json
+  seqcast bench latency --path daemon
+
+To and fro: one program publishes, the other one publishes back what it got; half of that time counts, once for every \
+message. Blocking waits to be woken, busy looks again and again and takes a processor for itself on both sides. One \
+way: from when a message was due, not from when the publisher came round to it, until it was read; both programs \
+must be on one machine.";
 
 /// What to do about a wrong value of the configuration of the bench.
 pub const BENCH_SETTINGS: &str = "seqcast config show lists the keys; give one with --set KEY=VALUE";

@@ -90,6 +90,17 @@ pub fn payload_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("a size is from 8 to {MESSAGE_BYTES_MAX} bytes, such as 64, 1024, 64kb or 8mb"))
 }
 
+/// As [`payload_bytes`], of payloads that also say when they were due: at least 16 bytes.
+///
+/// # Errors
+/// Says what a size looks like.
+pub fn stamped_bytes(text: &str) -> Result<usize, String> {
+    match payload_bytes(text)? {
+        8..16 => Err("payloads that say when they were due have at least 16 bytes".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Reads a share of datagrams: `5%` or `5`, from 0 % to below 100 %.
 ///
 /// # Errors
@@ -157,6 +168,8 @@ mod tests {
         for text in ["7", "9mb", "", "mb", "1gb", "-8", "1.5kb", "99999999999999999999"] {
             assert!(payload_bytes(text).unwrap_err().contains("from 8 to"), "{text}");
         }
+        assert_eq!(stamped_bytes("16"), Ok(16));
+        assert!(stamped_bytes("15").unwrap_err().contains("at least 16"));
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub enum BenchWhat {
     /// Messages a second from one publisher to one subscriber, beside what the kernel carries without the bus.
     #[command(after_help = help::BENCH_THROUGHPUT)]
     Throughput(Box<ThroughputOptions>),
+    /// How long a message is on its way: to and fro, and one way at a given rate.
+    #[command(after_help = help::BENCH_LATENCY)]
+    Latency(Box<LatencyOptions>),
     /// A process of the bench: it is told on standard input what to do, and ends with it.
     #[command(hide = true)]
     Role,
@@ -114,6 +117,26 @@ pub struct ThroughputOptions {
     /// Which raw rates to measure beside.
     #[command(flatten)]
     pub raw: RawOptions,
+    /// Where the programs run.
+    #[command(flatten)]
+    pub stage: StageOptions,
+}
+
+/// `seqcast bench latency`.
+#[derive(Args, Clone, Debug)]
+pub struct LatencyOptions {
+    /// Bytes of payload, at least 16.
+    #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
+    pub size: usize,
+    /// The rate at which the latency of one way is measured, beside that at 1000/s.
+    #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "100000/s")]
+    pub rate: Rate,
+    /// How long and how often.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Measure no raw datagrams: there are no ratios then.
+    #[arg(long)]
+    pub no_raw: bool,
     /// Where the programs run.
     #[command(flatten)]
     pub stage: StageOptions,

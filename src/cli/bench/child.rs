@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde::Serialize;
 
-use super::job::{Job, Ready, Received, Sent, Told, Word};
+use super::job::{Job, Pinged, Ready, Received, Sent, Told, Word};
 use crate::cli::event::json;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
@@ -179,6 +179,17 @@ impl Process {
                 self.is_done = true;
                 Ok(*received)
             }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until it has measured for about `span`.
+    ///
+    /// # Errors
+    /// As [`Process::told`].
+    pub fn pinged(&mut self, interrupt: &Interrupt, span: Duration) -> Result<Pinged, Failure> {
+        match self.told(interrupt, span + GRACE_TIME)? {
+            Told::Pinged(pinged) => Ok(pinged),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -1,9 +1,12 @@
 //! What the bench and its processes say to each other: one JSON object a line, jobs and words down the standard input of
 //! a process, answers up its standard output.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::args::BenchPath;
+use super::latencies::Quantiles;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::help;
 use crate::config::{Config, Override};
@@ -16,6 +19,14 @@ pub enum Job {
     RawSend(RawJob),
     /// Receives them.
     RawReceive(RawJob),
+    /// Throws raw datagrams and measures how long they are on their way.
+    RawPing(PingJob),
+    /// Throws them back.
+    RawPong(PingJob),
+    /// Throws messages and measures.
+    Ping(PingJob),
+    /// Throws them back.
+    Pong(PingJob),
     /// Publishes.
     Publish(PublishJob),
     /// Subscribes, and holds what comes against what was published.
@@ -30,6 +41,10 @@ impl Job {
         match self {
             Job::RawSend(_) => "raw sender",
             Job::RawReceive(_) => "raw receiver",
+            Job::RawPing(_) => "raw pinger",
+            Job::RawPong(_) => "raw ponger",
+            Job::Ping(_) => "pinger",
+            Job::Pong(_) => "ponger",
             Job::Publish(_) => "publisher",
             Job::Subscribe(_) => "subscriber",
             Job::Daemon(_) => "daemon",
@@ -95,6 +110,28 @@ pub struct RawJob {
     pub bytes: usize,
     /// How long to send, in nanoseconds.
     pub span_ns: u64,
+}
+
+/// A message to and fro.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PingJob {
+    /// The configuration of the peers.
+    pub values: Values,
+    /// How they are reached; not for raw ones.
+    pub path: BenchPath,
+    /// Bytes of payload.
+    pub bytes: usize,
+    /// How long, in nanoseconds.
+    pub span_ns: u64,
+    /// Whether to look for it again and again instead of waiting to be woken.
+    pub is_busy: bool,
+}
+
+impl PingJob {
+    /// How long.
+    pub fn span(&self) -> Duration {
+        Duration::from_nanos(self.span_ns)
+    }
 }
 
 /// What is published.
@@ -188,6 +225,8 @@ pub enum Told {
     Sent(Sent),
     /// It has received everything.
     Received(Box<Received>),
+    /// It has measured how long messages are on their way.
+    Pinged(Pinged),
     /// It cannot go on.
     Failed {
         /// The exit code of the bench.
@@ -273,6 +312,19 @@ pub struct Received {
     pub cpu_ns: u64,
     /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
     pub rss_bytes: u64,
+    /// From when a message was due until it was read; of all of them if they said when they were due.
+    pub latencies: Quantiles,
+    /// The same, of those alone that came because they were asked for.
+    pub repair_latencies: Quantiles,
     /// What cannot be: damaged, doubled, or out of order.
     pub faults: Vec<String>,
+}
+
+/// How long messages were on their way, one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pinged {
+    /// Half of to and fro.
+    pub latencies: Quantiles,
+    /// Messages that did not come back.
+    pub lost: u64,
 }

@@ -6,6 +6,11 @@ use crate::time::Instant;
 
 /// Of the time that a run takes, the part after its first message that does not count: until then it gets up to speed.
 const WARM_UP_SHARE: u32 = 10;
+/// How long a run of this length does not count.
+pub fn warm_up(span: Duration) -> Duration {
+    span / WARM_UP_SHARE
+}
+
 /// A time too short to tell a rate from.
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -20,7 +25,7 @@ pub struct Meter {
 impl Meter {
     /// For a run that takes so long.
     pub fn new(span: Duration) -> Meter {
-        Meter { warm_up: span / WARM_UP_SHARE, readings: None }
+        Meter { warm_up: warm_up(span), readings: None }
     }
 
     /// Enters the count at a time; neither ever falls.

@@ -147,7 +147,7 @@ impl Row {
 }
 
 /// Whether every message of a run was received or accounted for, at each subscriber.
-fn adds_up(run: &Run) -> bool {
+pub fn adds_up(run: &Run) -> bool {
     run.received.iter().all(|came| {
         let known = came.received + came.unverified + came.dropped;
         (known + came.lost..=known + came.lost_max).contains(&run.sent.sent)

@@ -2,6 +2,7 @@
 //! output. When standard input ends, so does the process: nobody waits for it any more.
 
 use std::io::{self, BufRead};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::cli::event::json;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output::Output;
+use crate::daemon::clock::random_u64;
 
 /// The other end of the line: words to this process, answers from it.
 pub struct Line<'a> {
@@ -57,7 +59,22 @@ fn locked() -> MutexGuard<'static, Vec<PathBuf>> {
     DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a directory removed if the process ends before it has done its job.
+/// Makes a directory for this user alone, which is removed if the process ends before it has done its job.
+///
+/// # Errors
+/// It cannot be made.
+pub fn temporary_directory() -> Result<PathBuf, Failure> {
+    let directory = std::env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
+    let mut directories = locked();
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot make {}: {error}", directory.display())))?;
+    directories.push(directory.clone());
+    Ok(directory)
+}
+
+/// Has a directory of another process removed if this one ends before it has done its job.
 pub fn remove_at_end(directory: &Path) {
     locked().push(directory.to_owned());
 }
@@ -84,15 +101,19 @@ pub fn run(out: &mut Output) -> Result<Exit, Failure> {
             }
         }
         // Whoever gave the job is gone, in whatever way.
-        for directory in locked().drain(..) {
-            drop(std::fs::remove_dir_all(directory));
-        }
+        let mut directories = locked();
+        directories.drain(..).for_each(|directory| drop(std::fs::remove_dir_all(directory)));
+        // The lock is held until the end: no other directory comes into being.
         std::process::exit(Exit::Failed as i32);
     });
     let mut line = Line { words, out };
     let done = match &job {
         Job::RawSend(job) => raw::throughput::send(job, &mut line),
         Job::RawReceive(job) => raw::throughput::receive(job, &mut line),
+        Job::RawPing(job) => raw::ping::ping(job, &mut line),
+        Job::RawPong(job) => raw::ping::pong(job, &mut line),
+        Job::Ping(job) => flow::ping::ping(job, &mut line),
+        Job::Pong(job) => flow::ping::pong(job, &mut line),
         Job::Publish(job) => flow::publish::run(job, &mut line),
         Job::Subscribe(job) => flow::subscribe::run(job, &mut line),
         Job::Daemon(job) => flow::peer::serve(job, &mut line),

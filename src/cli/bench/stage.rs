@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::args::{BenchPath, StageOptions};
 use super::child::{Launch, Process};
-use super::job::{Drop, Job, Load, PublishJob, RawJob, RawMode, Ready, Received, Sent, SubscribeJob, Values, Word};
+use super::job::{
+    Drop, Job, Load, PingJob, Pinged, PublishJob, RawJob, RawMode, Ready, Received, Sent, SubscribeJob, Values, Word,
+};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
@@ -125,11 +127,48 @@ impl Stage {
         run.map_err(|why| Failure::new(Exit::Failed, why))
     }
 
+    /// Throws messages to and fro, raw ones or with the library. What the side that measures found comes with it.
+    ///
+    /// # Errors
+    /// A process fails.
+    pub fn ping(
+        &self,
+        is_raw: bool,
+        bytes: usize,
+        span: Duration,
+        is_busy: bool,
+    ) -> Result<(Ready, Ready, Pinged), Failure> {
+        let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
+            values: self.values.with("bench", "name", name),
+            path: self.path,
+            bytes,
+            span_ns: nanos(span),
+            is_busy,
+        });
+        let [ping, pong] =
+            if is_raw { [Job::RawPing(ping), Job::RawPong(pong)] } else { [Job::Ping(ping), Job::Pong(pong)] };
+        let [pinger, ponger] = self.launches();
+        let able = |ready: Result<Ready, String>| ready.map_err(|why| Failure::new(Exit::Failed, why));
+        let mut ponger = Process::start(ponger, &pong)?;
+        let there = able(ponger.ready(&self.interrupt)?)?;
+        let mut pinger = Process::start(pinger, &ping)?;
+        let here = able(pinger.ready(&self.interrupt)?)?;
+        pinger.say(Word::Go);
+        let pinged = pinger.pinged(&self.interrupt, span)?;
+        pinger.say(Word::Stop);
+        ponger.say(Word::Stop);
+        Ok((here, there, pinged))
+    }
+
+    /// How publishers and subscribers are started.
+    fn launches(&self) -> [Launch<'_>; 2] {
+        [&self.publisher_via, &self.subscriber_via].map(|via| Launch { program: &self.program, via: via.as_deref() })
+    }
+
     /// One run: from the start of the receivers, which are there before anything is sent, until all have said what came.
     fn run(&self, sender: &Job, receivers: &[Job], span: Duration) -> Result<Result<Run, String>, Failure> {
-        let [publisher_via, subscriber_via] = [&self.publisher_via, &self.subscriber_via]
-            .map(|via| Launch { program: &self.program, via: via.as_deref() });
-        let receivers = receivers.iter().map(|job| Process::start(subscriber_via, job));
+        let [publisher, subscriber] = self.launches();
+        let receivers = receivers.iter().map(|job| Process::start(subscriber, job));
         let mut receivers = receivers.collect::<Result<Vec<Process>, Failure>>()?;
         let mut first = None;
         for receiver in &mut receivers {
@@ -139,7 +178,7 @@ impl Stage {
             }
             receiver.say(Word::Go);
         }
-        let mut sender = Process::start(publisher_via, sender)?;
+        let mut sender = Process::start(publisher, sender)?;
         let ready = match sender.ready(&self.interrupt)? {
             Ok(ready) => ready,
             Err(why) => return Ok(Err(why)),

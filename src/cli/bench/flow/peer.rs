@@ -1,6 +1,5 @@
 //! The bus as a program of the bench reaches it: one set of calls for each path.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,12 +10,11 @@ use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
 use crate::cli::bench::job::{DaemonJob, Drop as Dropped, Job, Ready, Told, Values, Word};
-use crate::cli::bench::role::{Line, remove_at_end, spent};
+use crate::cli::bench::role::{Line, remove_at_end, spent, temporary_directory};
 use crate::cli::connect;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
-use crate::daemon::clock::random_u64;
 use crate::daemon::drop_rule::DropRule;
 use crate::message::Message;
 use crate::subject::Pattern;
@@ -38,14 +36,17 @@ pub enum Peer {
 
 /// A daemon and the directory of its socket.
 pub struct Daemon {
-    process: Process,
+    /// `None` once it has ended.
+    process: Option<Process>,
     pid: u32,
     directory: PathBuf,
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.process.say(Word::Stop);
+        if let Some(mut process) = self.process.take() {
+            process.say(Word::Stop);
+        }
         // What is left lies among the temporary files.
         drop(std::fs::remove_dir_all(&self.directory));
     }
@@ -224,10 +225,7 @@ fn options(drop: Option<Dropped>, serve: bool) -> Options {
 
 /// Starts a daemon in a directory of its own and attaches to it.
 fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
-    let directory = std::env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
-    let refused = |error| Failure::new(Exit::Failed, format!("cannot make {}: {error}", directory.display()));
-    std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(refused)?;
-    remove_at_end(&directory);
+    let directory = temporary_directory()?;
     let socket = directory.join("peer.sock");
     let values = values.with("bench", "socket", &socket.to_string_lossy());
     let started = std::env::current_exe().map_err(Failure::from).and_then(|program| {
@@ -238,7 +236,7 @@ fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
         Ok(process)
     });
     let daemon = match started {
-        Ok(process) => Daemon { pid: process.id(), process, directory },
+        Ok(process) => Daemon { pid: process.id(), process: Some(process), directory },
         Err(failure) => {
             std::fs::remove_dir_all(&directory)?;
             return Err(failure);
@@ -253,6 +251,8 @@ fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
 /// What is in the way of its start.
 pub fn serve(job: &DaemonJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let config: Config = job.values.config()?;
+    // Its socket may come to be after the other process wanted the directory to go.
+    config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
     let mut peer = Peer::Threaded(bus);
     line.tell(&Told::Ready(peer.ready()?))?;

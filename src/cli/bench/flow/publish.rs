@@ -54,7 +54,10 @@ pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
 }
 
 /// Waits until so many other peers are known.
-fn meet(peer: &mut Peer, subscribers: usize) -> Result<(), Failure> {
+///
+/// # Errors
+/// They are not in time.
+pub fn meet(peer: &mut Peer, subscribers: usize) -> Result<(), Failure> {
     let deadline = Clock::now().instant + MEET_TIME;
     loop {
         let met = peer.peers()?;

@@ -8,12 +8,14 @@ use super::peer::Peer;
 use super::publish::{SUBJECT_PREFIX, subject};
 use crate::bus::{Event, Subscription};
 use crate::cli::bench::job::{Received, SubscribeJob, Told, Word};
+use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::Meter;
 use crate::cli::bench::payload::{Book, read};
 use crate::cli::bench::role::Line;
 use crate::cli::exit::Failure;
 use crate::daemon::clock::Clock;
 use crate::subject::Pattern;
+use crate::time::Instant;
 
 /// How long to wait for events before looking what else there is.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -24,18 +26,27 @@ const SETTLE_TIME: Duration = Duration::from_secs(30);
 
 /// What came.
 struct Tally {
-    is_stamped: bool,
     book: Book,
     repaired: u64,
     dropped: u64,
+    /// Of all messages, and of the repaired ones, if they say when they were due.
+    latencies: Option<[Latencies; 2]>,
 }
 
 impl Tally {
     fn enter(&mut self, event: &Event) {
         match event {
             Event::Message(delivery) => {
-                self.book.enter(read(&delivery.message.payload, self.is_stamped).map(|(number, _)| number));
+                let content = read(&delivery.message.payload, self.latencies.is_some());
+                self.book.enter(content.map(|(number, _)| number));
                 self.repaired += u64::from(delivery.repaired);
+                if let (Some([all, repaired]), Some((_, due))) = (&mut self.latencies, content) {
+                    let latency = Clock::now().instant.since(Instant::from_nanos(due));
+                    all.enter(latency);
+                    if delivery.repaired {
+                        repaired.enter(latency);
+                    }
+                }
             }
             Event::Dropped(count) => self.dropped += count,
             // The peer's own account has them, with what is not yet certain.
@@ -80,7 +91,8 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
     line.tell(&Told::Ready(peer.ready()?))?;
     let before = peer.spent().0;
     let book = Book::new(job.load.subjects);
-    let mut tally = Tally { is_stamped: job.load.is_stamped, book, repaired: 0, dropped: 0 };
+    let latencies = job.load.is_stamped.then(|| [Latencies::new(), Latencies::new()]);
+    let mut tally = Tally { book, repaired: 0, dropped: 0, latencies };
     let mut meter = Meter::new(Duration::from_nanos(job.load.span_ns));
     let sent = loop {
         let events = peer.receive(&subscription, GLANCE, |event| tally.enter(event))?;
@@ -96,6 +108,8 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let losses = settle(&mut peer, &subscription, sent, &mut tally, &mut meter)?;
     let counters = peer.show("counters")?;
     let (cpu_ns, rss_bytes) = peer.spent();
+    let [latencies, repair_latencies] =
+        tally.latencies.map(|both| both.map(|latencies| latencies.quantiles())).unwrap_or_default();
     line.tell(&Told::Received(Box::new(Received {
         received: tally.book.received,
         per_s: meter.per_s(),
@@ -109,6 +123,8 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
         segments: 0,
         cpu_ns: cpu_ns - before,
         rss_bytes,
+        latencies,
+        repair_latencies,
         faults: tally.book.faults(),
     })))?;
     drop(subscription);

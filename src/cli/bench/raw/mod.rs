@@ -2,5 +2,6 @@
 //! thoroughly checked as those of messages.
 
 mod mmsg;
+pub mod ping;
 mod socket;
 pub mod throughput;

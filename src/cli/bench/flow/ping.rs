@@ -1,0 +1,111 @@
+//! Two programs that throw a message to and fro: how long one way takes is half of what both take.
+
+use std::time::Duration;
+
+use super::peer::Peer;
+use super::publish::meet;
+use crate::bus::{Event, Subscription};
+use crate::cli::bench::job::{PingJob, Pinged, Told, Word};
+use crate::cli::bench::latencies::Latencies;
+use crate::cli::bench::meter::warm_up;
+use crate::cli::bench::payload::{fill, read};
+use crate::cli::bench::role::Line;
+use crate::cli::exit::Failure;
+use crate::daemon::clock::Clock;
+use crate::message::Message;
+
+/// Thrown there, and back.
+const PING: &str = "bench.ping";
+const PONG: &str = "bench.pong";
+/// A message that is not back by then is given up.
+const LOST_TIME: Duration = Duration::from_secs(2);
+/// How long to wait for events before looking what else there is.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Throws one message after the other and measures.
+///
+/// # Errors
+/// What is in the way.
+pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let mut peer = Peer::open(&job.values, job.path, None)?;
+    let subscription = peer.subscribe(vec![PONG.parse().expect("a pattern")])?;
+    meet(&mut peer, 1)?;
+    line.tell(&Told::Ready(peer.ready()?))?;
+    while line.heard() != Some(Word::Go) {
+        peer.turn(GLANCE / 10)?;
+    }
+    let mut message = Message::new(PING.parse().expect("a subject"), Vec::new());
+    let mut payload = vec![0; job.bytes];
+    let (mut latencies, mut lost) = (Latencies::new(), 0);
+    let start = Clock::now().instant;
+    let (counted, until) = (start + warm_up(job.span()), start + job.span());
+    let mut thrown = start;
+    for number in 0.. {
+        if until <= thrown {
+            break;
+        }
+        fill(&mut payload, number, None);
+        message.payload = payload.clone().into();
+        thrown = Clock::now().instant;
+        while !peer.publish(&message)? {
+            peer.turn(Duration::ZERO)?;
+        }
+        match caught(&mut peer, &subscription, number, wait(job))? {
+            true if counted <= thrown => latencies.enter(Clock::now().instant.since(thrown) / 2),
+            true => {}
+            false => lost += 1,
+        }
+    }
+    line.tell(&Told::Pinged(Pinged { latencies: latencies.quantiles(), lost }))?;
+    while line.wait() != Word::Stop {}
+    drop(subscription);
+    peer.close()
+}
+
+/// How long to wait for an event at a time.
+fn wait(job: &PingJob) -> Duration {
+    if job.is_busy { Duration::ZERO } else { GLANCE }
+}
+
+/// Waits until message `number` is back. False if it is not in time.
+fn caught(peer: &mut Peer, subscription: &Subscription, number: u64, wait: Duration) -> Result<bool, Failure> {
+    let deadline = Clock::now().instant + LOST_TIME;
+    let mut is_back = false;
+    loop {
+        peer.receive(subscription, wait, |event| {
+            if let Event::Message(delivery) = event {
+                is_back |= read(&delivery.message.payload, false).is_some_and(|(back, _)| back == number);
+            }
+        })?;
+        if is_back || deadline < Clock::now().instant {
+            return Ok(is_back);
+        }
+    }
+}
+
+/// Throws back whatever comes.
+///
+/// # Errors
+/// What is in the way.
+pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
+    let mut peer = Peer::open(&job.values, job.path, None)?;
+    let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
+    line.tell(&Told::Ready(peer.ready()?))?;
+    let mut message = Message::new(PONG.parse().expect("a subject"), Vec::new());
+    while line.heard() != Some(Word::Stop) {
+        let mut came = None;
+        peer.receive(&subscription, wait(job), |event| {
+            if let Event::Message(delivery) = event {
+                came = Some(delivery.message.payload.clone());
+            }
+        })?;
+        if let Some(payload) = came {
+            message.payload = payload;
+            while !peer.publish(&message)? {
+                peer.turn(Duration::ZERO)?;
+            }
+        }
+    }
+    drop(subscription);
+    peer.close()
+}

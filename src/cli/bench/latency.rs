@@ -1,0 +1,232 @@
+//! `bench latency`: how long a message is on its way.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::args::{BenchPath, LatencyOptions, RunOptions};
+use super::job::{Load, Pinged, Received};
+use super::latencies::Quantiles;
+use super::report::{Found, Spread, adds_up};
+use super::stage::{Case, Run, Stage};
+use super::throughput::name;
+use crate::cli::event::json;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{Output, note};
+use crate::cli::table::{Column, Table};
+use crate::time::nanos;
+
+/// The rate beside which that of the user is held: nearly nothing happens, but often enough for a percentile.
+const IDLE_RATE: f64 = 1000.0;
+
+/// What was measured in one way, over all runs.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `one_way`.
+    what: &'static str,
+    /// Messages a second; to and fro there is no rate.
+    rate: Option<f64>,
+    /// Messages measured.
+    count: u64,
+    min_ns: Spread,
+    p50_ns: Spread,
+    p90_ns: Spread,
+    p99_ns: Spread,
+    p999_ns: Spread,
+    p9999_ns: Spread,
+    max_ns: Spread,
+    /// Messages that did not come.
+    lost: u64,
+    /// One way: whether every message was received or accounted for.
+    adds_up: bool,
+    /// What cannot be.
+    faults: Vec<String>,
+}
+
+impl Row {
+    fn of(what: &'static str, rate: Option<f64>, runs: &[Quantiles], lost: u64) -> Row {
+        let spread = |of: fn(&Quantiles) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64));
+        Row {
+            what,
+            rate,
+            count: runs.iter().map(|run| run.count).sum(),
+            min_ns: spread(|run| run.min_ns),
+            p50_ns: spread(|run| run.p50_ns),
+            p90_ns: spread(|run| run.p90_ns),
+            p99_ns: spread(|run| run.p99_ns),
+            p999_ns: spread(|run| run.p999_ns),
+            p9999_ns: spread(|run| run.p9999_ns),
+            max_ns: spread(|run| run.max_ns),
+            lost,
+            adds_up: true,
+            faults: Vec::new(),
+        }
+    }
+
+    fn pinged(what: &'static str, runs: &[Pinged]) -> Row {
+        let latencies: Vec<Quantiles> = runs.iter().map(|run| run.latencies).collect();
+        Row::of(what, None, &latencies, runs.iter().map(|run| run.lost).sum())
+    }
+
+    fn one_way(rate: f64, runs: &[Run]) -> Row {
+        let came: Vec<&Received> = runs.iter().flat_map(|run| &run.received).collect();
+        let latencies: Vec<Quantiles> = came.iter().map(|came| came.latencies).collect();
+        let lost = |came: &&Received| came.lost + came.unverified + came.dropped;
+        Row {
+            adds_up: runs.iter().all(adds_up),
+            faults: came.iter().flat_map(|came| came.faults.iter().cloned()).collect(),
+            ..Row::of("one_way", Some(rate), &latencies, came.iter().map(lost).sum())
+        }
+    }
+}
+
+/// How many times as long as something else.
+#[derive(Clone, Debug, Serialize)]
+struct Ratio {
+    /// What is compared.
+    what: &'static str,
+    /// With what.
+    to: &'static str,
+    /// Half of the messages.
+    p50: Option<f64>,
+    /// 99 of 100.
+    p99: Option<f64>,
+}
+
+impl Ratio {
+    fn of(what: &'static str, own: &Row, to: &'static str, other: &Row) -> Ratio {
+        let ratio = |own: Spread, other: Spread| (0.0 < other.median).then(|| own.median / other.median);
+        Ratio { what, to, p50: ratio(own.p50_ns, other.p50_ns), p99: ratio(own.p99_ns, other.p99_ns) }
+    }
+}
+
+/// The answer with `--json`.
+#[derive(Serialize)]
+struct LatencyJson<'a> {
+    verb: &'a str,
+    version: &'a str,
+    ok: bool,
+    path: &'a str,
+    size: usize,
+    secs: f64,
+    runs: u32,
+    found: &'a Option<Found>,
+    rows: &'a [Row],
+    ratios: &'a [Ratio],
+    /// Why one way cannot be measured, if it cannot.
+    one_way_unsupported: Option<&'a str>,
+}
+
+/// Runs `bench latency`.
+///
+/// # Errors
+/// A value is wrong, or a process fails.
+pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let stage = Stage::new(&options.stage)?;
+    let mut pings: [Vec<Pinged>; 4] = Default::default();
+    let mut ways: [Vec<Run>; 2] = Default::default();
+    let rates = [IDLE_RATE, options.rate.0];
+    let mut unsupported = None;
+    // Only a program that drives its peer itself can look again and again.
+    let has_busy = options.stage.path == BenchPath::Library;
+    let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy];
+    for _ in 0..options.run.runs {
+        for (way, pinged) in pings.iter_mut().enumerate().filter(|(way, _)| wanted[*way]) {
+            let (here, there, came) = stage.ping(way < 2, options.size, options.run.secs, way % 2 == 1)?;
+            if here.host.boot != there.host.boot {
+                unsupported = Some("the programs are on two machines, which have two clocks");
+            }
+            pinged.push(came);
+        }
+        for (rate, runs) in rates.into_iter().zip(&mut ways).filter(|_| unsupported.is_none()) {
+            runs.push(stage.library(&case(options.size, options.run.secs, rate))?);
+        }
+    }
+    let found = ways[0].first().map(Found::by);
+    let [raw_blocking, raw_busy, blocking, busy] = ["raw_blocking", "raw_busy", "blocking", "busy"];
+    let mut rows: Vec<Row> = [raw_blocking, raw_busy, blocking, busy]
+        .into_iter()
+        .zip(&pings)
+        .filter(|(_, runs)| !runs.is_empty())
+        .map(|(what, runs)| Row::pinged(what, runs))
+        .collect();
+    let ways = rates.into_iter().zip(&ways).filter(|(_, runs)| !runs.is_empty());
+    rows.extend(ways.map(|(rate, runs)| Row::one_way(rate, runs)));
+    let ratios = ratios(&rows);
+    let ok = rows.iter().all(|row| row.adds_up && row.faults.is_empty());
+    match options.stage.json {
+        true => out.line(json(&LatencyJson {
+            verb: "latency",
+            version: env!("CARGO_PKG_VERSION"),
+            ok,
+            path: name(options.stage.path),
+            size: options.size,
+            secs: options.run.secs.as_secs_f64(),
+            runs: options.run.runs,
+            found: &found,
+            rows: &rows,
+            ratios: &ratios,
+            one_way_unsupported: unsupported,
+        }))?,
+        false => print(options.run, found.as_ref(), &rows, &ratios, out)?,
+    }
+    out.flush()?;
+    if let Some(why) = unsupported {
+        note(format_args!("one way was not measured: {why}"));
+    }
+    for fault in rows.iter().flat_map(|row| &row.faults) {
+        note(fault);
+    }
+    if rows.iter().any(|row| !row.adds_up) {
+        note("what was published does not add up with what came and what the library says of the rest");
+    }
+    Ok(if ok { Exit::Done } else { Exit::Failed })
+}
+
+/// Messages at a rate that say when they were due.
+fn case(bytes: usize, span: Duration, rate: f64) -> Case {
+    let load = Load { bytes, span_ns: nanos(span), rate: Some(rate), subjects: 1, is_stamped: true };
+    Case { load, subscribers: 1, is_each: false, drop: 0.0 }
+}
+
+fn ratios(rows: &[Row]) -> Vec<Ratio> {
+    let row = |what: &str| rows.iter().find(|row| row.what == what);
+    let mut ratios = Vec::new();
+    for (own, raw) in [("blocking", "raw_blocking"), ("busy", "raw_busy")] {
+        if let (Some(ours), Some(theirs)) = (row(own), row(raw)) {
+            ratios.push(Ratio::of(own, ours, raw, theirs));
+        }
+    }
+    let ways: Vec<&Row> = rows.iter().filter(|row| row.what == "one_way").collect();
+    if let [idle, loaded] = ways[..] {
+        ratios.push(Ratio::of("one_way", loaded, "one_way_idle", idle));
+    }
+    ratios
+}
+
+fn print(run: RunOptions, found: Option<&Found>, rows: &[Row], ratios: &[Ratio], out: &mut Output) -> io::Result<()> {
+    for line in found.iter().flat_map(|found| found.lines()) {
+        out.line(line)?;
+    }
+    let times = if run.runs == 1 { "run".to_owned() } else { format!("median of {} runs", run.runs) };
+    out.line(format_args!("{:?} each, {times}; one way, in microseconds\n", run.secs))?;
+    let mut columns = vec![Column::new("what").left(), Column::new("rate")];
+    columns.extend(["messages", "min", "p50", "p90", "p99", "p99.9", "p99.99", "max", "lost"].map(Column::new));
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let rate = row.rate.map_or(String::new(), |rate| format!("{rate:.0}/s"));
+        let mut cells = vec![row.what.to_owned(), rate, row.count.to_string()];
+        let all = [row.min_ns, row.p50_ns, row.p90_ns, row.p99_ns, row.p999_ns, row.p9999_ns, row.max_ns];
+        cells.extend(all.map(|spread| format!("{:.1}", spread.median / 1000.0)));
+        cells.push(row.lost.to_string());
+        table.row(cells);
+    }
+    out.bytes(table.to_string().as_bytes())?;
+    out.line("")?;
+    for Ratio { what, to, p50, p99 } in ratios {
+        let [p50, p99] = [p50, p99].map(|ratio| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
+        out.line(format_args!("{what} to {to}: p50 {p50}, p99 {p99}"))?;
+    }
+    Ok(())
+}
