@@ -102,6 +102,76 @@ fn latencies_are_ordered_and_compared() {
 }
 
 #[test]
+fn a_fan_out_counts_what_all_receive() {
+    let place = Place::new();
+    let arguments = ["fanout", "--subscribers", "3", "--rate", "20000/s", "--secs", "0.3", "--offloads-off"];
+    let answer = bench(&place, &arguments);
+    for row in rows(&answer, "rows").iter().filter(|row| row["unsupported"].is_null()) {
+        adds_up(row);
+        assert_eq!(number(&row["receivers"]), 3, "{row}");
+    }
+    assert_eq!((&answer["verb"], &rows(&answer, "rows")[3]["what"]), (&"fanout".into(), &"library".into()));
+}
+
+#[test]
+fn subjects_are_all_there() {
+    let place = Place::new();
+    for (how, path) in [("", "library"), ("--each", "library"), ("--each", "threads"), ("--each", "daemon")] {
+        let mut arguments =
+            vec!["subjects", "--subjects", "10,300", "--rate", "5000/s", "--secs", "0.3", "--path", path];
+        arguments.extend(Some(how).filter(|how| !how.is_empty()));
+        let answer = bench(&place, &arguments);
+        assert_eq!((&answer["verb"], &answer["each"]), (&"subjects".into(), &(how == "--each").into()));
+        for (row, subjects) in rows(&answer, "rows").iter().zip([10, 300]) {
+            adds_up(row);
+            assert_eq!(number(&row["subjects"]), subjects, "{row}");
+            for window in ["publisher_window", "subscriber_window"] {
+                assert_eq!(number(&row[window]["subjects"]), subjects, "{row}");
+            }
+            assert!(0.0 < row["to_first"]["median"].as_f64().unwrap(), "{row}");
+            assert!(0 < number(&row["sender_rss_bytes"]) && 0 < number(&row["receiver_rss_bytes"]), "{row}");
+        }
+    }
+    let text =
+        place.run(&["bench", "subjects", "--subjects", "7", "--rate", "1000", "--secs", "0.1"]).exits(DONE).stdout;
+    assert!(text.contains("to first"), "{text}");
+}
+
+#[test]
+fn loss_is_made_good_beside_a_run_without() {
+    let place = Place::new();
+    let loss = ["loss", "--rate", "20000/s", "--secs", "0.5"];
+    for path in ["library", "threads", "daemon"] {
+        let answer = bench(&place, &[&loss[..], &["--drop", "20%,5%", "--path", path]].concat());
+        let drops: Vec<&Value> = rows(&answer, "rows").iter().map(|row| &row["drop"]).collect();
+        assert_eq!(drops, [0.0, 0.2, 0.05]);
+        for row in rows(&answer, "rows") {
+            adds_up(row);
+            let is_lossy = row["drop"] != 0.0;
+            assert_eq!(
+                (0 < number(&row["dropped_by_rule"]), 0 < number(&row["repaired"])),
+                (is_lossy, is_lossy),
+                "{row}"
+            );
+            assert_eq!(number(&row["repair_latency"]["count"]), number(&row["repaired"]), "{row}");
+            assert_eq!(number(&row["latency"]["count"]), number(&row["received"]), "{row}");
+        }
+    }
+    // The user's own commands make the loss, and always end it.
+    let commands = ["--fault", "echo fault >> faults", "--heal", "echo heal >> faults", "--runs", "2"];
+    let outcome = place.run(&[&["bench"], &loss[..], &commands].concat()).exits(DONE);
+    assert!(outcome.stdout.contains("goodput") && outcome.stdout.contains("fault"), "{outcome:#?}");
+    let faults = || std::fs::read_to_string(place.dir().join("faults")).unwrap();
+    assert_eq!(faults(), "fault\nheal\n".repeat(2));
+    let commands = ["--fault", "echo fault >> faults; false", "--heal", "echo heal >> faults"];
+    place
+        .run(&[&["bench"], &loss[..], &commands].concat())
+        .exits(FAILED)
+        .says(&["'echo fault", "failed: exit status: 1"]);
+    assert_eq!(faults(), "fault\nheal\n".repeat(3));
+}
+
+#[test]
 fn wrong_arguments_are_told_before_anything_runs() {
     let place = Place::new();
     for (arguments, exit, parts) in [
@@ -116,6 +186,10 @@ fn wrong_arguments_are_told_before_anything_runs() {
         (&["bench", "throughput", "--interface", "nowhere9"], UNREACHABLE, &["subscriber", "nowhere9"]),
         (&["bench", "throughput", "--publisher-via", "false"], FAILED, &["publisher ended", "--publisher-via"]),
         (&["bench", "latency", "--size", "8"], USAGE, &["at least 16"]),
+        (&["bench", "fanout", "--subscribers", "65"], USAGE, &["1 to 64"]),
+        (&["bench", "subjects", "--subjects", "0"], USAGE, &["--subjects"]),
+        (&["bench", "loss", "--drop", "100%"], USAGE, &["below 100"]),
+        (&["bench", "loss", "--fault", "true"], USAGE, &["--heal"]),
         (&["bench", "role"], USAGE, &["no job on standard input"]),
     ] {
         place.run(arguments).exits(exit).says(parts).prints("");

@@ -6,6 +6,7 @@
 //! subscriber's output against it. A machine without namespaces fails these tests: nothing else shows real loss.
 
 mod account;
+mod bench;
 mod lan;
 mod repair;
 mod tap;

@@ -90,6 +90,17 @@ pub fn payload_bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("a size is from 8 to {MESSAGE_BYTES_MAX} bytes, such as 64, 1024, 64kb or 8mb"))
 }
 
+/// Reads a number of subscribers of a benchmark, from 1 to 64.
+///
+/// # Errors
+/// Says so.
+pub fn subscribers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(subscribers @ 1..=64) => Ok(subscribers),
+        _ => Err("there are 1 to 64 subscribers".to_owned()),
+    }
+}
+
 /// As [`payload_bytes`], of payloads that also say when they were due: at least 16 bytes.
 ///
 /// # Errors
@@ -168,6 +179,7 @@ mod tests {
         for text in ["7", "9mb", "", "mb", "1gb", "-8", "1.5kb", "99999999999999999999"] {
             assert!(payload_bytes(text).unwrap_err().contains("from 8 to"), "{text}");
         }
+        assert_eq!((subscribers("4"), subscribers("65").is_err()), (Ok(4), true));
         assert_eq!(stamped_bytes("16"), Ok(16));
         assert!(stamped_bytes("15").unwrap_err().contains("at least 16"));
     }

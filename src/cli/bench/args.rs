@@ -26,6 +26,15 @@ pub enum BenchWhat {
     /// How long a message is on its way: to and fro, and one way at a given rate.
     #[command(after_help = help::BENCH_LATENCY)]
     Latency(Box<LatencyOptions>),
+    /// Messages a second from one publisher to several subscribers, all of theirs together.
+    #[command(after_help = help::BENCH_FANOUT)]
+    Fanout(Box<FanoutOptions>),
+    /// What a message costs when there are many subjects.
+    #[command(after_help = help::BENCH_SUBJECTS)]
+    Subjects(Box<SubjectsOptions>),
+    /// Messages a second while datagrams get lost, beside what comes without loss.
+    #[command(after_help = help::BENCH_LOSS)]
+    Loss(Box<LossOptions>),
     /// A process of the bench: it is told on standard input what to do, and ends with it.
     #[command(hide = true)]
     Role,
@@ -137,6 +146,72 @@ pub struct LatencyOptions {
     /// Measure no raw datagrams: there are no ratios then.
     #[arg(long)]
     pub no_raw: bool,
+    /// Where the programs run.
+    #[command(flatten)]
+    pub stage: StageOptions,
+}
+
+/// `seqcast bench fanout`.
+#[derive(Args, Clone, Debug)]
+pub struct FanoutOptions {
+    /// Subscribers, each a process of its own.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value::subscribers)]
+    pub subscribers: usize,
+    /// As for one subscriber.
+    #[command(flatten)]
+    pub throughput: ThroughputOptions,
+}
+
+/// `seqcast bench subjects`.
+#[derive(Args, Clone, Debug)]
+pub struct SubjectsOptions {
+    /// Subjects, published on in turn; several numbers are measured one after the other.
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000),
+        default_value = "1000,100000,1000000"
+    )]
+    pub subjects: Vec<u64>,
+    /// Subscribe to each subject by itself instead of to all of them at once.
+    #[arg(long)]
+    pub each: bool,
+    /// Bytes of payload, such as 64.
+    #[arg(long, value_name = "BYTES", value_parser = value::payload_bytes, default_value = "64")]
+    pub size: usize,
+    /// Publish so many messages a second (default: as fast as the bus allows).
+    #[arg(long, value_name = "N/s", value_parser = value::rate)]
+    pub rate: Option<Rate>,
+    /// How long and how often.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Where the programs run.
+    #[command(flatten)]
+    pub stage: StageOptions,
+}
+
+/// `seqcast bench loss`.
+#[derive(Args, Clone, Debug)]
+pub struct LossOptions {
+    /// The share of the datagrams that the subscriber's peer drops on purpose as they arrive; several are measured.
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = value::percent, default_value = "1%,10%")]
+    pub drop: Vec<f64>,
+    /// Instead of that: have this shell command make the network lose datagrams before a run.
+    #[arg(long, value_name = "CMD", requires = "heal", conflicts_with = "drop")]
+    pub fault: Option<String>,
+    /// The shell command that ends what --fault began.
+    #[arg(long, value_name = "CMD", requires = "fault")]
+    pub heal: Option<String>,
+    /// Bytes of payload, at least 16.
+    #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
+    pub size: usize,
+    /// Publish so many messages a second (default: as fast as the bus allows).
+    #[arg(long, value_name = "N/s", value_parser = value::rate)]
+    pub rate: Option<Rate>,
+    /// How long and how often.
+    #[command(flatten)]
+    pub run: RunOptions,
     /// Where the programs run.
     #[command(flatten)]
     pub stage: StageOptions,

@@ -15,8 +15,8 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
 use crate::daemon::clock::Clock;
 
-/// How long a process may take to start and to meet the others, at most.
-pub const START_TIME: Duration = Duration::from_secs(30);
+/// How long a process may take to start, to subscribe (to a million subjects), and to meet the others, at most.
+pub const START_TIME: Duration = Duration::from_secs(180);
 /// How long a process may take beyond what it was told to, at most.
 pub const GRACE_TIME: Duration = Duration::from_secs(60);
 /// How often to look whether the user wants to end it.

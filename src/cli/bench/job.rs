@@ -283,6 +283,19 @@ pub struct Sent {
     pub held_up: u64,
     /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
     pub rss_bytes: u64,
+    /// Of published subjects.
+    pub window: Window,
+}
+
+/// A window of subjects, as the peer tells of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Subjects in it.
+    pub subjects: u64,
+    /// Memory that it takes.
+    pub bytes: u64,
+    /// Subjects that had to leave it too early, for want of memory.
+    pub evicted: u64,
 }
 
 /// What was received.
@@ -312,6 +325,8 @@ pub struct Received {
     pub cpu_ns: u64,
     /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
     pub rss_bytes: u64,
+    /// Of received subjects.
+    pub window: Window,
     /// From when a message was due until it was read; of all of them if they said when they were due.
     pub latencies: Quantiles,
     /// The same, of those alone that came because they were asked for.

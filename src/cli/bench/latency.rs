@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::args::{BenchPath, LatencyOptions, RunOptions};
 use super::job::{Load, Pinged, Received};
 use super::latencies::Quantiles;
-use super::report::{Found, Spread, adds_up};
+use super::report::{Found, Spread, Times, adds_up};
 use super::stage::{Case, Run, Stage};
-use super::throughput::name;
+use super::throughput::{name, times};
 use crate::cli::event::json;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Output, note};
@@ -27,15 +27,9 @@ struct Row {
     what: &'static str,
     /// Messages a second; to and fro there is no rate.
     rate: Option<f64>,
-    /// Messages measured.
-    count: u64,
-    min_ns: Spread,
-    p50_ns: Spread,
-    p90_ns: Spread,
-    p99_ns: Spread,
-    p999_ns: Spread,
-    p9999_ns: Spread,
-    max_ns: Spread,
+    /// One way.
+    #[serde(flatten)]
+    times: Times,
     /// Messages that did not come.
     lost: u64,
     /// One way: whether every message was received or accounted for.
@@ -45,38 +39,21 @@ struct Row {
 }
 
 impl Row {
-    fn of(what: &'static str, rate: Option<f64>, runs: &[Quantiles], lost: u64) -> Row {
-        let spread = |of: fn(&Quantiles) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64));
-        Row {
-            what,
-            rate,
-            count: runs.iter().map(|run| run.count).sum(),
-            min_ns: spread(|run| run.min_ns),
-            p50_ns: spread(|run| run.p50_ns),
-            p90_ns: spread(|run| run.p90_ns),
-            p99_ns: spread(|run| run.p99_ns),
-            p999_ns: spread(|run| run.p999_ns),
-            p9999_ns: spread(|run| run.p9999_ns),
-            max_ns: spread(|run| run.max_ns),
-            lost,
-            adds_up: true,
-            faults: Vec::new(),
-        }
+    fn of(what: &'static str, rate: Option<f64>, runs: impl Iterator<Item = Quantiles>, lost: u64) -> Row {
+        Row { what, rate, times: Times::of(runs), lost, adds_up: true, faults: Vec::new() }
     }
 
     fn pinged(what: &'static str, runs: &[Pinged]) -> Row {
-        let latencies: Vec<Quantiles> = runs.iter().map(|run| run.latencies).collect();
-        Row::of(what, None, &latencies, runs.iter().map(|run| run.lost).sum())
+        Row::of(what, None, runs.iter().map(|run| run.latencies), runs.iter().map(|run| run.lost).sum())
     }
 
     fn one_way(rate: f64, runs: &[Run]) -> Row {
-        let came: Vec<&Received> = runs.iter().flat_map(|run| &run.received).collect();
-        let latencies: Vec<Quantiles> = came.iter().map(|came| came.latencies).collect();
-        let lost = |came: &&Received| came.lost + came.unverified + came.dropped;
+        let came = || runs.iter().flat_map(|run| &run.received);
+        let lost = |came: &Received| came.lost + came.unverified + came.dropped;
         Row {
             adds_up: runs.iter().all(adds_up),
-            faults: came.iter().flat_map(|came| came.faults.iter().cloned()).collect(),
-            ..Row::of("one_way", Some(rate), &latencies, came.iter().map(lost).sum())
+            faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
+            ..Row::of("one_way", Some(rate), came().map(|came| came.latencies), came().map(lost).sum())
         }
     }
 }
@@ -97,6 +74,7 @@ struct Ratio {
 impl Ratio {
     fn of(what: &'static str, own: &Row, to: &'static str, other: &Row) -> Ratio {
         let ratio = |own: Spread, other: Spread| (0.0 < other.median).then(|| own.median / other.median);
+        let (own, other) = (own.times, other.times);
         Ratio { what, to, p50: ratio(own.p50_ns, other.p50_ns), p99: ratio(own.p99_ns, other.p99_ns) }
     }
 }
@@ -205,20 +183,29 @@ fn ratios(rows: &[Row]) -> Vec<Ratio> {
     ratios
 }
 
+/// The headers of [`micros`].
+pub const TIMES: [&str; 7] = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+
+/// Times for people, in microseconds: the medians of the runs.
+pub fn micros(times: &Times) -> [String; 7] {
+    let all = [times.min_ns, times.p50_ns, times.p90_ns, times.p99_ns, times.p999_ns, times.p9999_ns, times.max_ns];
+    all.map(|spread| format!("{:.1}", spread.median / 1000.0))
+}
+
 fn print(run: RunOptions, found: Option<&Found>, rows: &[Row], ratios: &[Ratio], out: &mut Output) -> io::Result<()> {
     for line in found.iter().flat_map(|found| found.lines()) {
         out.line(line)?;
     }
-    let times = if run.runs == 1 { "run".to_owned() } else { format!("median of {} runs", run.runs) };
-    out.line(format_args!("{:?} each, {times}; one way, in microseconds\n", run.secs))?;
+    out.line(format_args!("{}; one way, in microseconds\n", times(run)))?;
     let mut columns = vec![Column::new("what").left(), Column::new("rate")];
-    columns.extend(["messages", "min", "p50", "p90", "p99", "p99.9", "p99.99", "max", "lost"].map(Column::new));
+    columns.push(Column::new("messages"));
+    columns.extend(TIMES.map(Column::new));
+    columns.push(Column::new("lost"));
     let mut table = Table::new(&columns);
     for row in rows {
         let rate = row.rate.map_or(String::new(), |rate| format!("{rate:.0}/s"));
-        let mut cells = vec![row.what.to_owned(), rate, row.count.to_string()];
-        let all = [row.min_ns, row.p50_ns, row.p90_ns, row.p99_ns, row.p999_ns, row.p9999_ns, row.max_ns];
-        cells.extend(all.map(|spread| format!("{:.1}", spread.median / 1000.0)));
+        let mut cells = vec![row.what.to_owned(), rate, row.times.count.to_string()];
+        cells.extend(micros(&row.times));
         cells.push(row.lost.to_string());
         table.row(cells);
     }

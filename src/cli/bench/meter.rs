@@ -18,14 +18,15 @@ const SHORT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Meter {
     warm_up: Duration,
+    warm_up_count: u64,
     /// The first reading; the first one that counts; the last one.
     readings: Option<[(Instant, u64); 3]>,
 }
 
 impl Meter {
-    /// For a run that takes so long.
-    pub fn new(span: Duration) -> Meter {
-        Meter { warm_up: warm_up(span), readings: None }
+    /// For a run that takes so long, and needs at least so many to get up to speed.
+    pub fn new(span: Duration, warm_up_count: u64) -> Meter {
+        Meter { warm_up: warm_up(span), warm_up_count, readings: None }
     }
 
     /// Enters the count at a time; neither ever falls.
@@ -34,7 +35,7 @@ impl Meter {
             self.readings = Some([(now, count); 3]);
             return;
         };
-        if now.since(first.0) <= self.warm_up {
+        if now.since(first.0) <= self.warm_up || count <= self.warm_up_count {
             *begin = (now, count);
         }
         *last = (now, count);
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn the_beginning_does_not_count() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let mut meter = Meter::new(Duration::from_secs(1));
+        let mut meter = Meter::new(Duration::from_secs(1), 0);
         assert_eq!(meter.per_s(), 0.0);
         meter.read(at(5), 10);
         assert_eq!(meter.per_s(), 0.0);
@@ -66,5 +67,10 @@ mod tests {
         assert_eq!(meter.per_s(), 2000.0);
         meter.read(at(1105), 1520);
         assert_eq!(meter.per_s(), 1500.0);
+        let mut meter = Meter::new(Duration::from_secs(1), 100);
+        for (millis, count) in [(0, 0), (500, 100), (600, 110)] {
+            meter.read(at(millis), count);
+        }
+        assert_eq!(meter.per_s(), 100.0);
     }
 }

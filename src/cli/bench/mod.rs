@@ -6,17 +6,20 @@
 
 pub mod args;
 mod child;
+mod fanout;
 mod flow;
 mod host;
 mod job;
 mod latencies;
 mod latency;
+mod loss;
 mod meter;
 mod payload;
 mod raw;
 mod report;
 mod role;
 mod stage;
+mod subjects;
 mod throughput;
 
 use super::exit::{Exit, Failure};
@@ -31,6 +34,9 @@ pub fn run(options: &BenchOptions, out: &mut Output) -> Result<Exit, Failure> {
     match &options.what {
         BenchWhat::Throughput(options) => throughput::run(options, out),
         BenchWhat::Latency(options) => latency::run(options, out),
+        BenchWhat::Fanout(options) => fanout::run(options, out),
+        BenchWhat::Subjects(options) => subjects::run(options, out),
+        BenchWhat::Loss(options) => loss::run(options, out),
         BenchWhat::Role => role::run(out),
     }
 }

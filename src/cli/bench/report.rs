@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::job::{Host, RawMode, Ready};
+use super::latencies::Quantiles;
 use super::stage::Run;
+use crate::cli::output::note;
 
 /// A run is void whose raw rate with offloads is less than so many times the plain one: offloads are missing.
 const OFFLOAD_GAIN: f64 = 40.0;
@@ -138,11 +140,66 @@ impl Row {
         self.adds_up && self.faults.is_empty()
     }
 
+    /// Says what is not.
+    pub fn complain(&self) {
+        let Row { what, size, sent, received, receivers, .. } = self;
+        if !self.adds_up {
+            note(format_args!(
+                "{what}, {size} bytes: {sent} sent to each of {receivers} do not add up with {received} received"
+            ));
+        }
+        self.faults.iter().for_each(|fault| note(format_args!("{what}, {size} bytes: {fault}")));
+    }
+
+    /// How many were lost, for people.
+    pub fn lost(&self) -> String {
+        if self.lost == self.lost_max { self.lost.to_string() } else { format!("{}..{}", self.lost, self.lost_max) }
+    }
+
     /// How many times as many bytes a second as `other`, run by run; `None` if there is nothing to compare.
     pub fn ratio(&self, other: &Row) -> Option<Spread> {
         let pairs = self.each.iter().zip(&other.each).filter(|(_, other)| 0.0 < **other);
         let ratios: Vec<f64> = pairs.map(|(own, other)| own / other).collect();
         (!ratios.is_empty()).then(|| Spread::of(ratios))
+    }
+}
+
+/// How long messages took, over all runs, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// Messages.
+    pub count: u64,
+    /// The shortest.
+    pub min_ns: Spread,
+    /// Half took at most so long.
+    pub p50_ns: Spread,
+    /// 90 of 100.
+    pub p90_ns: Spread,
+    /// 99 of 100.
+    pub p99_ns: Spread,
+    /// 999 of 1,000.
+    pub p999_ns: Spread,
+    /// 9,999 of 10,000.
+    pub p9999_ns: Spread,
+    /// The longest.
+    pub max_ns: Spread,
+}
+
+impl Times {
+    /// Of these runs; of those only that have messages.
+    pub fn of(runs: impl Iterator<Item = Quantiles>) -> Times {
+        let runs: Vec<Quantiles> = runs.filter(|run| 0 < run.count).collect();
+        let spread = |of: fn(&Quantiles) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64));
+        Times {
+            count: runs.iter().map(|run| run.count).sum(),
+            min_ns: spread(|run| run.min_ns),
+            p50_ns: spread(|run| run.p50_ns),
+            p90_ns: spread(|run| run.p90_ns),
+            p99_ns: spread(|run| run.p99_ns),
+            p999_ns: spread(|run| run.p999_ns),
+            p9999_ns: spread(|run| run.p9999_ns),
+            max_ns: spread(|run| run.max_ns),
+        }
     }
 }
 

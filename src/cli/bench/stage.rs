@@ -18,6 +18,10 @@ use crate::time::nanos;
 const QUEUE_COUNT: &str = "1000000";
 const QUEUE_SIZE: &str = "1 gb";
 
+/// How much older than the publisher the subscriptions are: enough for a subscriber to be certain, also where nothing of the
+/// publisher gets through at first, that its very first message was meant for it (reliability.md R4).
+const OLDER: Duration = Duration::from_millis(250);
+
 /// Both sides.
 pub struct Stage {
     /// The configuration of all peers.
@@ -62,6 +66,14 @@ impl Stage {
     /// # Errors
     /// A value is no value of its key; this program does not know its own file.
     pub fn new(options: &StageOptions) -> Result<Stage, Failure> {
+        Stage::with(options, &[])
+    }
+
+    /// As [`Stage::new`], with these keys at these values unless the user sets them.
+    ///
+    /// # Errors
+    /// As [`Stage::new`].
+    pub fn with(options: &StageOptions, more: &[(&str, &str)]) -> Result<Stage, Failure> {
         let chance = random_u64();
         let [high, low, ..] = chance.to_be_bytes();
         let group = options.group.clone().unwrap_or_else(|| format!("239.254.{high}.{low}"));
@@ -74,6 +86,9 @@ impl Stage {
             .with("--group", "group", &group)
             .with("--port", "port", &port)
             .with("--datagram", "datagram-size", &options.datagram);
+        for (key, value) in more {
+            values = values.with("bench", key, value);
+        }
         for setting in &options.settings {
             values = values.with("--set", &setting.key, &setting.value);
         }
@@ -177,6 +192,9 @@ impl Stage {
                 Err(why) => return Ok(Err(why)),
             }
             receiver.say(Word::Go);
+        }
+        if matches!(sender, Job::Publish(_)) {
+            std::thread::sleep(OLDER);
         }
         let mut sender = Process::start(publisher, sender)?;
         let ready = match sender.ready(&self.interrupt)? {

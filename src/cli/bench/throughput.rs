@@ -1,4 +1,4 @@
-//! `bench throughput` and the rates that other verbs share: the library and the raw rates in turn, within one run.
+//! `bench throughput` and `bench fanout`: the library and the raw rates in turn, within one run.
 
 use std::io;
 
@@ -16,18 +16,18 @@ use crate::time::nanos;
 
 /// What was measured.
 #[derive(Default)]
-pub struct Rates {
+struct Rates {
     /// What was found where the programs ran.
-    pub found: Option<Found>,
+    found: Option<Found>,
     /// One for each way and size.
-    pub rows: Vec<Row>,
+    rows: Vec<Row>,
     /// One for each size.
-    pub ratios: Vec<Ratios>,
+    ratios: Vec<Ratios>,
 }
 
 impl Rates {
     /// Whether all is as it should be: nothing is unaccounted for, damaged, doubled or out of order.
-    pub fn is_good(&self) -> bool {
+    fn is_good(&self) -> bool {
         self.rows.iter().all(Row::is_good)
     }
 }
@@ -37,6 +37,14 @@ impl Rates {
 /// # Errors
 /// A value is wrong, or a process fails.
 pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, Failure> {
+    run_to("throughput", options, 1, out)
+}
+
+/// Measures and prints what comes to so many subscribers.
+///
+/// # Errors
+/// A value is wrong, or a process fails.
+pub fn run_to(verb: &str, options: &ThroughputOptions, subscribers: usize, out: &mut Output) -> Result<Exit, Failure> {
     let stage = Stage::new(&options.stage)?;
     let mut rates = Rates::default();
     for size in &options.size {
@@ -47,10 +55,10 @@ pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, Failur
             subjects: 1,
             is_stamped: false,
         };
-        let case = Case { load, subscribers: 1, is_each: false, drop: 0.0 };
+        let case = Case { load, subscribers, is_each: false, drop: 0.0 };
         measure(&stage, name(options.stage.path), &case, options.run, options.raw, &mut rates)?;
     }
-    print("throughput", options.stage.json, options.run, &stage, &rates, out)
+    print(verb, options.stage.json, options.run, &stage, &rates, out)
 }
 
 /// The name of a path among the rows.
@@ -63,10 +71,7 @@ pub fn name(path: BenchPath) -> &'static str {
 }
 
 /// Runs a case and its raw rates in turn, as often as wanted, and enters them.
-///
-/// # Errors
-/// A process fails.
-pub fn measure(
+fn measure(
     stage: &Stage,
     what: &'static str,
     case: &Case,
@@ -134,10 +139,7 @@ struct RatesJson<'a> {
 }
 
 /// Prints rates, and says how the command ends.
-///
-/// # Errors
-/// Standard output cannot be written to.
-pub fn print(
+fn print(
     verb: &str,
     is_json: bool,
     run: RunOptions,
@@ -164,15 +166,7 @@ fn verdict(rates: &Rates) -> Result<Exit, Failure> {
             note("  fix: ethtool -K IFACE tx-udp-segmentation on; or say --offloads-off if they are off on purpose");
         }
     }
-    for row in rates.rows.iter().filter(|row| !row.is_good()) {
-        let Row { what, size, sent, received, receivers, .. } = row;
-        if !row.adds_up {
-            note(format_args!(
-                "{what}, {size} bytes: {sent} sent to each of {receivers} do not add up with {received} received"
-            ));
-        }
-        row.faults.iter().for_each(|fault| note(format_args!("{what}, {size} bytes: {fault}")));
-    }
+    rates.rows.iter().for_each(Row::complain);
     Ok(if rates.is_good() { Exit::Done } else { Exit::Failed })
 }
 
@@ -180,14 +174,21 @@ fn print_text(run: RunOptions, rates: &Rates, out: &mut Output) -> io::Result<()
     for line in rates.found.iter().flat_map(Found::lines) {
         out.line(line)?;
     }
-    let times = if run.runs == 1 { "run".to_owned() } else { format!("median of {} runs", run.runs) };
-    out.line(format_args!("{:?} each, {times}\n", run.secs))?;
+    out.line(format_args!("{}\n", times(run)))?;
     out.bytes(table(&rates.rows).to_string().as_bytes())?;
     if !rates.ratios.is_empty() {
         out.line("")?;
         out.bytes(ratio_table(&rates.ratios).to_string().as_bytes())?;
     }
     Ok(())
+}
+
+/// How long and how often, for people.
+pub fn times(run: RunOptions) -> String {
+    match run.runs {
+        1 => format!("{:?}, once", run.secs),
+        runs => format!("{:?} each, median of {runs} runs", run.secs),
+    }
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -222,7 +223,6 @@ fn table(rows: &[Row]) -> Table {
 
 fn cells_of(row: &Row) -> [String; 13] {
     let rate = |per_s: f64| format!("{per_s:.0}");
-    let lost = if row.lost == row.lost_max { row.lost.to_string() } else { format!("{}..{}", row.lost, row.lost_max) };
     // What of raw datagrams did not come is known to nobody but the kernel.
     let told = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
     [
@@ -232,7 +232,7 @@ fn cells_of(row: &Row) -> [String; 13] {
         format!("{:.1}", row.bytes_per_s / 1e6),
         row.sent.to_string(),
         row.received.to_string(),
-        told(lost),
+        told(row.lost()),
         told(row.unverified.to_string()),
         row.dropped.to_string(),
         told(row.repaired.to_string()),

@@ -9,7 +9,7 @@ use crate::bus::{Bus, Embedded, Event, Options, PublishError, RecvError, Subscri
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
-use crate::cli::bench::job::{DaemonJob, Drop as Dropped, Job, Ready, Told, Values, Word};
+use crate::cli::bench::job::{DaemonJob, Drop as Dropped, Job, Ready, Told, Values, Window, Word};
 use crate::cli::bench::role::{Line, remove_at_end, spent, temporary_directory};
 use crate::cli::connect;
 use crate::cli::exit::{Exit, Failure};
@@ -26,8 +26,8 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// The bus.
 pub enum Peer {
-    /// A peer that this thread drives.
-    Driven(Box<Embedded>),
+    /// A peer that this thread drives, and another client of it if one was needed, whose subscriptions end with it.
+    Driven(Box<Embedded>, Option<Bus>),
     /// A peer in another thread.
     Threaded(Bus),
     /// A daemon in another process, which ends with this value.
@@ -63,7 +63,7 @@ impl Peer {
             BenchPath::Library => {
                 let embedded = Embedded::open_with(&config, &options(drop, false));
                 embedded
-                    .map(|embedded| Peer::Driven(Box::new(embedded)))
+                    .map(|embedded| Peer::Driven(Box::new(embedded), None))
                     .map_err(|error| connect::start_failure(&error))
             }
             BenchPath::Threads => connect::embed(&config, options(drop, false).drop).map(Peer::Threaded),
@@ -77,7 +77,7 @@ impl Peer {
     /// The peer is gone.
     pub fn publish(&mut self, message: &Message) -> Result<bool, Failure> {
         let outcome = match self {
-            Peer::Driven(embedded) => embedded.publish_ref(message),
+            Peer::Driven(embedded, _) => embedded.publish_ref(message),
             Peer::Threaded(bus) | Peer::Attached(bus, _) => match bus.publish_timeout(message.clone(), GLANCE) {
                 Ok(()) => Ok(true),
                 Err(PublishError::Full(_)) => Ok(false),
@@ -94,10 +94,13 @@ impl Peer {
     pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, Failure> {
         let subscribed = match self {
             Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.subscribe_all(patterns),
-            Peer::Driven(embedded) if patterns.len() == 1 => {
+            Peer::Driven(embedded, _) if patterns.len() == 1 => {
                 embedded.subscribe(patterns.into_iter().next().expect("there is one"))
             }
-            Peer::Driven(embedded) => subscribe_driven(embedded, patterns),
+            Peer::Driven(embedded, other) => {
+                let bus = other.insert(embedded.bus());
+                subscribe_driven(embedded, bus, patterns)
+            }
         };
         subscribed.map_err(failed)
     }
@@ -109,7 +112,7 @@ impl Peer {
     /// The peer is broken.
     pub fn turn(&mut self, wait: Duration) -> Result<(), Failure> {
         match self {
-            Peer::Driven(embedded) => drop(embedded.drive(wait).map_err(failed)?),
+            Peer::Driven(embedded, _) => drop(embedded.drive(wait).map_err(failed)?),
             Peer::Threaded(_) | Peer::Attached(..) if !wait.is_zero() => std::thread::sleep(wait),
             Peer::Threaded(_) | Peer::Attached(..) => {}
         }
@@ -126,7 +129,7 @@ impl Peer {
         wait: Duration,
         mut each: impl FnMut(&Event),
     ) -> Result<usize, Failure> {
-        if let Peer::Driven(embedded) = self {
+        if let Peer::Driven(embedded, _) = self {
             embedded.drive(wait).map_err(failed)?;
             return subscription.drain(each).map_err(failed);
         }
@@ -144,7 +147,7 @@ impl Peer {
     /// The peer is stuck or gone.
     pub fn flush(&mut self) -> Result<(), Failure> {
         match self {
-            Peer::Driven(_) => self.turn(Duration::ZERO),
+            Peer::Driven(..) => self.turn(Duration::ZERO),
             Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
         }
     }
@@ -155,7 +158,7 @@ impl Peer {
     /// The peer is gone.
     pub fn show(&self, what: &str) -> Result<Value, Failure> {
         match self {
-            Peer::Driven(embedded) => Ok(embedded.show(&json!({ "show": what }))),
+            Peer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
             Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.show(what).map_err(failed),
         }
     }
@@ -187,7 +190,7 @@ impl Peer {
     /// Processor time of this program in nanoseconds, and the memory of the process that holds the peer.
     pub fn spent(&self) -> (u64, u64) {
         match self {
-            Peer::Driven(_) | Peer::Threaded(_) => spent(),
+            Peer::Driven(..) | Peer::Threaded(_) => spent(),
             Peer::Attached(_, daemon) => (spent().0, host::rss_bytes(daemon.pid)),
         }
     }
@@ -198,7 +201,7 @@ impl Peer {
     /// The peer is broken.
     pub fn close(self) -> Result<(), Failure> {
         match self {
-            Peer::Driven(embedded) => embedded.close().map_err(failed),
+            Peer::Driven(embedded, _) => embedded.close().map_err(failed),
             Peer::Threaded(bus) | Peer::Attached(bus, _) => {
                 bus.close();
                 Ok(())
@@ -207,15 +210,31 @@ impl Peer {
     }
 }
 
-/// Subscribes through another client of the same peer, which waits for the peer's answers while this thread drives it: a
-/// driven peer itself makes one stream of each pattern.
-fn subscribe_driven(embedded: &mut Embedded, patterns: Vec<Pattern>) -> Result<Subscription, SubscribeError> {
-    let bus = embedded.bus();
-    let subscriber = std::thread::spawn(move || bus.subscribe_all(patterns));
-    while !subscriber.is_finished() {
-        embedded.drive(GLANCE).map_err(|_| SubscribeError::Closed)?;
-    }
-    subscriber.join().expect("subscribing does not panic")
+/// What a peer says of its window of published subjects (`pub`) or received ones (`sub`).
+///
+/// # Errors
+/// As [`Peer::show`].
+pub fn window(peer: &Peer, which: &str) -> Result<Window, Failure> {
+    let answer = peer.show("windows")?;
+    let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["window"] == which));
+    let number = |key: &str| row.and_then(|row| row[key].as_u64()).unwrap_or(0);
+    Ok(Window { subjects: number("subjects"), bytes: number("bytes"), evicted: number("evicted") })
+}
+
+/// Subscribes through another client of the same peer, which waits for the peer's answers in a thread of its own while
+/// this one drives it: a driven peer itself makes a stream of each pattern.
+fn subscribe_driven(
+    embedded: &mut Embedded,
+    bus: &Bus,
+    patterns: Vec<Pattern>,
+) -> Result<Subscription, SubscribeError> {
+    std::thread::scope(|scope| {
+        let subscriber = scope.spawn(|| bus.subscribe_all(patterns));
+        while !subscriber.is_finished() {
+            embedded.drive(GLANCE).map_err(|_| SubscribeError::Closed)?;
+        }
+        subscriber.join().expect("subscribing does not panic")
+    })
 }
 
 fn options(drop: Option<Dropped>, serve: bool) -> Options {

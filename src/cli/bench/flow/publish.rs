@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::peer::Peer;
+use super::peer::{Peer, window};
 use crate::cli::bench::job::{Load, PublishJob, Sent, Told, Word};
 use crate::cli::bench::payload::Payloads;
 use crate::cli::bench::role::Line;
@@ -45,7 +45,8 @@ pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
     peer.flush()?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let (cpu_ns, rss_bytes) = peer.spent();
-    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns: cpu_ns - before, held_up, rss_bytes }))?;
+    let window = window(&peer, "pub")?;
+    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns: cpu_ns - before, held_up, rss_bytes, window }))?;
     // Who misses something asks for it, and heartbeats tell what was last.
     while line.heard() != Some(Word::Stop) {
         peer.turn(GLANCE)?;
@@ -78,23 +79,24 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
     let until = start + Duration::from_nanos(load.span_ns);
     let mut payloads = Payloads::new(load.bytes, load.is_stamped);
     let mut round = subjects.iter().cycle();
-    let (mut sent, mut held_up) = (0, 0);
-    let mut waiting: Option<Message> = None;
+    let mut message = Message::new(subjects[0].clone(), Vec::new());
+    let (mut sent, mut held_up, mut is_full) = (0, 0, false);
     loop {
         let now = Clock::now().instant;
         if until <= now {
             break;
         }
         let due = load.rate.map_or(u64::MAX, |rate| 1 + (now.since(start).as_secs_f64() * rate) as u64);
-        let mut is_full = false;
         for _ in 0..due.saturating_sub(sent).min(BURST) {
-            let message = waiting.take().unwrap_or_else(|| {
-                let subject = round.next().expect("there is a subject").clone();
-                Message::new(subject, payloads.next(due_at(load, start, sent).unwrap_or(now).as_nanos()))
-            });
+            // One that the bus did not take waits.
+            if !is_full {
+                if 1 < subjects.len() {
+                    message.subject.clone_from(round.next().expect("there is a subject"));
+                }
+                message.payload = payloads.next(due_at(load, start, sent).unwrap_or(now).as_nanos());
+            }
             is_full = !peer.publish(&message)?;
             if is_full {
-                waiting = Some(message);
                 held_up += 1;
                 break;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::peer::Peer;
+use super::peer::{Peer, window};
 use super::publish::{SUBJECT_PREFIX, subject};
 use crate::bus::{Event, Subscription};
 use crate::cli::bench::job::{Received, SubscribeJob, Told, Word};
@@ -93,7 +93,7 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let book = Book::new(job.load.subjects);
     let latencies = job.load.is_stamped.then(|| [Latencies::new(), Latencies::new()]);
     let mut tally = Tally { book, repaired: 0, dropped: 0, latencies };
-    let mut meter = Meter::new(Duration::from_nanos(job.load.span_ns));
+    let mut meter = Meter::new(Duration::from_nanos(job.load.span_ns), job.load.subjects);
     let sent = loop {
         let events = peer.receive(&subscription, GLANCE, |event| tally.enter(event))?;
         if 0 < events {
@@ -123,6 +123,7 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
         segments: 0,
         cpu_ns: cpu_ns - before,
         rss_bytes,
+        window: window(&peer, "sub")?,
         latencies,
         repair_latencies,
         faults: tally.book.faults(),

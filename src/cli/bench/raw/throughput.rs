@@ -62,7 +62,7 @@ pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
     }
     let (cpu_ns, rss_bytes) = spent();
     let seconds = now.since(start).as_secs_f64();
-    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns, held_up: 0, rss_bytes }))
+    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns, rss_bytes, ..Sent::default() }))
 }
 
 /// How many datagrams the kernel divides a buffer into, found by trying.
@@ -122,7 +122,7 @@ pub fn receive(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
     }))?;
     line.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
-    let (mut book, mut meter, mut most) = (Book::new(1), Meter::new(Duration::from_nanos(job.span_ns)), 0);
+    let (mut book, mut meter, mut most) = (Book::new(1), Meter::new(Duration::from_nanos(job.span_ns), 0), 0);
     let mut is_over = false;
     loop {
         batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;

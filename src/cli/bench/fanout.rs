@@ -1,0 +1,14 @@
+//! `bench fanout`: one publisher, several subscribers, what comes to all of them together.
+
+use super::args::FanoutOptions;
+use super::throughput;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::Output;
+
+/// Runs `bench fanout`.
+///
+/// # Errors
+/// A value is wrong, or a process fails.
+pub fn run(options: &FanoutOptions, out: &mut Output) -> Result<Exit, Failure> {
+    throughput::run_to("fanout", &options.throughput, options.subscribers, out)
+}

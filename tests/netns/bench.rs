@@ -1,0 +1,43 @@
+//! `seqcast bench` from one host to another.
+
+use super::lan::{Lan, in_namespaces, run};
+use serde_json::Value;
+use std::process::Command;
+
+/// Runs a verb of the bench from the first host to the second and gives its rows.
+fn bench(arguments: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
+    command.arg("bench").args(arguments).args(["--interface", "10.75.0.0/24", "--json"]);
+    command.args(["--publisher-via", "ip netns exec h1", "--subscriber-via", "ip netns exec h2"]);
+    let text = run(&mut command);
+    let answer: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("no rows: {text}"));
+    assert_eq!((&answer["ok"], &answer["found"]["interface"]), (&true.into(), &"eth0".into()), "{text}");
+    rows.clone()
+}
+
+#[test]
+fn the_bench_spans_two_hosts() {
+    in_namespaces("netns::bench::the_bench_spans_two_hosts", || {
+        let _lan = Lan::new(2);
+        let rows = bench(&["throughput", "--rate", "20000/s", "--secs", "0.5", "--offloads-off"]);
+        assert_eq!((rows.len(), &rows[3]["what"], &rows[3]["datagram_bytes"]), (4, &"library".into(), &1472.into()));
+        for row in rows.iter().filter(|row| row["unsupported"].is_null()) {
+            assert!(0 < row["received"].as_u64().unwrap_or(0), "{row}");
+        }
+    });
+}
+
+#[test]
+fn the_bench_has_the_network_lose_datagrams() {
+    in_namespaces("netns::bench::the_bench_has_the_network_lose_datagrams", || {
+        let _lan = Lan::new(2);
+        let table = "table netdev faults { chain ingress { type filter hook ingress device eth0 priority 0; \
+                     ip saddr 10.75.0.1 numgen random mod 10 < 3 drop; }; }";
+        let fault = format!("ip netns exec h2 nft '{table}'");
+        let heal = "ip netns exec h2 nft delete table netdev faults";
+        let rows = bench(&["loss", "--rate", "20000/s", "--secs", "0.5", "--fault", &fault, "--heal", heal]);
+        let repaired: Vec<bool> = rows.iter().map(|row| 0 < row["repaired"].as_u64().unwrap_or(0)).collect();
+        assert_eq!(repaired, [false, true], "{rows:#?}");
+    });
+}
