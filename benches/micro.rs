@@ -1,5 +1,5 @@
 //! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | windows | history | core]]`.
+//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
@@ -144,6 +144,86 @@ fn matching(figures: &mut Figures) {
                 }
             }),
         );
+    }
+}
+
+/// Look-ups of subjects that were never seen, among patterns with wildcards of which one matches.
+fn wildcards(figures: &mut Figures) {
+    for count in [100, 100_000] {
+        let mut tree = Tree::new();
+        for n in 0..count {
+            tree.insert(&format!("plant.{n}.*.temperature").parse().expect("valid"), n);
+        }
+        let mut rng = Rng::new(1);
+        let mut found = Vec::new();
+        let order: Vec<Subject> = (0..100_000)
+            .map(|n| format!("plant.{}.line-{n}.temperature", rng.below(count as u64)).parse().expect("valid"))
+            .collect();
+        figures.add(
+            format!("match tree, {count} wildcards, new subjects: a look-up"),
+            nanos_each(order.len(), || {
+                for subject in &order {
+                    found.clear();
+                    tree.matches(subject, &mut found);
+                    assert_eq!(black_box(&found).len(), 1);
+                }
+            }),
+        );
+    }
+}
+
+/// The ledger and what stands around it: datagrams of one message each, in order; with each two swapped, so that every
+/// other one opens a gap that the next one closes; and all of them twice, the second time as repetitions.
+fn ledger(figures: &mut Figures) {
+    const DATAGRAMS: usize = 20_000;
+    let (client, sub) = (ClientId(1), SubId(1));
+    let mut publisher = peer(1);
+    let message = Message::new("RSF.REC.PAC.1".parse().expect("valid"), Bytes::from(vec![7; PAYLOAD_BYTES]));
+    let mut millis = 1;
+    let mut datagrams: Vec<Bytes> = Vec::with_capacity(DATAGRAMS);
+    for _ in 0..DATAGRAMS {
+        publisher.publish(now(millis), client, &message);
+        publisher.handle(now(millis), Input::Tick);
+        while let Some(effect) = publisher.poll_effect() {
+            if let Effect::Multicast(bytes) = effect {
+                datagrams.push(bytes);
+            }
+        }
+    }
+    let mut swapped = datagrams.clone();
+    swapped.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+    let from = SocketAddr::from(([127, 0, 0, 1], 9001));
+    let mut receive = |datagrams: &[Bytes], repeats: usize| {
+        let mut subscriber = peer(2);
+        let subscribe =
+            Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair, news: false };
+        subscriber.handle(now(millis), Input::Request { client, request: subscribe });
+        millis += 1;
+        let mut spent = Duration::ZERO;
+        for _ in 0..repeats {
+            let mut delivered = 0;
+            let started = clock();
+            for bytes in datagrams {
+                let bytes = bytes.clone();
+                subscriber.handle(now(millis), Input::Datagram { from, path: Path::Multicast, bytes });
+                while let Some(effect) = subscriber.poll_effect() {
+                    if let Effect::Deliver { deliveries, .. } = effect {
+                        deliveries.for_each(|delivery| delivered += u64::from(delivery.seq.is_some()));
+                    }
+                }
+            }
+            spent = clock() - started;
+            black_box(delivered);
+        }
+        spent
+    };
+    for (name, datagrams, repeats) in
+        [("in order", &datagrams, 1), ("each two swapped", &swapped, 1), ("repeated", &datagrams, 2)]
+    {
+        let mut times: Vec<Duration> = (0..ROUNDS).map(|_| receive(datagrams, repeats)).collect();
+        times.sort_unstable();
+        let nanos = times[ROUNDS / 2].as_nanos() as f64 / datagrams.len() as f64;
+        figures.add(format!("ledger, {name}: a datagram of one message"), nanos);
     }
 }
 
@@ -365,9 +445,13 @@ fn main() {
     }
     if wanted("match") {
         matching(&mut figures);
+        wildcards(&mut figures);
     }
     if wanted("windows") {
         windows(&mut figures);
+    }
+    if wanted("ledger") {
+        ledger(&mut figures);
     }
     if wanted("history") {
         history(&mut figures);

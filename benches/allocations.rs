@@ -1,0 +1,262 @@
+//! What the hot path asks of the allocator: `cargo bench --bench allocations`.
+//!
+//! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it holds, and
+//! so nothing for each message. Prints how often it was, through the core alone and through two peers on loopback
+//! multicast, and exits with 1 if a bound is exceeded. Every message is counted as it is delivered.
+
+use bytes::Bytes;
+use seqcast::bus::{Embedded, Event, Subscription};
+use seqcast::config::{Config, DatagramSize};
+use seqcast::daemon::clock::{Clock, random_u64};
+use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
+use seqcast::proto::effect::{Effect, Input, Path, Request};
+use seqcast::proto::peer::Peer;
+use seqcast::rng::Rng;
+use seqcast::subject::Subject;
+use seqcast::time::{Instant, Now, Wall};
+use serde_json::json;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Counts the calls that ask for memory, or for more.
+struct Counting;
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter touches no allocated memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`; `place` came from the system's allocator.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(place, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Messages that are counted, after as many that make the tables grow to their size.
+const MESSAGES: usize = 200_000;
+/// Messages published between two turns: fewer than the socket's buffer holds.
+const BURST: usize = 512;
+const PAYLOAD_BYTES: usize = 64;
+/// The largest datagram on an Ethernet, in bytes of UDP payload.
+const DATAGRAM_BYTES: usize = 1472;
+/// Allocations for each datagram that are allowed to either side. On one subject a datagram holds about twenty messages,
+/// so that one for each message would show.
+const PER_DATAGRAM_MAX: f64 = 8.0;
+/// How long the two peers may take to meet, and the messages to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one side did.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    allocations: u64,
+    messages: u64,
+    datagrams: u64,
+}
+
+impl Count {
+    /// Prints a line. False if the bound is exceeded.
+    fn print(&self, name: &str) -> bool {
+        let [each, of_datagram] = [self.messages, self.datagrams].map(|count| self.allocations as f64 / count as f64);
+        let is_within = of_datagram <= PER_DATAGRAM_MAX;
+        let verdict = if is_within { "ok" } else { "TOO MANY" };
+        println!(
+            "{name:<44} | {:>8} | {:>9} | {:>11} | {each:>11.3} | {of_datagram:>12.2} | {verdict}",
+            self.messages, self.datagrams, self.allocations
+        );
+        is_within
+    }
+}
+
+/// Allocations that `work` makes.
+fn allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let before = CALLS.load(Relaxed);
+    let result = work();
+    (CALLS.load(Relaxed) - before, result)
+}
+
+/// Messages on so many subjects in turn; the same payload, which is not what is counted here.
+fn messages(subjects: usize) -> Vec<Message> {
+    let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
+    let subject = |n: usize| -> Subject { format!("bench.allocations.{n}").parse().expect("a subject") };
+    (0..subjects).map(|n| Message::new(subject(n), payload.clone())).collect()
+}
+
+fn config() -> Config {
+    let bits = random_u64().to_be_bytes();
+    let mut config = Config::default();
+    config.group = [239, 255, bits[0], bits[1].max(1)].into();
+    config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
+    config.interface = "lo".parse().expect("the loopback interface");
+    config.datagram_size = DatagramSize::Bytes(DATAGRAM_BYTES);
+    config
+}
+
+fn peer(config: &Config, epoch: u64) -> Peer {
+    Peer::new(config.settings(DATAGRAM_BYTES), Epoch::new(epoch).expect("not 0"), Rng::new(epoch), now(1))
+}
+
+fn now(millis: u64) -> Now {
+    let instant = Instant::from_nanos(millis * 1_000_000);
+    Now { instant, wall: Wall::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
+}
+
+/// Through the core: two state machines, no socket.
+fn core(subjects: usize) -> bool {
+    let (client, sub) = (ClientId(1), SubId(1));
+    let config = config();
+    let (mut publisher, mut subscriber) = (peer(&config, 1), peer(&config, 2));
+    let pattern = "bench.>".parse().expect("a pattern");
+    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: false };
+    subscriber.handle(now(1), Input::Request { client, request });
+    while subscriber.poll_effect().is_some() {}
+    let messages = messages(subjects);
+    let mut round = messages.iter().cycle();
+    let mut datagrams: Vec<Bytes> = Vec::with_capacity(BURST);
+    let from = SocketAddr::from(([127, 0, 0, 1], 9001));
+    let (mut published, mut received) = (Count::default(), Count::default());
+    for step in 0..2 * MESSAGES.div_ceil(BURST) as u64 {
+        if step == MESSAGES.div_ceil(BURST) as u64 {
+            (published, received) = (Count::default(), Count::default());
+        }
+        let now = now(2 + step);
+        let (asked, ()) = allocations(|| {
+            for message in round.by_ref().take(BURST) {
+                publisher.publish(now, client, message);
+            }
+            publisher.handle(now, Input::Tick);
+            while let Some(effect) = publisher.poll_effect() {
+                if let Effect::Multicast(bytes) = effect {
+                    datagrams.push(bytes);
+                }
+            }
+        });
+        published.allocations += asked;
+        published.messages += BURST as u64;
+        published.datagrams += datagrams.len() as u64;
+        received.datagrams += datagrams.len() as u64;
+        let (asked, delivered) = allocations(|| {
+            let mut delivered = 0;
+            for bytes in datagrams.drain(..) {
+                subscriber.handle(now, Input::Datagram { from, path: Path::Multicast, bytes });
+                while let Some(effect) = subscriber.poll_effect() {
+                    if let Effect::Deliver { deliveries, .. } = effect {
+                        deliveries.for_each(|delivery| {
+                            black_box(&delivery);
+                            delivered += 1;
+                        });
+                    }
+                }
+            }
+            delivered
+        });
+        received.allocations += asked;
+        received.messages += delivered;
+    }
+    assert_eq!(published.messages, received.messages, "nothing is lost between two peers in one process");
+    let is_within = published.print(&format!("core, {subjects} subjects: publish"));
+    received.print(&format!("core, {subjects} subjects: receive and deliver")) && is_within
+}
+
+/// Takes what is there and says how many messages that were.
+fn drain(subscription: &Subscription) -> u64 {
+    let mut messages = 0;
+    let drained = subscription.drain(|event| match event {
+        Event::Message(delivery) => {
+            black_box(delivery);
+            messages += 1;
+        }
+        other => panic!("on loopback, in small bursts, nothing is missing: {other:?}"),
+    });
+    drained.expect("the peer runs");
+    messages
+}
+
+/// Datagrams that a peer has multicast so far.
+fn multicast(peer: &Embedded) -> u64 {
+    let answer = peer.show(&json!({ "show": "counters" }));
+    let rows = answer["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["counter"] == "datagrams_multicast").expect("it is counted");
+    row["value"].as_u64().expect("a number")
+}
+
+/// Through the library: two peers that this thread drives in turn, over loopback multicast.
+fn library(subjects: usize) -> bool {
+    let config = config();
+    let mut subscriber = Embedded::open(&config).expect("a peer on loopback");
+    let mut publisher = Embedded::open(&config).expect("a peer on loopback");
+    let subscription = subscriber.subscribe("bench.>".parse().expect("a pattern")).expect("subscribed");
+    let deadline = Clock::now().instant + PATIENCE;
+    let has_met =
+        |peer: &Embedded| !peer.show(&json!({ "show": "peers" }))["rows"].as_array().expect("rows").is_empty();
+    while !(has_met(&publisher) && has_met(&subscriber)) {
+        assert!(Clock::now().instant < deadline, "the two peers do not meet");
+        publisher.drive(Duration::from_millis(1)).expect("it runs");
+        subscriber.drive(Duration::from_millis(1)).expect("it runs");
+    }
+    let messages = messages(subjects);
+    let mut round = messages.iter().cycle();
+    let (mut published, mut received) = (Count::default(), Count::default());
+    let mut before = 0;
+    for step in 0..2 * MESSAGES.div_ceil(BURST) {
+        if step == MESSAGES.div_ceil(BURST) {
+            (published, received) = (Count::default(), Count::default());
+            before = multicast(&publisher);
+        }
+        let (asked, ()) = allocations(|| {
+            for message in round.by_ref().take(BURST) {
+                while !publisher.publish_ref(message).expect("it runs") {
+                    publisher.turn().expect("it runs");
+                }
+            }
+            publisher.turn().expect("it runs");
+        });
+        published.allocations += asked;
+        published.messages += BURST as u64;
+        let deadline = Clock::now().instant + PATIENCE;
+        let mut came = 0;
+        let (asked, ()) = allocations(|| {
+            while came < BURST as u64 {
+                subscriber.turn().expect("it runs");
+                came += drain(&subscription);
+                assert!(Clock::now().instant < deadline, "{came} of {BURST} messages came");
+            }
+        });
+        received.allocations += asked;
+        received.messages += came;
+    }
+    published.datagrams = multicast(&publisher) - before;
+    received.datagrams = published.datagrams;
+    let is_within = published.print(&format!("library, {subjects} subjects: publish and send"));
+    received.print(&format!("library, {subjects} subjects: receive and read")) && is_within
+}
+
+fn main() -> ExitCode {
+    println!("{:<44} | messages | datagrams | allocations | for each of | for each of  |", "");
+    println!("{:<44} |          |           |             |    messages |    datagrams |", "");
+    println!("{}", "-".repeat(118));
+    let mut is_within = true;
+    for subjects in [1, 1000] {
+        is_within &= core(subjects);
+        is_within &= library(subjects);
+    }
+    println!("at most {PER_DATAGRAM_MAX} for each datagram");
+    if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
