@@ -5,7 +5,7 @@
 //! multicast, and exits with 1 if a bound is exceeded. Every message is counted as it is delivered.
 
 use bytes::Bytes;
-use seqcast::bus::{Embedded, Event, Subscription};
+use seqcast::bus::{Embedded, EventRef, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -179,7 +179,7 @@ fn core(subjects: usize) -> bool {
 fn drain(subscription: &Subscription) -> u64 {
     let mut messages = 0;
     let drained = subscription.drain(|event| match event {
-        Event::Message(delivery) => {
+        EventRef::Message(delivery) => {
             black_box(delivery);
             messages += 1;
         }
@@ -190,7 +190,7 @@ fn drain(subscription: &Subscription) -> u64 {
 }
 
 /// Datagrams that a peer has multicast so far.
-fn multicast(peer: &Embedded) -> u64 {
+fn multicast(peer: &mut Embedded) -> u64 {
     let answer = peer.show(&json!({ "show": "counters" }));
     let rows = answer["rows"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["counter"] == "datagrams_multicast").expect("it is counted");
@@ -205,8 +205,8 @@ fn library(subjects: usize) -> bool {
     let subscription = subscriber.subscribe("bench.>".parse().expect("a pattern")).expect("subscribed");
     let deadline = Clock::now().instant + PATIENCE;
     let has_met =
-        |peer: &Embedded| !peer.show(&json!({ "show": "peers" }))["rows"].as_array().expect("rows").is_empty();
-    while !(has_met(&publisher) && has_met(&subscriber)) {
+        |peer: &mut Embedded| !peer.show(&json!({ "show": "peers" }))["rows"].as_array().expect("rows").is_empty();
+    while !(has_met(&mut publisher) && has_met(&mut subscriber)) {
         assert!(Clock::now().instant < deadline, "the two peers do not meet");
         publisher.drive(Duration::from_millis(1)).expect("it runs");
         subscriber.drive(Duration::from_millis(1)).expect("it runs");
@@ -218,7 +218,7 @@ fn library(subjects: usize) -> bool {
     for step in 0..2 * MESSAGES.div_ceil(BURST) {
         if step == MESSAGES.div_ceil(BURST) {
             (published, received) = (Count::default(), Count::default());
-            before = multicast(&publisher);
+            before = multicast(&mut publisher);
         }
         let (asked, ()) = allocations(|| {
             for message in round.by_ref().take(BURST) {
@@ -242,7 +242,7 @@ fn library(subjects: usize) -> bool {
         received.allocations += asked;
         received.messages += came;
     }
-    published.datagrams = multicast(&publisher) - before;
+    published.datagrams = multicast(&mut publisher) - before;
     received.datagrams = published.datagrams;
     let is_within = published.print(&format!("library, {subjects} subjects: publish and send"));
     received.print(&format!("library, {subjects} subjects: receive and read")) && is_within

@@ -444,6 +444,65 @@ impl Delivery {
     }
 }
 
+/// A delivery where it lies, as long as it is looked at: nothing is copied and nothing counted for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeliveryRef<'a> {
+    /// What it is published on.
+    pub subject: &'a Subject,
+    /// Where an answer is wanted, in UTF-8; empty if none is.
+    pub reply: &'a [u8],
+    /// The header fields, as [`Headers::block`].
+    pub headers: &'a [u8],
+    /// The content, opaque to the bus.
+    pub payload: &'a [u8],
+    /// Whether this is a journalled event.
+    pub event: bool,
+    /// As [`Delivery::publisher`].
+    pub publisher: &'a Publisher,
+    /// As [`Delivery::seq`].
+    pub seq: Option<Seq>,
+    /// As [`Delivery::verdict`].
+    pub verdict: Verdict,
+    /// As [`Delivery::repaired`].
+    pub repaired: bool,
+    /// As [`Delivery::replayed`].
+    pub replayed: bool,
+}
+
+impl DeliveryRef<'_> {
+    /// A copy that can be kept.
+    pub fn to_delivery(&self) -> Delivery {
+        let reply = Some(self.reply).filter(|reply| !reply.is_empty());
+        let message = Message {
+            subject: self.subject.detached(),
+            reply: reply.map(|reply| Subject::from_bytes(Bytes::copy_from_slice(reply)).expect("checked before")),
+            headers: Headers::from_block(Bytes::copy_from_slice(self.headers)),
+            payload: Bytes::copy_from_slice(self.payload),
+            event: self.event,
+        };
+        let DeliveryRef { publisher, seq, verdict, repaired, replayed, .. } = *self;
+        Delivery { message, publisher: publisher.clone(), seq, verdict, repaired, replayed }
+    }
+}
+
+impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
+    fn from(delivery: &'a Delivery) -> DeliveryRef<'a> {
+        let Delivery { message, publisher, seq, verdict, repaired, replayed } = delivery;
+        DeliveryRef {
+            subject: &message.subject,
+            reply: message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()),
+            headers: message.headers.block(),
+            payload: &message.payload,
+            event: message.event,
+            publisher,
+            seq: *seq,
+            verdict: *verdict,
+            repaired: *repaired,
+            replayed: *replayed,
+        }
+    }
+}
+
 /// Why something counts as lost or unverified (reliability.md 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Messages published at one reading of the clock.
-const CLOCK_USES: u32 = 64;
+const CLOCK_USES: u32 = 256;
 
 /// A peer that works while, and only while, its owner calls [`turn`](Embedded::turn) or [`drive`](Embedded::drive). No
 /// other thread, no lock waited for, no system call per message.
@@ -177,7 +177,7 @@ impl Embedded {
     }
 
     /// Answers a question about the peer, such as `{"show": "loss"}`; see `docs/local-protocol.md`.
-    pub fn show(&self, query: &Value) -> Value {
+    pub fn show(&mut self, query: &Value) -> Value {
         self.engine.show(Clock::now(), query)
     }
 

@@ -13,7 +13,7 @@ mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
-pub use crate::daemon::queue::Event;
+pub use crate::daemon::queue::{Event, EventRef};
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::door::frame::Why;
 pub use crate::proto::history::{HistoryEvent, Listed, Selection};

@@ -4,7 +4,7 @@ use super::link::Link;
 use super::{RecvError, WaitError};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{AnswerTo, Answered};
-use crate::daemon::queue::{Event, EventQueue, Item, Nothing};
+use crate::daemon::queue::{Event, EventQueue, EventRef, Item, Nothing};
 use crate::message::{Epoch, SubId};
 use crate::proto::effect::Unanswered;
 use crate::proto::join::{Join, JoinEvent, Joined};
@@ -73,19 +73,19 @@ impl Subscription {
         self.next(Some(Duration::ZERO)).map_err(error)
     }
 
-    /// Calls `each` with every event that is there by now, in order, and says how many that were: the fast way to read
-    /// many. What is to be kept has to be cloned, which costs little.
+    /// Calls `each` with every event that is there by now, in order, and says how many that were: the fast way to read many.
+    /// An event is shown where it lies; what is to be kept has to be copied.
     ///
     /// # Errors
     /// None is there and none will come.
-    pub fn drain(&self, mut each: impl FnMut(&Event)) -> Result<usize, RecvError> {
+    pub fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, RecvError> {
         if self.joining.is_none() {
             return self.queue.drain(each).map_err(error);
         }
         let mut count = 0;
         loop {
             match self.next(Some(Duration::ZERO)) {
-                Ok(event) => each(&event),
+                Ok(event) => event.visit(&mut each),
                 Err(Nothing::Ever) if count == 0 => return Err(RecvError::Closed),
                 Err(_) => return Ok(count),
             }

@@ -19,7 +19,7 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, Failure> {
     let config = config::resolve_daemon(options)?;
     log::start(&config).map_err(|error| Failure::new(Exit::Failed, error))?;
     let all = Options { serve: true, signals: true, drop: None };
-    let daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
+    let mut daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));
     }

@@ -304,7 +304,8 @@ impl Engine {
     }
 
     /// Answers a question about the peer.
-    pub(crate) fn show(&self, now: Now, query: &Value) -> Value {
+    pub(crate) fn show(&mut self, now: Now, query: &Value) -> Value {
+        self.peer.settle();
         let counters = self.counters();
         let clients = self.clients.rows(now);
         show::answer(query, &Subjects { peer: &self.peer, now, status: self.status(now), clients, counters })

@@ -3,7 +3,7 @@
 //! When the reader is too slow, the newest events are dropped and counted, and the count stands in the stream at the
 //! place where they would have been.
 
-use crate::message::{Delivery, Loss, Publisher};
+use crate::message::{Delivery, DeliveryRef, Loss, Publisher};
 use crate::proto::delivery::Deliveries;
 use crate::proto::join::Joined;
 use std::collections::VecDeque;
@@ -22,6 +22,31 @@ pub enum Event {
     /// The subscription has begun with every publisher that was known: only if it asked for history or for this
     /// ([`SubscribeOptions`](crate::bus::SubscribeOptions)), and once.
     Joined(Joined),
+}
+
+/// An event where it lies, as long as it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventRef<'a> {
+    /// As [`Event::Message`].
+    Message(&'a DeliveryRef<'a>),
+    /// As [`Event::Loss`].
+    Loss(&'a Loss),
+    /// As [`Event::Dropped`].
+    Dropped(u64),
+    /// As [`Event::Joined`].
+    Joined(&'a Joined),
+}
+
+impl Event {
+    /// Shows it where it lies.
+    pub(crate) fn visit(&self, each: impl FnOnce(EventRef<'_>)) {
+        match self {
+            Event::Message(delivery) => each(EventRef::Message(&delivery.into())),
+            Event::Loss(loss) => each(EventRef::Loss(loss)),
+            Event::Dropped(count) => each(EventRef::Dropped(*count)),
+            Event::Joined(joined) => each(EventRef::Joined(joined)),
+        }
+    }
 }
 
 /// What comes out of a queue.
@@ -77,6 +102,8 @@ enum Queued {
 #[derive(Debug, Default)]
 struct State {
     queued: VecDeque<Queued>,
+    /// Empty; its room comes next.
+    spare: VecDeque<Queued>,
     /// Events in it.
     count: usize,
     known: VecDeque<Option<Publisher>>,
@@ -203,30 +230,26 @@ impl EventQueue {
         state.pop()
     }
 
-    /// Takes everything that is there and calls `each` with every event, without holding a lock meanwhile. Gives their number.
-    pub(crate) fn drain(&self, mut each: impl FnMut(&Event)) -> Result<usize, Nothing> {
+    /// Takes everything that is there and calls `each` with every event where it lies, without holding a lock meanwhile. Gives
+    /// their number.
+    pub(crate) fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, Nothing> {
         let mut state = self.lock();
         state.known.clear();
-        let queued = std::mem::take(&mut state.queued);
+        let spare = std::mem::take(&mut state.spare);
+        let mut queued = std::mem::replace(&mut state.queued, spare);
         let (mut count, dropped, closed) = (state.count, std::mem::take(&mut state.dropped), state.closed);
         (state.count, state.bytes) = (0, 0);
         drop(state);
-        for queued in queued {
+        for queued in queued.drain(..) {
             match queued {
-                Queued::Messages(mut messages, _) => {
-                    let Some(mut event) = messages.next().map(Event::Message) else { continue };
-                    each(&event);
-                    while let Event::Message(delivery) = &mut event
-                        && messages.advance(delivery)
-                    {
-                        each(&event);
-                    }
-                }
-                Queued::Event(event) => each(&event),
+                Queued::Messages(messages, _) => messages.visit(|delivery| each(EventRef::Message(delivery))),
+                Queued::Event(event) => event.visit(&mut each),
             }
         }
+        // Its room is used again.
+        self.lock().spare = queued;
         if 0 < dropped {
-            each(&Event::Dropped(dropped));
+            each(EventRef::Dropped(dropped));
             count += 1;
         }
         if count == 0 && closed { Err(Nothing::Ever) } else { Ok(count) }
@@ -394,10 +417,10 @@ mod tests {
         queue.push(loss());
         let (mut read, mut count) = (Vec::new(), 0);
         let drained = queue.drain(|event| match event {
-            Event::Message(delivery) => read.push(delivery.seq.map_or(0, Seq::count)),
-            Event::Dropped(dropped) => count += dropped,
-            Event::Loss(_) => read.push(0),
-            Event::Joined(_) => {}
+            EventRef::Message(delivery) => read.push(delivery.seq.map_or(0, Seq::count)),
+            EventRef::Dropped(dropped) => count += dropped,
+            EventRef::Loss(_) => read.push(0),
+            EventRef::Joined(_) => {}
         });
         assert_eq!(
             (drained, read, count),

@@ -242,7 +242,7 @@ impl Daemon {
     }
 
     /// The answer to `show status`.
-    pub fn status(&self) -> Value {
+    pub fn status(&mut self) -> Value {
         self.engine.show(Clock::now(), &json!({ "show": "status" }))["status"].take()
     }
 

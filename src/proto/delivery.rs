@@ -1,10 +1,11 @@
 //! Messages on their way to clients. Those that travelled as one run stay together until they are read, so that what is
 //! done for each of them is little: no lock, no copy, nothing looked up.
 
-use crate::message::{Delivery, Message, Publisher, Verdict};
+use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
 use crate::proto::recv::Item;
 use crate::seqno::Seq;
 use crate::wire::RunMessages;
+use crate::wire::entry::Parts;
 use std::iter::FusedIterator;
 use std::vec;
 
@@ -80,6 +81,30 @@ impl Deliveries {
             (delivery.seq, delivery.verdict) = self.next_place();
         }
         has_more
+    }
+
+    /// Calls `each` with every one that is left, where it lies.
+    pub fn visit(mut self, mut each: impl FnMut(&DeliveryRef<'_>)) {
+        let (left, publisher) = (self.left, self.publisher.clone());
+        let Messages::Run(messages) = &self.messages else {
+            return self.for_each(|delivery| each(&(&delivery).into()));
+        };
+        let messages = messages.clone();
+        messages.visit(left, |run, Parts { reply, headers, payload }| {
+            let (seq, verdict) = self.next_place();
+            each(&DeliveryRef {
+                subject: &run.subject,
+                reply,
+                headers,
+                payload,
+                event: run.event,
+                publisher: &publisher,
+                seq,
+                verdict,
+                repaired: self.repaired,
+                replayed: self.replayed,
+            });
+        });
     }
 
     /// The number of the next one and the verdict on it.
@@ -221,6 +246,9 @@ mod tests {
         for mut deliveries in [fetched, of_run] {
             let expected: Vec<Delivery> = deliveries.clone().collect();
             let mut delivery = deliveries.next().unwrap();
+            let mut visited = Vec::new();
+            deliveries.clone().visit(|delivery| visited.push(delivery.to_delivery()));
+            assert_eq!(visited, expected[1..]);
             for (index, expected) in expected.iter().enumerate() {
                 assert_eq!(&delivery, expected);
                 assert_eq!(deliveries.advance(&mut delivery), index + 1 < 4);

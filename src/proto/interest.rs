@@ -67,6 +67,8 @@ pub struct Interest {
     len: usize,
     /// One for each mode.
     matchers: [Matcher; 2],
+    /// How often the subscriptions have changed.
+    changes: u64,
     /// Empty between calls; keeps its room.
     found: Vec<Target>,
     client_subscriptions_max: usize,
@@ -130,6 +132,7 @@ impl Interest {
             clients: BTreeMap::new(),
             len: 0,
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
+            changes: 0,
             found: Vec::new(),
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
@@ -158,6 +161,7 @@ impl Interest {
         if self.subscriptions_max <= self.len {
             return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
         }
+        self.changes += 1;
         self.matchers[mode as usize].insert(&pattern, target);
         let subscription = Subscription { pattern, mode, since: now, deliveries: 0 };
         self.clients.entry(client).or_default().insert(sub, subscription);
@@ -172,6 +176,7 @@ impl Interest {
         if subscriptions.is_empty() {
             self.clients.remove(&client);
         }
+        self.changes += 1;
         self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
         self.len -= 1;
         true
@@ -180,6 +185,7 @@ impl Interest {
     /// Ends all subscriptions of a client.
     pub fn detach(&mut self, client: ClientId) {
         let Some(subscriptions) = self.clients.remove(&client) else { return };
+        self.changes += 1;
         self.len -= subscriptions.len();
         for (sub, subscription) in subscriptions {
             self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
@@ -209,6 +215,11 @@ impl Interest {
             (Some(repair), Some(live)) => Some(Arc::new(repair.with(&live))),
             (one, None) | (None, one) => one,
         }
+    }
+
+    /// How often the subscriptions have changed: as long as this stays, what matches stays.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether there are no subscriptions of this mode.

@@ -49,6 +49,7 @@ mod recv;
 pub mod resend;
 mod send;
 pub mod stats;
+pub mod streak;
 mod stream;
 pub mod window;
 

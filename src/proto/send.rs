@@ -2,6 +2,7 @@
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::mutant::{Mutant, Mutants};
+use crate::seqno::Seq;
 use crate::time::Instant;
 use crate::wire::{self, Announce, Builder, Entry, Header, Kind, Record};
 use bytes::Bytes;
@@ -143,6 +144,22 @@ impl Send {
             return;
         }
         self.push_fragments(now, origin, entry, out);
+    }
+
+    /// As [`Builder::extend`].
+    #[inline]
+    pub fn extend(&mut self, payload: &[u8]) -> bool {
+        self.builder.extend(payload)
+    }
+
+    /// As [`Builder::open_run`].
+    pub fn open_run(&self) -> Option<(Seq, usize)> {
+        self.builder.open_run()
+    }
+
+    /// As [`Builder::entries`].
+    pub fn entries(&self, at: usize) -> &[u8] {
+        self.builder.entries(at)
     }
 
     fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Sealed>) {

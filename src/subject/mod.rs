@@ -136,6 +136,11 @@ impl Subject {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
+    /// Whether both refer to the same bytes in memory: at once to be said, and not always said of equal ones.
+    pub fn is_same(&self, other: &Subject) -> bool {
+        self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
+    }
+
     /// A copy that does not keep a whole datagram in memory.
     pub fn detached(&self) -> Subject {
         Subject(Bytes::copy_from_slice(&self.0))

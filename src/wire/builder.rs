@@ -2,18 +2,17 @@
 
 use super::{
     CHECK_BYTES, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, Header, PAD,
-    RECORD_HEADER_BYTES, RUN,
+    RECORD_HEADER_BYTES, RUN, entry,
 };
 use crate::message::{Message, Stamp};
 use crate::seqno::Seq;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::subject::Subject;
+use bytes::{Buf, BufMut, Bytes};
 
 /// The smallest share of a large message that is worth a fragment in a datagram that already holds other records.
 const CHUNK_BYTES_MIN: usize = 256;
 /// Bytes of index, total and offset of a fragment.
 const FRAGMENT_NUMBERS_BYTES: usize = 12;
-/// The largest payload or header block whose length a variable-length number can say: 2^28 - 1 bytes.
-const VARINT_MAX: usize = (1 << 28) - 1;
 
 /// A message on its way out, with the numbers it was given.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +34,7 @@ impl Entry<'_> {
             | flag(self.chain.is_some(), FLAG_CHAIN)
             | flag(self.seq.is_none(), FLAG_UNSEQ)
             | flag(self.message.event, FLAG_EVENT)
-            | flag(has_meta(self.message), FLAG_META)
+            | flag(entry::has_meta(self.message), FLAG_META)
     }
 
     /// Bytes of what RUN and FRAGMENT begin with, and the record's own header.
@@ -44,19 +43,13 @@ impl Entry<'_> {
         RECORD_HEADER_BYTES + numbers + 1 + self.message.subject.as_bytes().len()
     }
 
-    /// Bytes of the message as an entry of a run.
-    fn entry_bytes(&self) -> usize {
-        let payload = self.message.payload.len();
-        varint_bytes(payload) + meta_bytes(self.message) + payload
-    }
-
     /// Bytes of a run with this message alone.
     fn run_bytes(&self) -> usize {
-        self.start_bytes() + 2 + self.entry_bytes()
+        self.start_bytes() + 2 + entry::bytes_of(self.message)
     }
 
     /// Writes record header and start; the length stays 0 until the record is closed.
-    fn put_start(&self, out: &mut BytesMut, record_type: u8) {
+    fn put_start(&self, out: &mut Vec<u8>, record_type: u8) {
         assert!(self.stamp.is_none() || self.seq.is_some_and(|seq| seq.count() == 1), "a stamp begins a frame");
         assert!(self.chain.is_none() || self.stamp.is_some(), "a chain goes with a stamp");
         out.put_u8(record_type);
@@ -83,9 +76,9 @@ impl Entry<'_> {
 struct OpenRun {
     /// Where the record starts.
     at: usize,
-    /// Where the subject stands.
-    subject_at: usize,
-    subject_bytes: usize,
+    subject: Subject,
+    /// Where the subject ends and the count stands.
+    count_at: usize,
     /// EVENT, META and UNSEQ, as every message of the run must have them.
     flags: u8,
     /// The number that the next message must have; `None` also if the frame is full.
@@ -104,7 +97,7 @@ const ROOM_MIN: usize = 2048;
 pub struct Builder {
     bytes_max: usize,
     /// Room for the longest header, then the records; empty if there are none.
-    buffer: BytesMut,
+    buffer: Vec<u8>,
     /// Room that the next datagram is given at first: twice what the last one took.
     room_first: usize,
     run: Option<OpenRun>,
@@ -122,7 +115,7 @@ impl Builder {
         assert!((576..=DATAGRAM_BYTES_MAX).contains(&bytes_max), "datagrams have 576 to {DATAGRAM_BYTES_MAX} bytes");
         Builder {
             bytes_max,
-            buffer: BytesMut::new(),
+            buffer: Vec::new(),
             room_first: ROOM_MIN.min(bytes_max),
             run: None,
             messages: 0,
@@ -144,21 +137,24 @@ impl Builder {
     /// does not fit alone ([`fits_alone`]), send it in fragments.
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         let flags = entry.flags();
-        if let Some(run) = &mut self.run {
-            let subject = self.buffer.get(run.subject_at..run.subject_at + run.subject_bytes);
-            if flags == run.flags && entry.seq == run.next && subject == Some(entry.message.subject.as_bytes()) {
-                if self.bytes_max < self.buffer.len() + CHECK_BYTES + entry.entry_bytes() || run.count == u16::MAX {
-                    return false;
-                }
-                run.count += 1;
-                run.next = run.next.and_then(|seq| seq.forward(1));
-                put_entry(&mut self.buffer, entry.message);
-                self.messages += 1;
-                return true;
+        if let Some(run) = &mut self.run
+            && flags == run.flags
+            && entry.seq == run.next
+            && (run.subject.is_same(&entry.message.subject) || run.subject == entry.message.subject)
+        {
+            if self.bytes_max < self.buffer.len() + CHECK_BYTES + entry::bytes_of(entry.message)
+                || run.count == u16::MAX
+            {
+                return false;
             }
+            run.count += 1;
+            run.next = run.next.and_then(|seq| seq.forward(1));
+            entry::put(&mut self.buffer, entry.message);
+            self.messages += 1;
+            return true;
         }
-        if VARINT_MAX < entry.message.payload.len()
-            || VARINT_MAX < entry.message.headers.block().len()
+        if entry::VARINT_MAX < entry.message.payload.len()
+            || entry::VARINT_MAX < entry.message.headers.block().len()
             || self.room() < entry.run_bytes()
         {
             return false;
@@ -166,20 +162,49 @@ impl Builder {
         self.start_record();
         let at = self.buffer.len();
         entry.put_start(&mut self.buffer, RUN);
-        let subject_bytes = entry.message.subject.as_bytes().len();
         self.run = Some(OpenRun {
             at,
-            subject_at: self.buffer.len() - subject_bytes,
-            subject_bytes,
+            subject: entry.message.subject.clone(),
+            count_at: self.buffer.len(),
             flags: flags & !(FLAG_STAMP | FLAG_CHAIN),
             next: entry.seq.and_then(|seq| seq.forward(1)),
             count: 1,
         });
         // The count, known when the run is closed.
         self.buffer.put_u16(0);
-        put_entry(&mut self.buffer, entry.message);
+        entry::put(&mut self.buffer, entry.message);
         self.messages += 1;
         true
+    }
+
+    /// Adds a plain message to the run of the one before, whose subject and flags it shares and whose number its own follows:
+    /// the fast path. False, and nothing done, if there is no room.
+    #[inline]
+    pub fn extend(&mut self, payload: &[u8]) -> bool {
+        let Some(run) = &mut self.run else { return false };
+        let Some(next) = run.next else { return false };
+        let bytes = payload.len() + entry::varint_bytes(payload.len());
+        if self.bytes_max < self.buffer.len() + CHECK_BYTES + bytes || run.count == u16::MAX {
+            return false;
+        }
+        run.count += 1;
+        run.next = next.forward(1);
+        entry::put_varint(&mut self.buffer, payload.len());
+        self.buffer.extend_from_slice(payload);
+        self.messages += 1;
+        true
+    }
+
+    /// The number that a message must have to extend the open run, and where its entry will stand; `None` if there is no run
+    /// of plain messages with numbers.
+    pub fn open_run(&self) -> Option<(Seq, usize)> {
+        let run = self.run.as_ref().filter(|run| run.flags == 0)?;
+        Some((run.next?, self.buffer.len()))
+    }
+
+    /// The entries of the open run from there on.
+    pub fn entries(&self, at: usize) -> &[u8] {
+        self.buffer.get(at..).expect("the open run has not been closed since")
     }
 
     /// Adds a part of a message, as much of `body` (see [`body_of`](super::body_of)) from `offset` on as there is room
@@ -233,13 +258,20 @@ impl Builder {
     pub fn seal(&mut self, header: &Header) -> Bytes {
         assert_ne!(header.kind, super::Kind::Control, "data is not control");
         self.start_record();
-        let mut datagram = self.buffer.split();
+        let mut datagram = std::mem::take(&mut self.buffer);
         self.room_first = (2 * datagram.len()).max(ROOM_MIN).min(self.bytes_max);
-        datagram.advance(Header::BYTES_MAX - header.bytes());
-        header.encode(&mut *datagram);
-        put_check(&mut datagram);
+        let start = Header::BYTES_MAX - header.bytes();
+        let content = datagram.get_mut(start..).expect("there is room for the longest header");
+        header.encode(&mut *content);
+        let check = crc32c::crc32c(content);
+        datagram.put_u32(check);
         (self.messages, self.is_full) = (0, false);
-        datagram.freeze()
+        if datagram.len() < datagram.capacity() / 2 {
+            datagram.shrink_to_fit();
+        }
+        let mut datagram = Bytes::from(datagram);
+        datagram.advance(start);
+        datagram
     }
 
     /// Bytes that a new record, its header included, may have.
@@ -253,12 +285,12 @@ impl Builder {
     /// Closes the open run, and makes room for the datagram if this is the first record.
     fn start_record(&mut self) {
         if let Some(run) = self.run.take() {
-            patch(&mut self.buffer, run.subject_at + run.subject_bytes, run.count);
+            patch(&mut self.buffer, run.count_at, run.count);
             self.close_record(run.at);
         }
         if self.buffer.is_empty() {
-            self.buffer.reserve(self.room_first);
-            self.buffer.put_bytes(0, Header::BYTES_MAX);
+            self.buffer.reserve_exact(self.room_first);
+            self.buffer.resize(Header::BYTES_MAX, 0);
         }
     }
 
@@ -274,59 +306,7 @@ pub fn fits_alone(entry: &Entry<'_>, bytes_max: usize) -> bool {
     entry.run_bytes() + Header::BYTES_MAX + CHECK_BYTES <= bytes_max
 }
 
-/// Whether the message has what a plain entry cannot carry.
-pub(super) fn has_meta(message: &Message) -> bool {
-    message.reply.is_some() || !message.headers.is_empty()
-}
-
-/// Bytes of the meta part; 0 if there is none.
-pub(super) fn meta_bytes(message: &Message) -> usize {
-    if !has_meta(message) {
-        return 0;
-    }
-    let headers = message.headers.block().len();
-    1 + message.reply.as_ref().map_or(0, |reply| reply.as_bytes().len()) + varint_bytes(headers) + headers
-}
-
-/// Writes the meta part.
-pub(super) fn put_meta(out: &mut BytesMut, message: &Message) {
-    let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
-    out.put_u8(u8::try_from(reply.len()).expect("subjects have at most 255 bytes"));
-    out.put_slice(reply);
-    put_varint(out, message.headers.block().len());
-    out.put_slice(message.headers.block());
-}
-
-fn put_entry(out: &mut BytesMut, message: &Message) {
-    put_varint(out, message.payload.len());
-    if has_meta(message) {
-        put_meta(out, message);
-    }
-    out.put_slice(&message.payload);
-}
-
-/// Writes a variable-length number; at most 28 bits.
-pub(crate) fn put_varint(out: &mut BytesMut, mut value: usize) {
-    assert!(value <= VARINT_MAX, "lengths have at most 28 bits");
-    while 0x7f < value {
-        out.put_u8((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-/// Bytes of a variable-length number.
-pub(crate) fn varint_bytes(value: usize) -> usize {
-    1 + usize::from(0x7f < value) + usize::from(0x3fff < value) + usize::from(0x1f_ffff < value)
-}
-
-/// Appends the check value of mode 0: CRC32C over all before it.
-pub(super) fn put_check(datagram: &mut BytesMut) {
-    let check = crc32c::crc32c(datagram);
-    datagram.put_u32(check);
-}
-
-fn patch(buffer: &mut BytesMut, at: usize, value: u16) {
+fn patch(buffer: &mut [u8], at: usize, value: u16) {
     let field = buffer.get_mut(at..at + 2).expect("the field was written before");
     field.copy_from_slice(&value.to_be_bytes());
 }

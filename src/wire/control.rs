@@ -306,7 +306,9 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
         let pad_bytes = (padded_to - bytes).saturating_sub(RECORD_HEADER_BYTES);
         put_record(&mut out, (PAD, 0), &vec![0; pad_bytes]);
     }
-    super::builder::put_check(&mut out);
+    // The check value of mode 0: over all before it.
+    let check = crc32c::crc32c(&out);
+    out.put_u32(check);
     out.freeze()
 }
 

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::run::{Meta, Start};
-use super::{Malformed, builder};
+use super::{Malformed, entry};
 use crate::message::{MESSAGE_BYTES_MAX, Message, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -92,11 +92,11 @@ impl Fragment {
 
 /// The body of a message as its fragments carry it, and whether it begins with a meta part.
 pub fn body_of(message: &Message) -> (bool, Bytes) {
-    if !builder::has_meta(message) {
+    if !entry::has_meta(message) {
         return (false, message.payload.clone());
     }
-    let mut body = BytesMut::with_capacity(builder::meta_bytes(message) + message.payload.len());
-    builder::put_meta(&mut body, message);
+    let mut body = BytesMut::with_capacity(entry::meta_bytes(message) + message.payload.len());
+    entry::put_meta(&mut body, message);
     body.extend_from_slice(&message.payload);
     (true, body.freeze())
 }

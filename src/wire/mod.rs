@@ -14,6 +14,7 @@
 
 mod builder;
 mod control;
+pub(crate) mod entry;
 mod fragment;
 mod header;
 mod malformed;
@@ -33,7 +34,7 @@ pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of,
 pub use repair::{Expired, Range, ResendRequest};
 pub use run::{Run, RunMessages};
 pub(crate) use {
-    builder::{put_varint, varint_bytes},
+    entry::{put_varint, varint_bytes},
     reader::Reader,
     run::Meta,
 };

@@ -14,37 +14,38 @@ const VARINT_BYTES_MAX: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a Bytes,
-    /// The next byte to read; at most `end`.
+    /// The bytes of the whole up to the end of the part.
+    part: &'a [u8],
+    /// The next byte to read; at most `part.len()`.
     at: usize,
-    /// The end of the part; at most `bytes.len()`.
-    end: usize,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from the first to the last.
     pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
-        Reader { bytes, at: 0, end: bytes.len() }
+        Reader { bytes, part: bytes, at: 0 }
     }
 
     /// Reads `bytes` from `at` on, which another reader has reached.
     pub(crate) fn at(bytes: &'a Bytes, at: usize) -> Reader<'a> {
-        Reader { bytes, at: at.min(bytes.len()), end: bytes.len() }
+        Reader { bytes, part: bytes, at: at.min(bytes.len()) }
     }
 
     /// Whether everything is read.
     pub(crate) fn is_done(&self) -> bool {
-        self.at == self.end
+        self.at == self.part.len()
     }
 
     /// Bytes not read yet.
     pub(crate) fn left(&self) -> usize {
-        self.end.saturating_sub(self.at)
+        self.part.len().saturating_sub(self.at)
     }
 
     /// Takes the next `count` bytes, as their place in the whole. The only bounds check there is.
+    #[inline]
     pub(crate) fn span(&mut self, count: usize) -> Result<Range<usize>, Malformed> {
         let start = self.at;
-        let end = start.checked_add(count).filter(|end| *end <= self.end).ok_or(Malformed::Truncated)?;
+        let end = start.checked_add(count).filter(|end| *end <= self.part.len()).ok_or(Malformed::Truncated)?;
         self.at = end;
         Ok(start..end)
     }
@@ -63,7 +64,8 @@ impl<'a> Reader<'a> {
     /// A reader of the next `count` bytes alone.
     pub(crate) fn record(&mut self, count: usize) -> Result<Reader<'a>, Malformed> {
         let span = self.span(count)?;
-        Ok(Reader { bytes: self.bytes, at: span.start, end: span.end })
+        let part = self.part.get(..span.end).ok_or(Malformed::Truncated)?;
+        Ok(Reader { bytes: self.bytes, part, at: span.start })
     }
 
     /// Refuses bytes that are left over in a record of this type.
@@ -73,7 +75,7 @@ impl<'a> Reader<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let span = self.span(N)?;
-        let bytes = self.bytes.get(span).and_then(<[u8]>::first_chunk);
+        let bytes = self.part.get(span).and_then(<[u8]>::first_chunk);
         bytes.copied().ok_or(Malformed::Truncated)
     }
 
@@ -99,7 +101,18 @@ impl<'a> Reader<'a> {
 
     /// A variable-length number (LEB128): seven bits a byte, lowest first, the top bit set in all but the last byte.
     /// At most four bytes, and none too many.
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<usize, Malformed> {
+        match self.part.get(self.at) {
+            Some(byte) if byte & 0x80 == 0 => {
+                self.at = self.at.saturating_add(1);
+                Ok(usize::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<usize, Malformed> {
         let mut value = 0u32;
         for index in 0..VARINT_BYTES_MAX {
             let byte = self.u8()?;

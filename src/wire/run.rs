@@ -1,5 +1,6 @@
 //! RUN: messages of one subject with consecutive numbers, and what it shares with FRAGMENT.
 
+use super::entry::{self, Parts};
 use super::reader::Reader;
 use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed};
 use crate::message::{Headers, Message, Stamp};
@@ -148,8 +149,12 @@ impl Run {
         }
         let mut check = reader.clone();
         for _ in 0..count {
-            let (meta, _) = decode_entry(&mut check, meta)?;
-            meta.reply(&check)?;
+            if meta {
+                decode_entry(&mut check, meta)?.0.reply(&check)?;
+            } else {
+                let payload_bytes = check.varint()?;
+                check.span(payload_bytes)?;
+            }
         }
         let entries = reader.bytes(reader.left().saturating_sub(check.left()))?;
         Ok(Run { subject, first, stamp, chain, event, count, meta, entries })
@@ -181,6 +186,18 @@ pub struct RunMessages {
 }
 
 impl RunMessages {
+    /// Goes through the messages that are left, without taking them, up to `count`: reply subject, header fields and payload of
+    /// each.
+    pub(crate) fn visit(&self, count: usize, mut each: impl FnMut(&Run, Parts<'_>)) {
+        let (entries, meta) = (&self.run.entries[..], self.run.meta);
+        let mut at = self.at;
+        for _ in 0..count.min(self.left.into()) {
+            let (parts, next) = entry::parts(entries, at, meta);
+            at = next;
+            each(&self.run, parts);
+        }
+    }
+
     /// Makes the message of this run that came before into the next one: cheaper than another one. False, and nothing
     /// done, if there is none.
     pub fn advance(&mut self, message: &mut Message) -> bool {

@@ -1,4 +1,4 @@
-//! The log of all events: records one after the other, in segments, in the order of time.
+//! The log of all events: records of one or more of them one after the other, in segments, in the order of time.
 //!
 //! A segment is filled once. Records that are no longer wanted stay in it as garbage until the whole segment goes, or until
 //! it is *packed*: its live records move, in order, to the end of the segment before, or into a smaller one in its
@@ -6,14 +6,13 @@
 //! Which records are live, the table of subjects knows.
 
 use super::subjects::{Place, SlotId, Subjects};
-use crate::message::Message;
 use crate::seqno::Seq;
-use crate::time::{Instant, Now, Wall};
+use crate::time::{Instant, Wall};
 use std::mem::size_of;
 
-/// Bytes of a record before reply subject, headers and payload:
-/// slot 4, bytes 4, offset 4, headers bytes 4, seq 8, instant 8, wall 8, reply bytes 1, event 1.
-pub(super) const RECORD_BYTES: usize = 42;
+/// Bytes of a record before its entries:
+/// slot 4, bytes 4, content bytes 4, count 2, event 1, meta 1, offset 4, seq 8, instant 8, wall 8.
+pub(super) const HEAD_BYTES: usize = 44;
 /// The end of the list of segments.
 const NONE: u32 = u32::MAX;
 /// What the allocator is taken to need for each piece of memory, beside the bytes asked for.
@@ -21,52 +20,70 @@ const ALLOCATION_BYTES: usize = 16;
 /// A segment is packed only if at least one part in so many of it is garbage.
 const GARBAGE_PARTS: usize = 4;
 
-/// The head of a record.
+/// The head of a record: a run of events of one subject that were published at one time, with numbers and offsets that
+/// follow each other. Behind it stand the events as the entries of a RUN on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub slot: SlotId,
     /// Bytes of the whole record.
     pub bytes: u32,
+    /// Bytes of payload, headers and reply subject of its events.
+    pub content_bytes: u32,
+    /// Events; at least 1.
+    pub count: u16,
+    /// Whether they are journalled events.
+    pub event: bool,
+    /// Whether each entry has a meta part.
+    pub meta: bool,
+    /// The offset of the first.
     pub offset: u32,
-    pub headers_bytes: u32,
+    /// The number of the first.
     pub seq: Seq,
     pub instant: Instant,
     pub wall: Wall,
-    pub reply_bytes: u8,
-    pub event: bool,
 }
 
 impl Record {
-    fn encode(&self) -> [u8; RECORD_BYTES] {
-        let mut bytes = [0; RECORD_BYTES];
+    fn encode(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
         bytes[0..4].copy_from_slice(&self.slot.0.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.bytes.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.offset.to_be_bytes());
-        bytes[12..16].copy_from_slice(&self.headers_bytes.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.seq.raw().to_be_bytes());
-        bytes[24..32].copy_from_slice(&self.instant.as_nanos().to_be_bytes());
-        bytes[32..40].copy_from_slice(&self.wall.as_nanos().to_be_bytes());
-        bytes[40] = self.reply_bytes;
-        bytes[41] = u8::from(self.event);
+        bytes[8..12].copy_from_slice(&self.content_bytes.to_be_bytes());
+        bytes[12..14].copy_from_slice(&self.count.to_be_bytes());
+        bytes[14] = u8::from(self.event);
+        bytes[15] = u8::from(self.meta);
+        bytes[16..20].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.seq.raw().to_be_bytes());
+        bytes[28..36].copy_from_slice(&self.instant.as_nanos().to_be_bytes());
+        bytes[36..44].copy_from_slice(&self.wall.as_nanos().to_be_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
-        let u32_at = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("within the head"));
-        let u64_at = |at: usize| u64::from_be_bytes(*bytes[at..].first_chunk().expect("within the head"));
+    fn decode(bytes: &[u8; HEAD_BYTES]) -> Record {
+        let u32_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Record {
             slot: SlotId(u32_at(0)),
             bytes: u32_at(4),
-            offset: u32_at(8),
-            headers_bytes: u32_at(12),
-            seq: Seq::new(u64_at(16)).expect("only numbers are stored"),
-            instant: Instant::from_nanos(u64_at(24)),
-            wall: Wall::from_nanos(u64_at(32)),
-            reply_bytes: bytes[40],
-            event: bytes[41] != 0,
+            content_bytes: u32_at(8),
+            count: u16::from_be_bytes([bytes[12], bytes[13]]),
+            event: bytes[14] != 0,
+            meta: bytes[15] != 0,
+            offset: u32_at(16),
+            seq: Seq::new(u64_at(20)).expect("only numbers are stored"),
+            instant: Instant::from_nanos(u64_at(28)),
+            wall: Wall::from_nanos(u64_at(36)),
         }
     }
+
+    /// Bytes of its events, as they count.
+    pub fn counted_bytes(&self) -> usize {
+        usize::from(self.count) * EVENT_BYTES + self.content_bytes as usize
+    }
 }
+
+/// Bytes that an event counts beside its payload, headers and reply subject.
+pub(super) const EVENT_BYTES: usize = 42;
 
 struct Segment {
     /// The records; never more than the capacity that it was made with.
@@ -181,42 +198,29 @@ impl Log {
         }
     }
 
-    /// Appends an event; there must be room for it.
-    pub fn append(&mut self, now: Now, slot: SlotId, seq: Seq, offset: u32, message: &Message) -> Place {
-        let bytes = RECORD_BYTES + message.body_bytes();
-        let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
-        let headers = message.headers.block();
-        let record = Record {
-            slot,
-            bytes: u32::try_from(bytes).expect("messages have less than 4 GiB"),
-            offset,
-            headers_bytes: headers.len() as u32,
-            seq,
-            instant: now.instant,
-            wall: now.wall,
-            reply_bytes: u8::try_from(reply.len()).expect("subjects have at most 255 bytes"),
-            event: message.event,
-        };
+    /// Appends a record, whose entries are put behind its head; there must be room for it.
+    pub fn append(&mut self, record: &Record, put: impl FnOnce(&mut Vec<u8>)) -> Place {
+        let bytes = record.bytes as usize;
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
         assert!(bytes <= segment.bytes.capacity() - at, "room was made before");
         segment.bytes.extend_from_slice(&record.encode());
-        segment.bytes.extend_from_slice(reply);
-        segment.bytes.extend_from_slice(headers);
-        segment.bytes.extend_from_slice(&message.payload);
+        put(&mut segment.bytes);
+        assert_eq!(segment.bytes.len(), at + bytes, "the head says how long the record is");
         segment.live_bytes += bytes;
         self.live_bytes += bytes;
-        Place { segment: self.last, at: at as u32, bytes: record.bytes }
+        Place { segment: self.last, at: at as u32 }
     }
 
-    /// The head of a record, and the bytes that follow it.
+    /// The head of a record, and the entries that follow it.
     pub fn record(&self, place: Place) -> (Record, &[u8]) {
-        let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..][..place.bytes as usize];
-        let (head, body) = bytes.split_first_chunk().expect("records begin with a head");
-        (Record::decode(head), body)
+        let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..];
+        let (head, rest) = bytes.split_first_chunk().expect("records begin with a head");
+        let record = Record::decode(head);
+        (record, &rest[..record.bytes as usize - HEAD_BYTES])
     }
 
-    /// When the event was recorded.
+    /// When the events of a record were recorded.
     pub fn instant(&self, place: Place) -> Instant {
         self.record(place).0.instant
     }
@@ -225,14 +229,14 @@ impl Log {
     pub fn record_at(&self, segment: u32, at: usize) -> Option<(Place, Record)> {
         let head = self.segments[segment as usize].bytes.get(at..)?.first_chunk()?;
         let record = Record::decode(head);
-        Some((Place { segment, at: at as u32, bytes: record.bytes }, record))
+        Some((Place { segment, at: at as u32 }, record))
     }
 
-    /// A record has become garbage. A segment of nothing but garbage goes.
-    pub fn discard(&mut self, place: Place) {
+    /// A record of so many bytes has become garbage. A segment of nothing but garbage goes.
+    pub fn discard(&mut self, place: Place, bytes: usize) {
         let segment = &mut self.segments[place.segment as usize];
-        segment.live_bytes -= place.bytes as usize;
-        self.live_bytes -= place.bytes as usize;
+        segment.live_bytes -= bytes;
+        self.live_bytes -= bytes;
         if segment.live_bytes != 0 {
             return;
         }
@@ -255,7 +259,7 @@ impl Log {
             if is_live(subjects, place, &record) {
                 return Some((place, record));
             }
-            self.dead_bytes += place.bytes as usize;
+            self.dead_bytes += record.bytes as usize;
         }
         None
     }
@@ -291,9 +295,9 @@ impl Log {
         let mut at = 0;
         while let Some(head) = old[at..].first_chunk() {
             let record = Record::decode(head);
-            let place = Place { segment: id, at: at as u32, bytes: record.bytes };
+            let place = Place { segment: id, at: at as u32 };
             if is_live(subjects, place, &record) {
-                let moved = Place { segment: to, at: packed.bytes.len() as u32, bytes: record.bytes };
+                let moved = Place { segment: to, at: packed.bytes.len() as u32 };
                 packed.bytes.extend_from_slice(&old[at..][..record.bytes as usize]);
                 subjects.relocate(record.slot, record.offset, moved);
             }

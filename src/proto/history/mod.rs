@@ -1,23 +1,27 @@
 //! The history: the most recent events of each subject that this peer publishes, for polls (seed 000) and for repair
 //! (reliability.md A7, the second way).
 //!
-//! Every event is a record in one `log`, and its place is kept with its subject in a table (`subjects`). Recording
-//! one is one look-up and one copy. Bounds hold for each subject (count, bytes, time, by the first rule whose
+//! Events stand in the records of one `log`, those of one subject that are published together in one record, and the places of
+//! the records are kept with their subject in a table (`subjects`). Recording an event is at most one look-up and one copy. Bounds hold for each subject (count, bytes, time, by the first rule whose
 //! pattern matches) and for the whole (bytes, all tables included); at each of them the oldest events leave first. A subject without
 //! events leaves the table. The offsets of a subject's events follow each other without a gap.
 
+mod kept;
 mod log;
 mod subjects;
 #[cfg(test)]
 mod tests;
 
-use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
+use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::offset::{Case, Modulus, Span};
+use crate::proto::streak::Key;
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now, Wall};
+use crate::wire::entry;
 use bytes::Bytes;
-use log::{Log, RECORD_BYTES, Record};
+pub use kept::{Held, Kept};
+use log::{EVENT_BYTES, HEAD_BYTES, Log, Record};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use subjects::{Slot, SlotId, Subjects};
@@ -30,6 +34,11 @@ pub const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 const SEGMENT_BYTES: (usize, usize) = (4 * 1024, 128 * 1024);
 /// The log has about so many segments.
 const SEGMENTS: usize = 512;
+/// The most events and bytes of one record. Looking for one of them goes from the first.
+const RUN_COUNT_MAX: usize = 32;
+const RUN_BYTES_MAX: usize = 2 * 1024;
+/// And no more than one part in so many of what a subject may keep: the oldest run goes as one.
+const RUN_SHARE: usize = 4;
 /// No event may take more than one part in so many of the whole history.
 const SHARE: usize = 4;
 /// Subjects that are remembered for having no history.
@@ -140,7 +149,7 @@ pub struct HistoryRow {
 pub struct HistoryTotals {
     /// Subjects with events.
     pub subjects: u64,
-    /// Events. Some may be too old to be given out, and leave soon.
+    /// Events. Some may not be given out any more, and leave soon.
     pub events: u64,
     /// Bytes allocated for events, subjects and tables.
     pub bytes: u64,
@@ -161,7 +170,25 @@ pub struct HistoryTotals {
 struct Limits {
     count_max: usize,
     bytes_max: usize,
+    /// Of each event.
+    event_bytes_max: usize,
     time: Duration,
+    /// Events of one record, and bytes of their content if there are several: an event that may be too large is alone.
+    run_count_max: usize,
+    run_bytes_max: usize,
+}
+
+/// What is to be recorded together.
+#[derive(Clone, Copy)]
+struct Entries {
+    /// At least 1.
+    count: u16,
+    /// Bytes of payload, headers and reply subject.
+    content_bytes: usize,
+    /// Bytes in all.
+    bytes: usize,
+    event: bool,
+    meta: bool,
 }
 
 /// See the head of this file.
@@ -179,7 +206,7 @@ pub struct History {
     off: Box<[u64]>,
     is_off: bool,
     /// The subject recorded last: often it is the next one, too.
-    recent: Option<SlotId>,
+    recent: Option<(SlotId, Option<u64>)>,
     /// Until then nothing is too old for all rules.
     fresh_until: Instant,
     now: Instant,
@@ -194,7 +221,14 @@ impl History {
     pub fn new(settings: &HistorySettings, seed: u64) -> History {
         let limits = |count_max: u32, bytes_max: usize, time: Duration| {
             assert_ne!(count_max, 1, "a history that is on has at least two events");
-            Limits { count_max: count_max as usize, bytes_max, time }
+            Limits {
+                count_max: count_max as usize,
+                bytes_max,
+                run_count_max: (count_max as usize / RUN_SHARE).clamp(1, RUN_COUNT_MAX),
+                run_bytes_max: (bytes_max.min(settings.total_bytes_max / SHARE) / RUN_SHARE).min(RUN_BYTES_MAX),
+                event_bytes_max: bytes_max.min(settings.total_bytes_max / SHARE).min(EVENT_BYTES + EVENT_BYTES_MAX),
+                time,
+            }
         };
         let default = limits(settings.count_max, settings.bytes_max, settings.time);
         let rules = settings.overrides.iter().map(|rule| limits(rule.count_max, rule.bytes_max, rule.time));
@@ -228,20 +262,70 @@ impl History {
     /// Keeps a message that was given this number and this offset. If the offset does not follow that of the
     /// subject's last message, the subject was created anew and what was kept of it before goes.
     pub fn record(&mut self, now: Now, seq: Seq, offset: u32, message: &Message) {
+        self.record_in(Key::from(&message.subject), now, seq, offset, message);
+    }
+
+    /// The same of a message that belongs to a streak.
+    pub fn record_in(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, message: &Message) {
+        let Some(id) = self.slot_of(key, now, seq, offset) else { return };
+        let entries = Entries {
+            count: 1,
+            content_bytes: message.body_bytes(),
+            bytes: entry::bytes_of(message),
+            event: message.event,
+            meta: entry::has_meta(message),
+        };
+        self.append(now, id, seq, offset, entries, |out| entry::put(out, message));
+    }
+
+    /// Keeps `count` messages of one subject that were published at one time: plain ones, whose numbers and offsets follow
+    /// each other. `entries` is what stands of them in a RUN.
+    pub fn record_run(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, count: usize, entries: &[u8]) {
+        let (mut taken, mut from) = (0, 0);
+        while taken < count {
+            // Offsets count modulo 2^32.
+            let offset = offset.wrapping_add(taken as u32);
+            let seq = seq.forward(taken as u64).expect("the numbers of a run are in one frame");
+            let Some(id) = self.slot_of(key, now, seq, offset) else { return };
+            let limits = &self.limits[usize::from(self.subjects.slot(id).rule)];
+            let mut part = Entries { count: 0, content_bytes: 0, bytes: 0, event: false, meta: false };
+            let mut at = from;
+            for _ in 0..(count - taken).min(limits.run_count_max) {
+                let (parts, next) = entry::parts(entries, at, false);
+                let is_too_large = limits.event_bytes_max < EVENT_BYTES + parts.payload.len();
+                let is_much = limits.run_bytes_max < part.content_bytes + parts.payload.len();
+                if 0 < part.count && (is_much || is_too_large) {
+                    break;
+                }
+                part.count += 1;
+                part.content_bytes += parts.payload.len();
+                (part.bytes, at) = (next - from, next);
+                if is_too_large {
+                    break;
+                }
+            }
+            self.append(now, id, seq, offset, part, |out| out.extend_from_slice(&entries[from..at]));
+            (taken, from) = (taken + usize::from(part.count), at);
+        }
+    }
+
+    /// The slot of the subject, made if need be. `None` if it has no history, or there is no room for one.
+    fn slot_of(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32) -> Option<SlotId> {
         if self.is_off {
-            return;
+            return None;
         }
         self.now = self.now.max(now.instant);
-        let text = message.subject.as_bytes();
-        let is_recent = |id: &SlotId| self.subjects.get(*id).is_some_and(|slot| slot.text() == text);
-        let Some(id) = self.recent.filter(is_recent).or_else(|| self.enter(text, offset, seq)) else { return };
-        self.recent = Some(id);
-        if !self.append(now, id, seq, offset, message) {
-            while self.take_oldest(id) {
-                self.totals.replaced += 1;
-            }
-            self.subjects.remove(id);
-        }
+        let (text, streak) = (key.text(), key.streak());
+        let is_recent = |(id, recent): &(SlotId, Option<u64>)| {
+            let slot = self.subjects.get(*id);
+            slot.is_some_and(|slot| streak.is_some() && streak == *recent || slot.text() == text)
+        };
+        let id = match self.recent.filter(is_recent) {
+            Some((id, _)) => id,
+            None => self.enter(text, offset, seq)?,
+        };
+        self.recent = Some((id, streak));
+        Some(id)
     }
 
     /// The slot of a subject, made if need be. `None` if it has no history, or there is no room for one.
@@ -259,26 +343,60 @@ impl History {
         Some(self.subjects.insert(hash, text, rule, offset, seq))
     }
 
-    /// Appends to the subject in this slot. False if the message is too large for one of the bounds.
-    fn append(&mut self, now: Now, id: SlotId, seq: Seq, offset: u32, message: &Message) -> bool {
-        let bytes = RECORD_BYTES + message.body_bytes();
+    /// Appends to the subject in this slot. If that is too large for one of the bounds, nothing before it is kept either.
+    fn append(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        seq: Seq,
+        offset: u32,
+        entries: Entries,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if !self.try_append(now, id, seq, offset, entries, put) {
+            while let Some(count) = self.take_oldest(id) {
+                self.totals.replaced += count;
+            }
+            self.subjects.remove(id);
+        }
+    }
+
+    /// False if it is too large.
+    fn try_append(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        seq: Seq,
+        offset: u32,
+        entries: Entries,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
         let slot = self.subjects.slot(id);
         let limits = self.limits[usize::from(slot.rule)];
-        let bytes_max = limits.bytes_max.min(self.total_bytes_max / SHARE).min(RECORD_BYTES + EVENT_BYTES_MAX);
-        if bytes_max < bytes {
-            self.totals.too_large += 1;
+        if limits.event_bytes_max < EVENT_BYTES + entries.content_bytes && entries.count == 1 {
+            self.totals.too_large += u64::from(entries.count);
             return false;
         }
         if slot.next_offset() != offset {
-            while self.take_oldest(id) {
-                self.totals.replaced += 1;
+            while let Some(count) = self.take_oldest(id) {
+                self.totals.replaced += count;
             }
-            self.subjects.slot_mut(id).first = offset;
+            self.subjects.slot_mut(id).begin_at(offset);
         }
-        while self.subjects.slot(id).is_full(limits.count_max, limits.bytes_max - bytes) {
-            self.take_oldest(id);
-            self.totals.replaced += 1;
-        }
+        let bytes = HEAD_BYTES + entries.bytes;
+        let record = Record {
+            slot: id,
+            bytes: u32::try_from(bytes).expect("messages have less than 4 GiB"),
+            content_bytes: entries.content_bytes as u32,
+            count: entries.count,
+            event: entries.event,
+            meta: entries.meta,
+            offset,
+            seq,
+            instant: now.instant,
+            wall: now.wall,
+        };
+        self.replace(id, entries.count.into(), record.counted_bytes());
         if limits.time < self.time_max {
             self.expire(id, limits.time);
         }
@@ -288,7 +406,7 @@ impl History {
             }
             let open_bytes = self.log.open_bytes(bytes);
             if !self.make_room(open_bytes, Some(id)) {
-                self.totals.evicted += 1;
+                self.totals.evicted += u64::from(entries.count);
                 return false;
             }
             self.log.open(bytes);
@@ -296,13 +414,35 @@ impl History {
         // Making room may take events of this very subject, and the segment just opened is never taken.
         let push_bytes = self.subjects.push_bytes(id);
         if push_bytes != 0 && !self.make_room(push_bytes, Some(id)) {
-            self.totals.evicted += 1;
+            self.totals.evicted += u64::from(entries.count);
             return false;
         }
-        let place = self.log.append(now, id, seq, offset, message);
-        self.subjects.push(id, seq, place);
-        self.totals.events += 1;
+        let place = self.log.append(&record, put);
+        let last = seq.forward(u64::from(entries.count) - 1).expect("the numbers of a run are in one frame");
+        self.subjects.push(id, place, entries.count, last, record.counted_bytes());
+        self.totals.events += u64::from(entries.count);
         true
+    }
+
+    /// Takes the oldest runs of a subject of which nothing is to be given out any more once there are so many events more,
+    /// which count so many bytes: the younger ones fill its bounds.
+    fn replace(&mut self, id: SlotId, coming: usize, coming_bytes: usize) {
+        loop {
+            let slot = self.subjects.slot(id);
+            let limits = &self.limits[usize::from(slot.rule)];
+            let Some(first) = slot.runs().front() else { return };
+            let younger = slot.len() - slot.count_of(0) + coming;
+            if younger < limits.count_max {
+                if slot.bytes + coming_bytes <= limits.bytes_max {
+                    return;
+                }
+                let bytes = self.log.record(first.place).0.counted_bytes();
+                if slot.bytes - bytes + coming_bytes < limits.bytes_max {
+                    return;
+                }
+            }
+            self.totals.replaced += self.take_oldest(id).unwrap_or(0);
+        }
     }
 
     /// The rule of a subject that is not in the table; `None` if it has no history.
@@ -338,9 +478,8 @@ impl History {
         while let Some((place, record)) = self.log.oldest(&self.subjects, usize::MAX)
             && place.segment == first
         {
-            self.take_oldest(record.slot);
+            self.totals.evicted += self.take_oldest(record.slot).unwrap_or(0);
             self.forget_if_empty(record.slot, kept);
-            self.totals.evicted += 1;
             evicted = true;
             if self.log.first() != Some(first) {
                 break;
@@ -349,12 +488,14 @@ impl History {
         evicted
     }
 
-    /// Takes the oldest event from a subject; false if there is none.
-    fn take_oldest(&mut self, id: SlotId) -> bool {
-        let Some(place) = self.subjects.pop(id) else { return false };
-        self.log.discard(place);
-        self.totals.events -= 1;
-        true
+    /// Takes the oldest run from a subject and says how many events that were; `None` if there is none.
+    fn take_oldest(&mut self, id: SlotId) -> Option<u64> {
+        let place = self.subjects.slot(id).runs().front()?.place;
+        let (record, _) = self.log.record(place);
+        self.subjects.pop(id, record.counted_bytes());
+        self.log.discard(place, record.bytes as usize);
+        self.totals.events -= u64::from(record.count);
+        Some(record.count.into())
     }
 
     fn forget_if_empty(&mut self, id: SlotId, kept: Option<SlotId>) {
@@ -365,11 +506,10 @@ impl History {
 
     /// Takes the events from a subject that are older than `time`.
     fn expire(&mut self, id: SlotId, time: Duration) {
-        while let Some(oldest) = self.subjects.slot(id).oldest()
-            && self.log.instant(oldest) + time < self.now
+        while let Some(oldest) = self.subjects.slot(id).runs().front()
+            && self.log.instant(oldest.place) + time < self.now
         {
-            self.take_oldest(id);
-            self.totals.expired += 1;
+            self.totals.expired += self.take_oldest(id).unwrap_or(0);
         }
     }
 
@@ -388,9 +528,8 @@ impl History {
                 self.fresh_until = record.instant + self.time_max;
                 return;
             }
-            self.take_oldest(record.slot);
+            self.totals.expired += self.take_oldest(record.slot).unwrap_or(0);
             self.forget_if_empty(record.slot, None);
-            self.totals.expired += 1;
         }
     }
 
@@ -496,7 +635,7 @@ impl History {
                 subject: Subject::from_bytes(Bytes::copy_from_slice(slot.text())).expect("only subjects are stored"),
                 span: kept.span,
                 count: kept.len() as u64,
-                bytes: slot.bytes as u64,
+                bytes: (slot.bytes - self.counted(slot).take(kept.skipped).sum::<usize>()) as u64,
                 oldest: kept.held(0).time,
                 newest: kept.held(kept.len() - 1).time,
             })
@@ -504,144 +643,21 @@ impl History {
         (first.into_values().filter_map(row).collect(), omitted)
     }
 
+    /// The bytes that each event of a subject counts, from the oldest, those included that are not given out any more.
+    fn counted(&self, slot: &Slot) -> impl Iterator<Item = usize> {
+        slot.runs().iter().flat_map(|run| {
+            let (record, entries) = self.log.record(run.place);
+            let mut at = 0;
+            (0..record.count).map(move |_| {
+                let (parts, next) = entry::parts(entries, at, record.meta);
+                at = next;
+                EVENT_BYTES + parts.reply.len() + parts.headers.len() + parts.payload.len()
+            })
+        })
+    }
+
     /// The whole history, for people.
     pub fn totals(&self) -> HistoryTotals {
         HistoryTotals { subjects: self.subjects.len() as u64, bytes: self.bytes() as u64, ..self.totals }
     }
-}
-
-/// What is kept of one subject: at least one event, none of them too old.
-#[derive(Clone, Copy)]
-pub struct Kept<'a> {
-    history: &'a History,
-    slot: &'a Slot,
-    /// Events at the front that are too old.
-    skipped: usize,
-    /// The events.
-    pub span: Span,
-}
-
-impl<'a> Kept<'a> {
-    fn new(history: &'a History, slot: &'a Slot) -> Option<Kept<'a>> {
-        let time = history.limits[usize::from(slot.rule)].time;
-        let is_too_old = |record: &Record| record.instant + time < history.now;
-        let mut first = history.log.record(slot.oldest()?).0;
-        let mut skipped = 0;
-        if is_too_old(&first) {
-            skipped = partition(slot.len(), |index| is_too_old(&history.log.record(slot.place(index)).0));
-            if skipped == slot.len() {
-                return None;
-            }
-            first = history.log.record(slot.place(skipped)).0;
-        }
-        let last = slot.next_offset().wrapping_sub(1);
-        let span = Span { first: first.offset, last, first_seq: first.seq, last_seq: slot.last_seq };
-        Some(Kept { history, slot, skipped, span })
-    }
-
-    /// How many events; at least 1.
-    pub fn len(&self) -> usize {
-        self.slot.len() - self.skipped
-    }
-
-    /// Never: what is kept is at least one event.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// The event with this index, from the oldest.
-    ///
-    /// # Panics
-    /// If there are fewer events.
-    pub fn held(&self, index: usize) -> Held<'a> {
-        let (record, body) = self.history.log.record(self.slot.place(self.skipped + index));
-        let (reply, rest) = body.split_at(usize::from(record.reply_bytes));
-        let (headers, payload) = rest.split_at(record.headers_bytes as usize);
-        let Record { seq, offset, wall: time, event, .. } = record;
-        Held { seq, offset, time, event, reply, headers, payload }
-    }
-
-    /// The index of the event after the one with offset `n`; beyond the last if there is none.
-    pub fn index_after(&self, n: u32) -> usize {
-        n.wrapping_add(1).wrapping_sub(self.span.first) as usize
-    }
-
-    /// The index of the first event whose number is `seq` or higher.
-    pub fn index_of(&self, seq: Seq) -> usize {
-        partition(self.len(), |index| self.held(index).seq < seq)
-    }
-
-    /// The index after the last event whose number is `seq` or lower.
-    pub fn index_past(&self, seq: Seq) -> usize {
-        partition(self.len(), |index| self.held(index).seq <= seq)
-    }
-
-    /// The part that is selected, if it has any event.
-    pub fn select(&self, selection: Selection) -> Option<Span> {
-        let newest = selection.newest.map_or(0, |newest| self.len().saturating_sub(newest as usize));
-        let young = selection.age.map_or(0, |age| {
-            let since = self.history.now - age;
-            partition(self.len(), |index| self.instant(index) < since)
-        });
-        let index = newest.max(young);
-        if self.len() <= index {
-            return None;
-        }
-        let first = self.held(index);
-        Some(Span { first: first.offset, first_seq: first.seq, ..self.span })
-    }
-
-    fn instant(&self, index: usize) -> Instant {
-        self.history.log.instant(self.slot.place(self.skipped + index))
-    }
-}
-
-/// An event where it lies in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
-    /// Its number.
-    pub seq: Seq,
-    /// Its offset.
-    pub offset: u32,
-    /// When it was published.
-    pub time: Wall,
-    /// Whether it is a journalled event.
-    pub event: bool,
-    /// The reply subject; empty if there is none.
-    pub reply: &'a [u8],
-    /// The header fields.
-    pub headers: &'a [u8],
-    /// The content.
-    pub payload: &'a [u8],
-}
-
-impl Held<'_> {
-    /// Bytes of payload, headers and reply subject.
-    pub fn body_bytes(&self) -> usize {
-        self.reply.len() + self.headers.len() + self.payload.len()
-    }
-
-    /// A copy that can be given out.
-    pub fn event(&self, subject: &Subject) -> HistoryEvent {
-        let reply = (!self.reply.is_empty())
-            .then(|| Subject::from_bytes(Bytes::copy_from_slice(self.reply)).expect("only messages are recorded"));
-        let message = Message {
-            subject: subject.clone(),
-            reply,
-            headers: Headers::from_block(Bytes::copy_from_slice(self.headers)),
-            payload: Bytes::copy_from_slice(self.payload),
-            event: self.event,
-        };
-        HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
-    }
-}
-
-/// How many of the first numbers below `len` fulfil a condition that none fulfils after one that does not.
-fn partition(len: usize, condition: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if condition(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
 }

@@ -1,4 +1,5 @@
-//! The table of subjects that have events in the history: a subject to its slot, and in the slot the place of each event.
+//! The table of subjects that have events in the history: a subject to its slot, and in the slot the place of each run of
+//! events.
 //!
 //! A slot keeps its number as long as its subject stays, for the log's records name it. Slots stand in chunks; a chunk
 //! without subjects is given back, and new subjects go into the lowest chunk with room, so that the memory of a flood of
@@ -17,18 +18,24 @@ const SHARDS: usize = 64;
 const CHUNK: usize = 256;
 /// What the allocator is taken to need for each piece of memory, beside the bytes asked for.
 const ALLOCATION_BYTES: usize = 16;
-/// The smallest list of places that is ever made smaller.
-const PLACES_SHRUNK_MIN: usize = 16;
+/// The smallest list of runs that is ever made smaller.
+const RUNS_SHRUNK_MIN: usize = 16;
 
-/// Where an event stands in the log.
+/// Where a record stands in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The segment.
     pub segment: u32,
-    /// The byte of the segment at which its record begins.
+    /// The byte of the segment at which it begins.
     pub at: u32,
-    /// Bytes of its record.
-    pub bytes: u32,
+}
+
+/// Events of one subject in one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub place: Place,
+    /// The offset of the first of them.
+    pub offset: u32,
 }
 
 /// The number of a subject in the table.
@@ -40,13 +47,15 @@ pub(super) struct Slot {
     text: Box<[u8]>,
     hash: u64,
     /// The events, from the oldest to the newest, whose offsets follow each other.
-    places: VecDeque<Place>,
+    runs: VecDeque<Run>,
     /// The number of the newest event.
     pub last_seq: Seq,
-    /// Bytes of the events' records.
+    /// Bytes of the events, as they count.
     pub bytes: usize,
     /// The offset of the oldest event; or of the one to come, if there is none.
-    pub first: u32,
+    first: u32,
+    /// The offset of the one to come.
+    next: u32,
     /// Which limits hold.
     pub rule: u16,
 }
@@ -59,33 +68,52 @@ impl Slot {
 
     /// How many events.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.next.wrapping_sub(self.first) as usize
     }
 
-    /// The event with this index, from the oldest.
-    pub fn place(&self, index: usize) -> Place {
-        self.places[index]
+    /// The runs, from the oldest.
+    pub fn runs(&self) -> &VecDeque<Run> {
+        &self.runs
     }
 
-    /// The oldest event.
-    pub fn oldest(&self) -> Option<Place> {
-        self.places.front().copied()
+    /// How many events a run of this subject has.
+    pub fn count_of(&self, index: usize) -> usize {
+        let end = self.runs.get(index + 1).map_or(self.next, |run| run.offset);
+        end.wrapping_sub(self.runs[index].offset) as usize
     }
 
-    /// Whether the oldest event has to go before there is one more, within these bounds.
-    pub fn is_full(&self, count_max: usize, bytes_max: usize) -> bool {
-        !self.places.is_empty() && (count_max <= self.places.len() || bytes_max < self.bytes)
+    /// How many events there are before this run.
+    pub fn count_before(&self, index: usize) -> usize {
+        self.runs[index].offset.wrapping_sub(self.first) as usize
+    }
+
+    /// The run that the event with this index, from the oldest, is in, and its index there.
+    pub fn find(&self, index: usize) -> (Run, usize) {
+        let run = self.runs.partition_point(|run| run.offset.wrapping_sub(self.first) as usize <= index) - 1;
+        (self.runs[run], index - self.count_before(run))
     }
 
     /// The offset of the event that comes next.
     pub fn next_offset(&self) -> u32 {
-        // Offsets count modulo 2^32; there are fewer events than that.
-        self.first.wrapping_add(self.places.len() as u32)
+        self.next
     }
 
-    /// Whether `place` is that of the event with this offset.
+    /// Says which offset comes next, of a subject without events.
+    pub fn begin_at(&mut self, offset: u32) {
+        assert!(self.runs.is_empty(), "offsets follow each other");
+        (self.first, self.next) = (offset, offset);
+    }
+
+    /// Whether `place` is that of the run with this first offset.
     pub fn holds(&self, offset: u32, place: Place) -> bool {
-        self.places.get(offset.wrapping_sub(self.first) as usize) == Some(&place)
+        self.index_of(offset).is_some_and(|index| self.runs[index].place == place)
+    }
+
+    /// The run with this first offset.
+    fn index_of(&self, offset: u32) -> Option<usize> {
+        // Offsets count modulo 2^32; there are fewer events than that.
+        let wanted = offset.wrapping_sub(self.first);
+        self.runs.binary_search_by_key(&wanted, |run| run.offset.wrapping_sub(self.first)).ok()
     }
 }
 
@@ -188,7 +216,8 @@ impl Subjects {
             self.bytes += chunk_bytes();
         }
         let at = chunk.vacant().expect("the chunk has room");
-        let slot = Slot { text: text.into(), hash, places: VecDeque::new(), last_seq, bytes: 0, first, rule };
+        let slot =
+            Slot { text: text.into(), hash, runs: VecDeque::new(), last_seq, bytes: 0, first, next: first, rule };
         chunk.slots[at] = Some(slot);
         chunk.used[at / 64] |= 1 << (at % 64);
         self.len += 1;
@@ -207,8 +236,8 @@ impl Subjects {
         let chunk_index = id.0 as usize / CHUNK;
         let (chunk, at) = (&mut self.chunks[chunk_index], id.0 as usize % CHUNK);
         let slot = chunk.slots[at].take().expect("only slots in use have numbers");
-        assert!(slot.places.is_empty(), "a subject with events stays");
-        self.bytes -= slot.text.len() + ALLOCATION_BYTES + places_bytes(&slot.places);
+        assert!(slot.runs.is_empty(), "a subject with events stays");
+        self.bytes -= slot.text.len() + ALLOCATION_BYTES + runs_bytes(&slot.runs);
         chunk.used[at / 64] &= !(1 << (at % 64));
         if chunk.used == [0; CHUNK / 64] {
             chunk.slots = Box::default();
@@ -226,43 +255,44 @@ impl Subjects {
         self.bytes = self.bytes - before + shard.allocation_size();
     }
 
-    /// The bytes that one more event of a subject will allocate here, for the old list and the new one exist side by side.
+    /// The bytes that one more run of a subject will allocate here, for the old list and the new one exist side by side.
     pub fn push_bytes(&self, id: SlotId) -> usize {
-        let places = &self.slot(id).places;
-        if places.len() < places.capacity() { 0 } else { places_next(places) * size_of::<Place>() + ALLOCATION_BYTES }
+        let runs = &self.slot(id).runs;
+        if runs.len() < runs.capacity() { 0 } else { runs_next(runs) * size_of::<Run>() + ALLOCATION_BYTES }
     }
 
-    /// Adds the newest event of a subject.
-    pub fn push(&mut self, id: SlotId, seq: Seq, place: Place) {
+    /// Adds the newest events of a subject: so many, up to this number, which count so many bytes.
+    pub fn push(&mut self, id: SlotId, place: Place, count: u16, last_seq: Seq, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        if slot.places.len() == slot.places.capacity() {
-            let before = places_bytes(&slot.places);
-            slot.places.reserve_exact(places_next(&slot.places) - slot.places.len());
-            self.bytes = self.bytes - before + places_bytes(&slot.places);
+        if slot.runs.len() == slot.runs.capacity() {
+            let before = runs_bytes(&slot.runs);
+            slot.runs.reserve_exact(runs_next(&slot.runs) - slot.runs.len());
+            self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
-        slot.places.push_back(place);
-        slot.last_seq = seq;
-        slot.bytes += place.bytes as usize;
+        slot.runs.push_back(Run { place, offset: slot.next });
+        slot.next = slot.next.wrapping_add(count.into());
+        slot.last_seq = last_seq;
+        slot.bytes += bytes;
     }
 
-    /// Takes the oldest event from a subject.
-    pub fn pop(&mut self, id: SlotId) -> Option<Place> {
+    /// Takes the oldest run from a subject, whose events count so many bytes.
+    pub fn pop(&mut self, id: SlotId, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        let place = slot.places.pop_front()?;
-        slot.first = slot.first.wrapping_add(1);
-        slot.bytes -= place.bytes as usize;
-        if PLACES_SHRUNK_MIN < slot.places.capacity() && slot.places.len() < slot.places.capacity() / 4 {
-            let before = places_bytes(&slot.places);
-            slot.places.shrink_to(2 * slot.places.len());
-            self.bytes = self.bytes - before + places_bytes(&slot.places);
+        slot.runs.pop_front().expect("the oldest run was looked at before");
+        slot.first = slot.runs.front().map_or(slot.next, |run| run.offset);
+        slot.bytes -= bytes;
+        if RUNS_SHRUNK_MIN < slot.runs.capacity() && slot.runs.len() < slot.runs.capacity() / 4 {
+            let before = runs_bytes(&slot.runs);
+            slot.runs.shrink_to(2 * slot.runs.len());
+            self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
-        Some(place)
     }
 
-    /// An event has moved within the log.
+    /// A run has moved within the log.
     pub fn relocate(&mut self, id: SlotId, offset: u32, place: Place) {
         let slot = slot_at_mut(&mut self.chunks, id);
-        slot.places[offset.wrapping_sub(slot.first) as usize] = place;
+        let index = slot.index_of(offset).expect("only what is live moves");
+        slot.runs[index].place = place;
     }
 
     /// The slot with this number, if it is in use.
@@ -289,18 +319,18 @@ impl Subjects {
     }
 }
 
-/// The number of places to make room for next: one alone, then a quarter more, so that little is unused.
-fn places_next(places: &VecDeque<Place>) -> usize {
-    match places.capacity() {
+/// The number of runs to make room for next: one alone, then a quarter more, so that little is unused.
+fn runs_next(runs: &VecDeque<Run>) -> usize {
+    match runs.capacity() {
         0 => 1,
         capacity => capacity + (capacity / 4).max(3),
     }
 }
 
-fn places_bytes(places: &VecDeque<Place>) -> usize {
-    match places.capacity() {
+fn runs_bytes(runs: &VecDeque<Run>) -> usize {
+    match runs.capacity() {
         0 => 0,
-        capacity => capacity * size_of::<Place>() + ALLOCATION_BYTES,
+        capacity => capacity * size_of::<Run>() + ALLOCATION_BYTES,
     }
 }
 
@@ -321,7 +351,7 @@ fn slot_at_mut(chunks: &mut [Chunk], id: SlotId) -> &mut Slot {
     chunks[id.0 as usize / CHUNK].slots[id.0 as usize % CHUNK].as_mut().expect("only slots in use have numbers")
 }
 
-// What a subject costs beyond its text and its events' places.
+// What a subject costs beyond its text and its runs.
 const _: () = assert!(size_of::<Option<Slot>>() <= 88);
 
 #[cfg(test)]
@@ -329,7 +359,7 @@ impl Subjects {
     /// What `bytes` has to be, counted anew.
     pub fn allocated_bytes(&self) -> usize {
         let chunk = |chunk: &Chunk| if chunk.slots.is_empty() { 0 } else { chunk_bytes() };
-        let slot = |slot: &Slot| slot.text.len() + ALLOCATION_BYTES + places_bytes(&slot.places);
+        let slot = |slot: &Slot| slot.text.len() + ALLOCATION_BYTES + runs_bytes(&slot.runs);
         let index: usize = self.shards.iter().map(HashTable::allocation_size).sum();
         let list = self.chunks.capacity() * size_of::<Chunk>();
         index + list + self.chunks.iter().map(chunk).sum::<usize>() + self.iter().map(slot).sum::<usize>()

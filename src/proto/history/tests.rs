@@ -1,6 +1,7 @@
 //! The history against a slow twin that keeps a list for each subject, against its limits, and through the seed's polls.
 
 use super::*;
+use crate::message::Headers;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
 
@@ -100,11 +101,11 @@ fn a_subject_that_is_created_anew_forgets_what_was_before() {
 fn a_message_too_large_leaves_nothing_before_it() {
     let mut history = History::new(&settings(10, 1000, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 5);
-    history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - RECORD_BYTES]));
+    history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - EVENT_BYTES]));
     assert_eq!(history.poll(&subject("a"), 4), Polled::NoEvent(None));
     let totals = history.totals();
     assert_eq!((totals.subjects, totals.events, totals.too_large, totals.replaced), (0, 0, 1, 5));
-    history.record(at(0), seq(1, 7), 6, &Message::new(subject("a"), vec![0; 1000 - RECORD_BYTES]));
+    history.record(at(0), seq(1, 7), 6, &Message::new(subject("a"), vec![0; 1000 - EVENT_BYTES]));
     assert_eq!(history.kept(b"a").map(|kept| kept.len()), Some(1));
 }
 
@@ -236,7 +237,7 @@ impl Twin {
             list.clear();
         }
         list.push((seq, offset, now, message.clone()));
-        let bytes = |message: &Message| RECORD_BYTES + message.body_bytes();
+        let bytes = |message: &Message| EVENT_BYTES + message.body_bytes();
         while limits.count_max < list.len()
             || limits.bytes_max < list.iter().map(|(_, _, _, message)| bytes(message)).sum()
         {
@@ -261,7 +262,7 @@ fn the_history_is_its_twin() {
         let mut twin = Twin::default();
         let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
         let mut nanos = 0;
-        for step in 0..6000 {
+        for step in 0..4000 {
             let context = format!("seed {seed} step {step}");
             nanos += rng.below(SECOND / 200);
             if rng.chance(0.0005) {
@@ -271,21 +272,40 @@ fn the_history_is_its_twin() {
             let name = format!("{}.{}", ["s", "t", "u", "off"][rng.below(4) as usize], rng.below(spread));
             if rng.chance(0.7) {
                 let (count, offset) = streams.entry(name.clone()).or_insert_with(|| (0, rng.next_u32()));
-                *count += 1;
+                let first = *count + 1;
                 *offset = if rng.chance(0.01) { rng.next_u32() } else { offset.wrapping_add(1) };
-                let bytes = [0, 10, 100, rng.below(6000)][rng.below(4) as usize];
-                let mut message = Message::new(subject(&name), vec![step as u8; bytes as usize]);
-                message.reply = rng.chance(0.2).then(|| subject("r.r"));
-                message.event = rng.chance(0.2);
-                let rule = history.patterns.iter().position(|pattern| pattern.matches(&message.subject));
+                let mut message = || {
+                    let bytes = [0, 10, 100, rng.below(6000)][rng.below(4) as usize];
+                    Message::new(subject(&name), vec![step as u8; bytes as usize])
+                };
+                // Some are published together.
+                let mut messages = vec![message()];
+                if step % 5 == 0 {
+                    messages.extend((0..step / 5 % 90).map(|_| message()));
+                } else {
+                    messages[0].reply = rng.chance(0.2).then(|| subject("r.r"));
+                    messages[0].event = rng.chance(0.2);
+                }
+                let rule = history.patterns.iter().position(|pattern| pattern.matches_text(name.as_bytes()));
                 let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
-                let (seq, now) = (seq(1, *count), at(nanos));
-                history.record(now, seq, *offset, &message);
-                let largest = limits.bytes_max.min(total / SHARE);
-                if largest < RECORD_BYTES + message.body_bytes() {
-                    twin.lists.remove(&name);
-                } else if limits.count_max != 0 {
-                    twin.record(now.instant, limits, seq, *offset, &message);
+                let now = at(nanos);
+                if let [message] = &messages[..] {
+                    history.record(now, seq(1, first), *offset, message);
+                } else {
+                    let mut entries = Vec::new();
+                    messages.iter().for_each(|message| entry::put(&mut entries, message));
+                    let key = Key::from(&messages[0].subject);
+                    history.record_run(key, now, seq(1, first), *offset, messages.len(), &entries);
+                }
+                for (index, message) in messages.iter().enumerate() {
+                    *offset = offset.wrapping_add(u32::from(0 < index));
+                    *count += 1;
+                    let largest = limits.bytes_max.min(total / SHARE);
+                    if largest < EVENT_BYTES + message.body_bytes() {
+                        twin.lists.remove(&name);
+                    } else if limits.count_max != 0 {
+                        twin.record(now.instant, limits, seq(1, *count), *offset, message);
+                    }
                 }
             } else {
                 history.on_tick(at(nanos).instant);
@@ -354,7 +374,7 @@ fn assert_consistent(history: &History) {
         assert!(last <= record.instant, "the order of time holds over the whole log");
         last = record.instant;
         let is_live = history.subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place));
-        live += u64::from(is_live);
+        live += if is_live { u64::from(record.count) } else { 0 };
     }
     assert_eq!(live, history.totals.events);
     assert_eq!(history.log.bytes(), history.log.allocated_bytes());

@@ -13,18 +13,20 @@ mod words;
 
 use crate::message::{Dseq, Epoch, Publisher};
 use crate::proto::Settings;
-use crate::proto::effect::{Effect, Input, Path};
+use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::former::Formers;
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
 use crate::proto::peer::intake::Early;
 use crate::proto::peer::known::News;
+use crate::proto::peer::publish::{Batch, Route};
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::recv::Outcome;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
+use crate::proto::streak::Streaks;
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::subject::Pattern;
@@ -98,6 +100,10 @@ pub struct Peer {
     /// When the oldest open datagram got its first record.
     opened: Option<Instant>,
     stop: Option<Stop>,
+    streaks: Streaks,
+    batch: Option<Batch>,
+    /// Where the messages of the present streak go.
+    route: Route,
     counters: Counters,
     effects: VecDeque<Effect>,
     outcomes: Vec<Outcome>,
@@ -152,6 +158,9 @@ impl Peer {
             open: Vec::new(),
             opened: None,
             stop: None,
+            streaks: Streaks::default(),
+            batch: None,
+            route: Route::default(),
             counters: Counters::default(),
             effects: VecDeque::new(),
             outcomes: Vec::new(),
@@ -163,6 +172,10 @@ impl Peer {
 
     /// Takes one input. `now` never goes backwards from call to call.
     pub fn handle(&mut self, now: Now, input: Input) {
+        // What is published one after the other is settled together.
+        if !matches!(input, Input::Request { request: Request::Publish(_), .. }) {
+            self.settle();
+        }
         match input {
             // Nothing is said after the stop.
             Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}

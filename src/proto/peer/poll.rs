@@ -46,9 +46,9 @@ impl Unreadable {
     }
 }
 
-/// Whether a message is a poll in text: it goes to the peer itself and nobody else.
-pub(super) fn is_text_poll(message: &Message) -> bool {
-    message.reply.is_some() && message.subject.as_str().starts_with(PREFIX)
+/// Whether a message on this subject is a poll in text, if it wants an answer: it goes to the peer itself and nobody else.
+pub(super) fn is_text_poll(subject: &Subject) -> bool {
+    subject.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
 /// Whom a poll in text means, and what it asks.

@@ -4,9 +4,10 @@ use super::poll::is_text_poll;
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
-use crate::proto::effect::{Effect, Refusal, Request, Target};
+use crate::proto::effect::{Effect, Refusal, Request, Target, Targets};
 use crate::proto::members::Member;
 use crate::proto::send::Sealed;
+use crate::proto::streak::Key;
 use crate::proto::window::Numbering;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -54,7 +55,36 @@ impl Peer {
     }
 
     /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
+    #[inline]
     pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
+        if let Some(batch) = &mut self.batch
+            && batch.left != 0
+            && batch.now == now
+            && self.streaks.goes_on(&message.subject)
+            && is_plain(message)
+            && message.payload.len() <= self.settings.message_bytes_max
+            && self.multicast.extend(&message.payload)
+        {
+            batch.left -= 1;
+            batch.count += 1;
+            self.counters.messages_published += 1;
+            return;
+        }
+        self.settle();
+        self.publish_alone(now, client, message);
+    }
+
+    /// Numbers and records what was published since the last message that went the slow way. To be called before it is looked
+    /// at from outside; all inputs but messages to publish begin with it.
+    pub fn settle(&mut self) {
+        let Some(Batch { now, seq, offset, count, at, .. }) = self.batch.take() else { return };
+        if let (1.., Some(key)) = (count, self.streaks.key()) {
+            self.pub_window.advance(key, count);
+            self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
+        }
+    }
+
+    fn publish_alone(&mut self, now: Now, client: ClientId, message: &Message) {
         let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
@@ -66,20 +96,29 @@ impl Peer {
             self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
             return;
         }
-        if is_text_poll(message) {
+        let (key, begins) = self.streaks.next(&message.subject);
+        if begins || self.route.changes != self.interest.changes() {
+            self.route = Route {
+                is_poll: is_text_poll(&message.subject),
+                owner: inbox_owner(&message.subject),
+                local: self.all_targets(&message.subject),
+                changes: self.interest.changes(),
+            };
+        }
+        if self.route.is_poll && message.reply.is_some() {
             return self.on_text_poll(now, client, message);
         }
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
-        let seq = match inbox_owner(&message.subject) {
+        let seq = match self.route.owner {
             Some(owner) if owner == self.origin.epoch => None,
             Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => {
                 self.send_to(now, owner, message);
                 None
             }
-            _ => self.send_to_all(now, message),
+            _ => self.send_to_all(now, key, message),
         };
-        if let Some(to) = self.all_targets(&message.subject) {
+        if let Some(to) = self.route.local.clone() {
             self.counters.messages_local += 1;
             let (publisher, verdict) = (self.me(), Verdict::Direct);
             let deliveries = Delivery::new(message.clone(), publisher, seq, verdict).into();
@@ -89,17 +128,17 @@ impl Peer {
     }
 
     /// Sends to the group. Gives the message's number, if there was room for one.
-    pub(super) fn send_to_all(&mut self, now: Now, message: &Message) -> Option<Seq> {
-        let numbering = match self.pub_window.number(&message.subject, now, &mut self.rng) {
+    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: &Message) -> Option<Seq> {
+        let numbering = match self.pub_window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
-                self.pub_window.number(&message.subject, now, &mut self.rng)
+                self.pub_window.number(key, now, &mut self.rng)
             }
             numbering => numbering,
         };
         let entry = match numbering {
             Numbering::Numbered { seq, stamp, chain, offset } => {
-                self.history.record(now, seq, offset, message);
+                self.history.record_in(key, now, seq, offset, message);
                 Entry { message, seq: Some(seq), stamp, chain }
             }
             Numbering::Unnumbered | Numbering::FramesExhausted => {
@@ -110,6 +149,15 @@ impl Peer {
         let seq = entry.seq;
         self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
         self.send_sealed(now, None);
+        if let Numbering::Numbered { seq: last, offset, .. } = numbering
+            && key.streak().is_some()
+            && self.route.local.is_none()
+            && is_plain(message)
+            && let Some((seq, at)) = self.multicast.open_run()
+        {
+            let left = self.pub_window.room_after(last);
+            self.batch = Some(Batch { now, seq, offset: offset.wrapping_add(1), count: 0, left, at });
+        }
         seq
     }
 
@@ -172,6 +220,40 @@ impl Peer {
             }
         }
     }
+}
+
+/// Messages that were packed like the one before them and are to be numbered and recorded like it, all at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    /// When all of them are published.
+    now: Now,
+    /// The number and the offset of the first.
+    seq: Seq,
+    offset: u32,
+    count: u64,
+    /// How many more there may be.
+    left: u64,
+    /// Where the first stands in the open datagram.
+    at: usize,
+}
+
+/// Whether a message is nothing but subject and payload.
+#[inline]
+fn is_plain(message: &Message) -> bool {
+    !message.event && message.reply.is_none() && message.headers.is_empty()
+}
+
+/// What follows from a subject for the messages on it, as long as the subscriptions stay.
+#[derive(Debug, Default)]
+pub(super) struct Route {
+    /// Whether it is one of a poll, if an answer is wanted.
+    is_poll: bool,
+    /// Whose inbox it is in.
+    owner: Option<Epoch>,
+    /// The local subscriptions to it.
+    local: Option<Targets>,
+    /// How often the subscriptions had changed.
+    changes: u64,
 }
 
 /// The epoch that an inbox subject names.

@@ -11,6 +11,7 @@ use crate::wire;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
+mod batch;
 mod known;
 mod poll;
 mod repair;

@@ -15,6 +15,7 @@ use crate::message::{Dseq, Stamp};
 use crate::proto::WindowSettings;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::stats::WindowRow;
+use crate::proto::streak::Key;
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::Subject;
@@ -79,15 +80,16 @@ impl PubWindow {
 
     /// Gives the next number of `subject`. A clock that is set back never lowers one: a new frame comes after every
     /// frame that has left the window (R10).
-    pub fn number(&mut self, subject: &Subject, now: Now, rng: &mut Rng) -> Numbering {
-        let clock = Frame::at(now.wall);
+    pub fn number<'a>(&mut self, subject: impl Into<Key<'a>>, now: Now, rng: &mut Rng) -> Numbering {
+        let key = subject.into();
         let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
-        if let Some(entry) = self.streams.touch(OWN, subject) {
+        if let Some(entry) = self.streams.touch(OWN, key) {
             let last = entry.last;
             if last.count() < self.frame_messages_max {
                 entry.last = last.forward(1).expect("the count is below its maximum");
                 return Numbering::Numbered { seq: entry.last, offset: entry.offset_last(), stamp: None, chain: None };
             }
+            let clock = Frame::at(now.wall);
             // Rule: frame
             // The next frame says which number it continues.
             let Some(next) = last.frame().next() else { return Numbering::FramesExhausted };
@@ -100,6 +102,7 @@ impl PubWindow {
         }
         // Rule: frame
         // Above the floor, so that nothing that is new looks repeated.
+        let clock = Frame::at(now.wall);
         let frame = match self.floor.map(Frame::next) {
             None => clock,
             Some(_) if self.mutants.is(Mutant::NoFrameFloor) => clock,
@@ -107,11 +110,25 @@ impl PubWindow {
             Some(None) => return Numbering::FramesExhausted,
         };
         let entry = PubEntry { last: frame.first(), offset: rng.next_u32(), generation: 0 };
-        if !self.streams.insert(subject, entry) {
+        if !self.streams.insert(key.subject(), entry) {
             return Numbering::Unnumbered;
         }
         let (seq, offset) = (entry.last, entry.offset);
         Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
+    }
+
+    /// How many messages may follow one with this number in its frame.
+    pub fn room_after(&self, seq: Seq) -> u64 {
+        self.frame_messages_max.saturating_sub(seq.count())
+    }
+
+    /// Takes `count` numbers that follow the last one of the subject, of those for which there is room in its frame.
+    ///
+    /// # Panics
+    /// If the subject has no number yet, or there is no room.
+    pub fn advance(&mut self, key: Key<'_>, count: u64) {
+        let entry = self.streams.touch(OWN, key).expect("the subject was given a number just now");
+        entry.last = entry.last.forward(count).expect("there is room in the frame");
     }
 
     /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
@@ -156,12 +173,12 @@ impl SubWindow {
 
     /// The entry of a stream, if there is one; it then stays for another `time` at least.
     pub fn lookup(&mut self, publisher: u32, subject: &Subject) -> Option<&mut SubEntry> {
-        self.streams.touch(publisher, subject).map(|slot| &mut slot.entry)
+        self.streams.touch(publisher, subject.into()).map(|slot| &mut slot.entry)
     }
 
     /// Adds an entry, or replaces the one that is there. False, and nothing done, if the hard limit allows no new one.
     pub fn insert(&mut self, publisher: u32, subject: &Subject, entry: SubEntry) -> bool {
-        if let Some(slot) = self.streams.touch(publisher, subject) {
+        if let Some(slot) = self.streams.touch(publisher, subject.into()) {
             slot.entry = entry;
             return true;
         }
@@ -247,11 +264,19 @@ impl Entry for SubSlot {
     }
 }
 
+/// The entry used last.
+#[derive(Clone, Copy)]
+struct Recent {
+    place: Place,
+    /// The streak it was used for; streaks are of one publisher.
+    streak: Option<u64>,
+}
+
 /// A table with two generations.
 struct Rotating<E> {
     table: Table<E>,
     /// Where the entry used last stood: often it is the next one, too.
-    recent: Option<Place>,
+    recent: Option<Recent>,
     settings: WindowSettings,
     /// The current generation; the one before it is the previous one. Counts modulo 256.
     generation: u8,
@@ -285,17 +310,18 @@ impl<E: Entry> Rotating<E> {
     }
 
     /// The entry, moved into the current generation.
-    fn touch(&mut self, publisher: u32, subject: &Subject) -> Option<&mut E> {
-        let text = subject.as_bytes();
-        let place = match self.recent.filter(|place| self.table.is_at(*place, publisher, text)) {
-            Some(place) => place,
-            None => self.table.find(publisher, text)?,
+    fn touch(&mut self, publisher: u32, key: Key<'_>) -> Option<&mut E> {
+        let (text, streak) = (key.text(), key.streak());
+        let place = match self.recent {
+            Some(recent) if streak.is_some() && streak == recent.streak => recent.place,
+            Some(recent) if self.table.is_at(recent.place, publisher, text) => recent.place,
+            _ => self.table.find(publisher, text)?,
         };
-        self.recent = Some(place);
+        self.recent = Some(Recent { place, streak });
         let entry = self.table.entry_mut(place);
         if entry.generation() != self.generation {
             entry.enter(self.generation);
-            self.current_bytes += Table::<E>::entry_bytes(subject.as_bytes());
+            self.current_bytes += Table::<E>::entry_bytes(text);
         }
         Some(entry)
     }
@@ -324,11 +350,13 @@ impl<E: Entry> Rotating<E> {
         }
         let Some((sweep, steps)) = &mut self.sweep else { return };
         let kept = [self.generation, self.generation.wrapping_sub(1)];
-        let evicted = &mut self.evicted;
+        let (evicted, recent) = (&mut self.evicted, &mut self.recent);
         // Rule: evict
         let more = self.table.sweep(sweep, *steps, |entry| {
             let leaves = !kept.contains(&entry.generation());
             if leaves {
+                // What stays may move.
+                *recent = None;
                 *evicted += 1;
                 left(entry);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, Embedded, Event, Options, PublishError, RecvError, SubscribeError, Subscription};
+use crate::bus::{Bus, Embedded, EventRef, Options, PublishError, RecvError, SubscribeError, Subscription};
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
@@ -127,14 +127,14 @@ impl Peer {
         &mut self,
         subscription: &Subscription,
         wait: Duration,
-        mut each: impl FnMut(&Event),
+        mut each: impl FnMut(EventRef<'_>),
     ) -> Result<usize, Failure> {
         if let Peer::Driven(embedded, _) = self {
             embedded.drive(wait).map_err(failed)?;
             return subscription.drain(each).map_err(failed);
         }
         match subscription.recv_timeout(wait) {
-            Ok(event) => each(&event),
+            Ok(event) => event.visit(&mut each),
             Err(RecvError::Empty) => return Ok(0),
             Err(error) => return Err(failed(error)),
         }
@@ -156,7 +156,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn show(&self, what: &str) -> Result<Value, Failure> {
+    pub fn show(&mut self, what: &str) -> Result<Value, Failure> {
         match self {
             Peer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
             Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.show(what).map_err(failed),
@@ -167,7 +167,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Peer::show`].
-    pub fn peers(&self) -> Result<usize, Failure> {
+    pub fn peers(&mut self) -> Result<usize, Failure> {
         Ok(self.show("peers")?["rows"].as_array().map_or(0, Vec::len))
     }
 
@@ -175,7 +175,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Peer::show`].
-    pub fn ready(&self) -> Result<Ready, Failure> {
+    pub fn ready(&mut self) -> Result<Ready, Failure> {
         let status = self.show("status")?["status"].take();
         Ok(Ready {
             host: host::here(),
@@ -214,7 +214,7 @@ impl Peer {
 ///
 /// # Errors
 /// As [`Peer::show`].
-pub fn window(peer: &Peer, which: &str) -> Result<Window, Failure> {
+pub fn window(peer: &mut Peer, which: &str) -> Result<Window, Failure> {
     let answer = peer.show("windows")?;
     let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["window"] == which));
     let number = |key: &str| row.and_then(|row| row[key].as_u64()).unwrap_or(0);

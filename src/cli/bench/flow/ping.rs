@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::peer::Peer;
 use super::publish::meet;
-use crate::bus::{Event, Subscription};
+use bytes::Bytes;
+
+use crate::bus::{EventRef, Subscription};
 use crate::cli::bench::job::{PingJob, Pinged, Told, Word};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::warm_up;
@@ -73,8 +75,8 @@ fn caught(peer: &mut Peer, subscription: &Subscription, number: u64, wait: Durat
     let mut is_back = false;
     loop {
         peer.receive(subscription, wait, |event| {
-            if let Event::Message(delivery) = event {
-                is_back |= read(&delivery.message.payload, false).is_some_and(|(back, _)| back == number);
+            if let EventRef::Message(delivery) = event {
+                is_back |= read(delivery.payload, false).is_some_and(|(back, _)| back == number);
             }
         })?;
         if is_back || deadline < Clock::now().instant {
@@ -95,8 +97,8 @@ pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
     while line.heard() != Some(Word::Stop) {
         let mut came = None;
         peer.receive(&subscription, wait(job), |event| {
-            if let Event::Message(delivery) = event {
-                came = Some(delivery.message.payload.clone());
+            if let EventRef::Message(delivery) = event {
+                came = Some(Bytes::copy_from_slice(delivery.payload));
             }
         })?;
         if let Some(payload) = came {

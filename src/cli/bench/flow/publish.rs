@@ -45,7 +45,7 @@ pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
     peer.flush()?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let (cpu_ns, rss_bytes) = peer.spent();
-    let window = window(&peer, "pub")?;
+    let window = window(&mut peer, "pub")?;
     line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns: cpu_ns - before, held_up, rss_bytes, window }))?;
     // Who misses something asks for it, and heartbeats tell what was last.
     while line.heard() != Some(Word::Stop) {

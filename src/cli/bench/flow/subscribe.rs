@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::peer::{Peer, window};
 use super::publish::{SUBJECT_PREFIX, subject};
-use crate::bus::{Event, Subscription};
+use crate::bus::{EventRef, Subscription};
 use crate::cli::bench::job::{Received, SubscribeJob, Told, Word};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::Meter;
@@ -34,10 +34,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn enter(&mut self, event: &Event) {
+    fn enter(&mut self, event: EventRef<'_>) {
         match event {
-            Event::Message(delivery) => {
-                let content = read(&delivery.message.payload, self.latencies.is_some());
+            EventRef::Message(delivery) => {
+                let content = read(delivery.payload, self.latencies.is_some());
                 self.book.enter(content.map(|(number, _)| number));
                 self.repaired += u64::from(delivery.repaired);
                 if let (Some([all, repaired]), Some((_, due))) = (&mut self.latencies, content) {
@@ -48,9 +48,9 @@ impl Tally {
                     }
                 }
             }
-            Event::Dropped(count) => self.dropped += count,
+            EventRef::Dropped(count) => self.dropped += count,
             // The peer's own account has them, with what is not yet certain.
-            Event::Loss(_) | Event::Joined(_) => {}
+            EventRef::Loss(_) | EventRef::Joined(_) => {}
         }
     }
 }
@@ -64,7 +64,7 @@ struct Losses {
 }
 
 impl Losses {
-    fn of(peer: &Peer) -> Result<Losses, Failure> {
+    fn of(peer: &mut Peer) -> Result<Losses, Failure> {
         let answer = peer.show("loss")?;
         let mut losses = Losses::default();
         for row in answer["rows"].as_array().into_iter().flatten() {
@@ -123,7 +123,7 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
         segments: 0,
         cpu_ns: cpu_ns - before,
         rss_bytes,
-        window: window(&peer, "sub")?,
+        window: window(&mut peer, "sub")?,
         latencies,
         repair_latencies,
         faults: tally.book.faults(),

@@ -1,0 +1,173 @@
+//! What is kept of a subject, for whoever reads it: what is too old or beyond the bounds left out.
+
+use super::log::Record;
+use super::subjects::{Run, Slot};
+use super::{History, HistoryEvent, Selection};
+use crate::message::{Headers, Message};
+use crate::offset::Span;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::{Instant, Wall};
+use crate::wire::entry::{self, Parts};
+use bytes::Bytes;
+
+/// What is kept of one subject: at least one event, none of them too old.
+#[derive(Clone, Copy)]
+pub struct Kept<'a> {
+    history: &'a History,
+    slot: &'a Slot,
+    /// Events at the front that are too old.
+    pub(super) skipped: usize,
+    /// The events.
+    pub span: Span,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn new(history: &'a History, slot: &'a Slot) -> Option<Kept<'a>> {
+        let limits = &history.limits[usize::from(slot.rule)];
+        let record = |run: &Run| history.log.record(run.place);
+        let is_too_old = |run: &Run| record(run).0.instant + limits.time < history.now;
+        let mut skipped = 0;
+        if is_too_old(slot.runs().front()?) {
+            let young = slot.runs().partition_point(is_too_old);
+            if young == slot.runs().len() {
+                return None;
+            }
+            skipped = slot.count_before(young);
+        }
+        skipped = skipped.max(slot.len().saturating_sub(limits.count_max));
+        // The oldest run may hold events beyond the bound.
+        if limits.bytes_max < slot.bytes {
+            let mut bytes = slot.bytes;
+            let is_beyond = |counted: &usize| {
+                let was = bytes;
+                bytes -= counted;
+                limits.bytes_max < was
+            };
+            skipped = skipped.max(history.counted(slot).take_while(is_beyond).count());
+        }
+        let mut kept = Kept {
+            history,
+            slot,
+            skipped,
+            span: Span { first: 0, last: 0, first_seq: slot.last_seq, last_seq: slot.last_seq },
+        };
+        let first = kept.held(0);
+        kept.span.first = first.offset;
+        kept.span.first_seq = first.seq;
+        kept.span.last = slot.next_offset().wrapping_sub(1);
+        Some(kept)
+    }
+
+    /// How many events; at least 1.
+    pub fn len(&self) -> usize {
+        self.slot.len() - self.skipped
+    }
+
+    /// Never: what is kept is at least one event.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The event with this index, from the oldest.
+    ///
+    /// # Panics
+    /// If there are fewer events.
+    pub fn held(&self, index: usize) -> Held<'a> {
+        let (run, within) = self.slot.find(self.skipped + index);
+        let (record, entries) = self.history.log.record(run.place);
+        let (mut parts, mut next) = entry::parts(entries, 0, record.meta);
+        for _ in 0..within {
+            (parts, next) = entry::parts(entries, next, record.meta);
+        }
+        let Record { wall: time, event, .. } = record;
+        let Parts { reply, headers, payload } = parts;
+        let seq = record.seq.forward(within as u64).expect("the numbers of a run are in one frame");
+        // Offsets count modulo 2^32.
+        Held { seq, offset: record.offset.wrapping_add(within as u32), time, event, reply, headers, payload }
+    }
+
+    /// The index of the event after the one with offset `n`; beyond the last if there is none.
+    pub fn index_after(&self, n: u32) -> usize {
+        n.wrapping_add(1).wrapping_sub(self.span.first) as usize
+    }
+
+    /// The index of the first event whose number is `seq` or higher.
+    pub fn index_of(&self, seq: Seq) -> usize {
+        partition(self.len(), |index| self.held(index).seq < seq)
+    }
+
+    /// The index after the last event whose number is `seq` or lower.
+    pub fn index_past(&self, seq: Seq) -> usize {
+        partition(self.len(), |index| self.held(index).seq <= seq)
+    }
+
+    /// The part that is selected, if it has any event.
+    pub fn select(&self, selection: Selection) -> Option<Span> {
+        let newest = selection.newest.map_or(0, |newest| self.len().saturating_sub(newest as usize));
+        let young = selection.age.map_or(0, |age| {
+            let since = self.history.now - age;
+            partition(self.len(), |index| self.instant(index) < since)
+        });
+        let index = newest.max(young);
+        if self.len() <= index {
+            return None;
+        }
+        let first = self.held(index);
+        Some(Span { first: first.offset, first_seq: first.seq, ..self.span })
+    }
+
+    fn instant(&self, index: usize) -> Instant {
+        self.history.log.instant(self.slot.find(self.skipped + index).0.place)
+    }
+}
+
+/// An event where it lies in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held<'a> {
+    /// Its number.
+    pub seq: Seq,
+    /// Its offset.
+    pub offset: u32,
+    /// When it was published.
+    pub time: Wall,
+    /// Whether it is a journalled event.
+    pub event: bool,
+    /// The reply subject; empty if there is none.
+    pub reply: &'a [u8],
+    /// The header fields.
+    pub headers: &'a [u8],
+    /// The content.
+    pub payload: &'a [u8],
+}
+
+impl Held<'_> {
+    /// Bytes of payload, headers and reply subject.
+    pub fn body_bytes(&self) -> usize {
+        self.reply.len() + self.headers.len() + self.payload.len()
+    }
+
+    /// A copy that can be given out.
+    pub fn event(&self, subject: &Subject) -> HistoryEvent {
+        let reply = (!self.reply.is_empty())
+            .then(|| Subject::from_bytes(Bytes::copy_from_slice(self.reply)).expect("only messages are recorded"));
+        let message = Message {
+            subject: subject.clone(),
+            reply,
+            headers: Headers::from_block(Bytes::copy_from_slice(self.headers)),
+            payload: Bytes::copy_from_slice(self.payload),
+            event: self.event,
+        };
+        HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
+    }
+}
+
+/// How many of the first numbers below `len` fulfil a condition that none fulfils after one that does not.
+fn partition(len: usize, condition: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if condition(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

@@ -1,0 +1,73 @@
+//! Messages that are settled together leave, are numbered and are kept like those that are settled one by one.
+
+use super::*;
+use crate::message::Headers;
+use crate::subject::Subject;
+
+fn twins(settings: impl Fn() -> Settings) {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut together = Host::of(settings(), 1, 1000);
+        let mut alone = Host::of(settings(), 1, 1000);
+        let subjects: Vec<Subject> = ["a", "a.b", "b.c.d"].iter().map(|text| text.parse().unwrap()).collect();
+        let mut millis = 1000;
+        let mut subject = &subjects[0];
+        for _ in 0..400 {
+            if rng.chance(0.1) {
+                subject = &subjects[rng.below(3) as usize];
+            }
+            match rng.below(60) {
+                0 => millis += rng.below(2000),
+                1 => both(&mut together, &mut alone, |host| host.peer.handle(at(millis), Input::Tick)),
+                2 => both(&mut together, &mut alone, |host| host.subscribe_as(millis, 1, "a.>", DeliveryMode::Live)),
+                3 => both(&mut together, &mut alone, |host| {
+                    let request = Request::Unsubscribe { sub: SubId(1) };
+                    host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+                }),
+                _ => {
+                    let bytes = [rng.below(100), rng.below(300), rng.below(2000)][rng.below(3) as usize];
+                    let mut message = Message::new(subject.clone(), vec![rng.below(256) as u8; bytes as usize]);
+                    if rng.chance(0.03) {
+                        message.headers = Headers::from_pairs([("k", "v")]).unwrap();
+                    }
+                    if rng.chance(0.03) {
+                        message.reply = Some(subjects[0].clone());
+                    }
+                    together.peer.publish(at(millis), CLIENT, &message);
+                    alone.peer.publish(at(millis), CLIENT, &message);
+                    alone.peer.settle();
+                }
+            }
+            let effects = |host: &mut Host| std::iter::from_fn(|| host.peer.poll_effect()).collect::<Vec<_>>();
+            assert_eq!(effects(&mut together), effects(&mut alone), "seed {seed}");
+        }
+        together.peer.settle();
+        let told = |host: &Host| {
+            let rows = host.peer.history_rows(&">".parse().unwrap(), 9);
+            (rows, host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()))
+        };
+        assert_eq!(told(&together), told(&alone), "seed {seed}");
+        for subject in &subjects {
+            let all = |host: &Host| {
+                let kept = host.peer.history.kept(subject.as_bytes())?;
+                Some((0..kept.len()).map(|index| kept.held(index).event(subject)).collect::<Vec<_>>())
+            };
+            assert_eq!(all(&together), all(&alone), "seed {seed}");
+        }
+    }
+}
+
+fn both(together: &mut Host, alone: &mut Host, work: impl Fn(&mut Host)) {
+    work(together);
+    work(alone);
+}
+
+#[test]
+fn what_is_settled_together_is_as_if_it_were_settled_one_by_one() {
+    twins(|| settings("A.test"));
+}
+
+#[test]
+fn so_it_is_with_short_frames() {
+    twins(|| Settings { frame_messages_max: 7, ..settings("A.test") });
+}

@@ -1,0 +1,83 @@
+//! Streaks: messages of one subject that are published one after the other. Whoever looked something up for the first of
+//! them need not look it up again for the others.
+
+use crate::subject::Subject;
+
+/// A subject, and the streak that the message on it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    subject: &'a Subject,
+    /// Of one peer never the same for two subjects; 0 for a message that belongs to no streak.
+    streak: u64,
+}
+
+impl<'a> Key<'a> {
+    /// The subject.
+    pub fn subject(self) -> &'a Subject {
+        self.subject
+    }
+
+    /// The subject's bytes.
+    pub fn text(self) -> &'a [u8] {
+        self.subject.as_bytes()
+    }
+
+    /// What tells the streak from others, if there is one.
+    pub fn streak(self) -> Option<u64> {
+        Some(self.streak).filter(|streak| *streak != 0)
+    }
+}
+
+impl<'a> From<&'a Subject> for Key<'a> {
+    /// Outside of all streaks.
+    fn from(subject: &'a Subject) -> Key<'a> {
+        Key { subject, streak: 0 }
+    }
+}
+
+/// Tells where streaks begin and end.
+#[derive(Debug, Default)]
+pub struct Streaks {
+    recent: Option<Subject>,
+    number: u64,
+}
+
+impl Streaks {
+    /// Whether a message on `subject` goes on with the present streak.
+    pub fn goes_on(&self, subject: &Subject) -> bool {
+        self.recent.as_ref().is_some_and(|recent| recent.is_same(subject) || recent == subject)
+    }
+
+    /// The key of the present streak.
+    pub fn key(&self) -> Option<Key<'_>> {
+        Some(Key { subject: self.recent.as_ref()?, streak: self.number })
+    }
+
+    /// The key of a message on `subject`, and whether it begins a streak.
+    pub fn next<'a>(&mut self, subject: &'a Subject) -> (Key<'a>, bool) {
+        let goes_on = self.goes_on(subject);
+        if !goes_on {
+            self.recent = Some(subject.clone());
+            self.number += 1;
+        }
+        (Key { subject, streak: self.number }, !goes_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_streak_goes_on_as_long_as_the_subject_does() {
+        let (a, b): (Subject, Subject) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let mut streaks = Streaks::default();
+        let mut next = |subject: &Subject| {
+            let (key, begins) = streaks.next(subject);
+            (key.streak().unwrap(), begins)
+        };
+        assert_eq!([next(&a), next(&a), next(&"a".parse().unwrap())], [(1, true), (1, false), (1, false)]);
+        assert_eq!([next(&b), next(&a), next(&a)], [(2, true), (3, true), (3, false)]);
+        assert_eq!(Key::from(&a).streak(), None);
+    }
+}
