@@ -110,6 +110,8 @@ pub struct RawJob {
     pub bytes: usize,
     /// How long to send, in nanoseconds.
     pub span_ns: u64,
+    /// Datagrams a second; as fast as the kernel takes them if absent.
+    pub rate: Option<f64>,
 }
 
 /// A message to and fro.

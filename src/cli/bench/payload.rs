@@ -19,9 +19,10 @@ const STEP: u64 = 0xd1b5_4a32_d192_ed03;
 /// Faults that are told; the others are counted.
 const FAULTS_MAX: usize = 10;
 
-/// The word that follows from a number at a place, counted in words.
-fn word(number: u64, place: u64) -> u64 {
-    number.wrapping_mul(SPREAD).wrapping_add(place.wrapping_mul(STEP))
+/// The first of the words that follow from a number; each further one is [`STEP`] more. Nothing is checked for overflow, so
+/// that several are made at once.
+fn first_word(number: u64) -> u64 {
+    number.wrapping_mul(SPREAD)
 }
 
 /// Writes the payload of message `number`, due at `stamp` (nanoseconds) if it is to say so. At least [`NUMBER_BYTES`]
@@ -33,11 +34,13 @@ pub fn fill(payload: &mut [u8], number: u64, stamp: Option<u64>) {
         head[NUMBER_BYTES..].copy_from_slice(&stamp.to_le_bytes());
     }
     let (words, rest) = body.as_chunks_mut::<8>();
-    for (place, chunk) in (0..).zip(&mut *words) {
-        *chunk = word(number, place).to_le_bytes();
+    let mut word = first_word(number);
+    for chunk in words {
+        *chunk = word.to_le_bytes();
+        word = word.wrapping_add(STEP);
     }
-    let last = word(number, words.len() as u64).to_le_bytes();
-    rest.copy_from_slice(&last[..rest.len()]);
+    let bytes = rest.len();
+    rest.copy_from_slice(&word.to_le_bytes()[..bytes]);
 }
 
 /// The number and, if it has one, the stamp of a payload; `None` if it is not whole.
@@ -47,10 +50,13 @@ pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
     let number = u64::from_le_bytes(head[0]);
     let stamp = if is_stamped { u64::from_le_bytes(head[1]) } else { 0 };
     let (words, rest) = body.as_chunks::<8>();
-    let differing =
-        (0..).zip(words).fold(0, |bits, (place, chunk)| bits | (u64::from_le_bytes(*chunk) ^ word(number, place)));
-    let last = word(number, words.len() as u64).to_le_bytes();
-    (differing == 0 && rest == &last[..rest.len()]).then_some((number, stamp))
+    let (mut word, mut differing) = (first_word(number), 0);
+    for chunk in words {
+        differing |= u64::from_le_bytes(*chunk) ^ word;
+        word = word.wrapping_add(STEP);
+    }
+    let is_whole = differing == 0 && rest == &word.to_le_bytes()[..rest.len()];
+    is_whole.then_some((number, stamp))
 }
 
 /// Makes payloads, many of them in one block of memory.

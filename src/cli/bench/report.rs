@@ -68,6 +68,8 @@ pub struct Row {
     pub kernel_drops: u64,
     /// Datagrams dropped on purpose.
     pub dropped_by_rule: u64,
+    /// Raw: how many a second were sent, where most is received at less than the kernel takes.
+    pub paced_per_s: Option<f64>,
     /// How often the bus took no further message for the moment.
     pub held_up: u64,
     /// Processor time of the sending program for each message sent, in nanoseconds.
@@ -93,7 +95,7 @@ pub struct Row {
 impl Row {
     /// Of these runs of messages of `size` bytes in one way.
     pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[Run]) -> Row {
-        let rates: Vec<f64> = runs.iter().map(|run| run.received.iter().map(|came| came.per_s).sum()).collect();
+        let rates: Vec<f64> = runs.iter().map(Run::per_s).collect();
         let came = || runs.iter().flat_map(|run| &run.received);
         let sum = |of: fn(&super::job::Received) -> u64| came().map(of).sum::<u64>();
         let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
@@ -118,6 +120,7 @@ impl Row {
             repaired: sum(|came| came.repaired),
             kernel_drops: sum(|came| came.kernel_drops),
             dropped_by_rule: sum(|came| came.dropped_by_rule),
+            paced_per_s: None,
             held_up: runs.iter().map(|run| run.sent.held_up).sum(),
             sender_ns: share(runs.iter().map(|run| run.sent.cpu_ns).sum(), sent),
             receiver_ns: share(sum(|came| came.cpu_ns), received),
@@ -232,8 +235,7 @@ pub struct Ratios {
 
 impl Ratios {
     /// Of the row of the library, and those of the raw rates in the order of [`RAW_MODES`].
-    pub fn of(library: &Row, raw: &[Row; 3], offloads_off: bool) -> Ratios {
-        let [plain, gso, gso_gro] = raw;
+    pub fn of(library: &Row, [plain, gso, gso_gro]: [&Row; 3], offloads_off: bool) -> Ratios {
         let gain = gso_gro.ratio(plain);
         let void = match (&gso_gro.unsupported, gain) {
             _ if offloads_off || OFFLOAD_GAIN_BYTES < library.size => None,
@@ -380,13 +382,13 @@ mod tests {
     fn runs_without_offloads_are_void() {
         let row = |what, per_s| Row::of(what, 64, 64, 64, &[run(0, Received { per_s, ..Received::default() })]);
         let raw = |gso_gro| [row("raw_plain", 0.2e6), row("raw_gso", 1e6), row("raw_gso_gro", gso_gro)];
-        let ratios = Ratios::of(&row("library", 12e6), &raw(12e6), false);
+        let ratios = Ratios::of(&row("library", 12e6), raw(12e6).each_ref(), false);
         assert_eq!((ratios.void, ratios.to_raw_gso_gro.unwrap().median), (None, 1.0));
-        let ratios = Ratios::of(&row("library", 12e6), &raw(6e6), false);
+        let ratios = Ratios::of(&row("library", 12e6), raw(6e6).each_ref(), false);
         assert!(ratios.void.unwrap().contains("only 30.0 times"));
-        assert_eq!(Ratios::of(&row("library", 12e6), &raw(6e6), true).void, None);
+        assert_eq!(Ratios::of(&row("library", 12e6), raw(6e6).each_ref(), true).void, None);
         let none = [row("raw_plain", 0.2e6), row("raw_gso", 0.0), Row::unsupported("raw_gso_gro", 64, "no".into())];
-        let ratios = Ratios::of(&row("library", 12e6), &none, false);
+        let ratios = Ratios::of(&row("library", 12e6), none.each_ref(), false);
         assert!(ratios.void.unwrap().ends_with(": no") && ratios.to_raw_gso.is_none());
     }
 }

@@ -18,6 +18,15 @@ use crate::time::nanos;
 const QUEUE_COUNT: &str = "1000000";
 const QUEUE_SIZE: &str = "1 gb";
 
+/// A sender of raw datagrams of which less comes than this overruns its receivers.
+const OVERRUN_SHARE: f64 = 0.95;
+/// The part of a run that each trial of another rate takes, and the least time.
+const TRIAL_SHARE: u32 = 4;
+const TRIAL_TIME: Duration = Duration::from_millis(100);
+/// How much faster each trial is than what came of the one before, and how many there are at most.
+const TRIAL_STEP: f64 = 1.25;
+const TRIALS: usize = 10;
+
 /// How much older than the publisher the subscriptions are: enough for a subscriber to be certain, also where nothing of the
 /// publisher gets through at first, that its very first message was meant for it (reliability.md R4).
 const OLDER: Duration = Duration::from_millis(250);
@@ -45,6 +54,32 @@ pub struct Run {
     pub sent: Sent,
     /// What came, at each.
     pub received: Vec<Received>,
+}
+
+impl Run {
+    /// What came a second, all receivers together.
+    pub fn per_s(&self) -> f64 {
+        self.received.iter().map(|came| came.per_s).sum()
+    }
+
+    /// The share of what was sent that came, of all receivers together.
+    fn share_received(&self) -> f64 {
+        let came: u64 = self.received.iter().map(|came| came.received).sum();
+        came as f64 / (self.sent.sent * self.received.len() as u64).max(1) as f64
+    }
+}
+
+/// Raw datagrams.
+#[derive(Clone, Copy)]
+pub struct Raw {
+    /// How they go.
+    pub mode: RawMode,
+    /// Bytes of payload of each.
+    pub bytes: usize,
+    /// How many receive.
+    pub receivers: usize,
+    /// Datagrams a second; as fast as the kernel takes them if absent.
+    pub rate: Option<f64>,
 }
 
 /// What is run with the library.
@@ -108,20 +143,39 @@ impl Stage {
         })
     }
 
-    /// Sends raw datagrams to so many receivers. `Err` inside: why the kernel cannot do it in this way.
+    /// Sends raw datagrams to so many receivers, so many a second, or as fast as the kernel takes them. `Err` inside: why
+    /// the kernel cannot do it in this way.
     ///
     /// # Errors
     /// A process fails.
-    pub fn raw(
-        &self,
-        mode: RawMode,
-        bytes: usize,
-        span: Duration,
-        receivers: usize,
-    ) -> Result<Result<Run, String>, Failure> {
-        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span) };
+    pub fn raw(&self, raw: &Raw, span: Duration) -> Result<Result<Run, String>, Failure> {
+        let Raw { mode, bytes, receivers, rate } = *raw;
+        let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate };
         let receivers = vec![Job::RawReceive(job.clone()); receivers];
         self.run(&Job::RawSend(job), &receivers, span)
+    }
+
+    /// The rate of raw datagrams at which most is received: a sender that overruns its receivers may take from them what
+    /// they need to receive. `None` is as fast as the kernel takes them.
+    ///
+    /// # Errors
+    /// A process fails.
+    pub fn raw_rate(&self, raw: &Raw, span: Duration) -> Result<Result<Option<f64>, String>, Failure> {
+        let span = (span / TRIAL_SHARE).max(TRIAL_TIME);
+        let (mut best, mut rate) = match self.raw(&Raw { rate: None, ..*raw }, span)? {
+            Ok(run) if run.share_received() < OVERRUN_SHARE => (run.per_s(), None),
+            Ok(_) => return Ok(Ok(None)),
+            Err(why) => return Ok(Err(why)),
+        };
+        for _ in 0..TRIALS {
+            let next = best / raw.receivers as f64 * TRIAL_STEP;
+            match self.raw(&Raw { rate: Some(next), ..*raw }, span)? {
+                Ok(run) if best < run.per_s() => (best, rate) = (run.per_s(), Some(next)),
+                Ok(_) => break,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(rate))
     }
 
     /// Publishes with the library.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::args::{BenchPath, RawOptions, RunOptions, ThroughputOptions};
 use super::job::Load;
 use super::report::{Found, RAW_MODES, Ratios, Row};
-use super::stage::{Case, Run, Stage};
+use super::stage::{Case, Raw, Run, Stage};
 use crate::cli::event::json as text;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{Output, note};
@@ -81,42 +81,56 @@ fn measure(
 ) -> Result<(), Failure> {
     let size = case.load.bytes;
     let mut library: Vec<Run> = Vec::new();
-    let mut raws: [Result<Vec<Run>, String>; 3] = [const { Ok(Vec::new()) }; 3];
+    let mut raws: Vec<RawRuns> = Vec::new();
     for _ in 0..run.runs {
         library.push(stage.library(case)?);
         let found = rates.found.get_or_insert_with(|| Found::by(&library[0]));
-        let bytes = raw_bytes(size, found.datagram_bytes);
-        for ((mode, _), runs) in RAW_MODES.into_iter().zip(&mut raws).take(if raw.no_raw { 0 } else { RAW_MODES.len() })
-        {
-            let Ok(done) = runs else { continue };
-            match stage.raw(mode, bytes, run.secs, case.subscribers)? {
+        if raws.is_empty() && !raw.no_raw {
+            let bytes = raw_bytes(size, found.datagram_bytes);
+            for (mode, what) in RAW_MODES {
+                let raw = Raw { mode, bytes, receivers: case.subscribers, rate: None };
+                raws.push(RawRuns { what, raw, rate: stage.raw_rate(&raw, run.secs)?, runs: Vec::new() });
+            }
+        }
+        for raws in &mut raws {
+            let Ok(rate) = raws.rate else { continue };
+            match stage.raw(&Raw { rate, ..raws.raw }, run.secs)? {
                 Ok(run) => {
-                    found.enter_raw(mode, &run);
-                    done.push(run);
+                    found.enter_raw(raws.raw.mode, &run);
+                    raws.runs.push(run);
                 }
-                Err(why) => *runs = Err(why),
+                Err(why) => raws.rate = Err(why),
             }
         }
     }
     let datagram_bytes = rates.found.as_ref().and_then(|found| found.datagram_bytes);
     let row = Row::of(what, size, datagram_bytes.unwrap_or(0), size, &library);
-    if raw.no_raw {
-        rates.rows.push(row);
-        return Ok(());
+    let raws: Vec<Row> = raws.into_iter().map(|raws| raws.row(size)).collect();
+    if let [plain, gso, gso_gro] = &raws[..] {
+        rates.ratios.push(Ratios::of(&row, [plain, gso, gso_gro], raw.offloads_off));
     }
-    let bytes = raw_bytes(size, datagram_bytes);
-    let mut names = RAW_MODES.into_iter().map(|(_, name)| name);
-    let raws = raws.map(|runs| {
-        let name = names.next().expect("as many names as ways");
-        match runs {
-            Ok(runs) => Row::of(name, size, bytes as u64, bytes, &runs),
-            Err(why) => Row::unsupported(name, size, why),
-        }
-    });
-    rates.ratios.push(Ratios::of(&row, &raws, raw.offloads_off));
     rates.rows.extend(raws);
     rates.rows.push(row);
     Ok(())
+}
+
+/// What was measured in one raw way.
+struct RawRuns {
+    what: &'static str,
+    raw: Raw,
+    /// Datagrams a second, or why it cannot be done.
+    rate: Result<Option<f64>, String>,
+    runs: Vec<Run>,
+}
+
+impl RawRuns {
+    fn row(self, size: usize) -> Row {
+        let bytes = self.raw.bytes;
+        match self.rate {
+            Ok(rate) => Row { paced_per_s: rate, ..Row::of(self.what, size, bytes as u64, bytes, &self.runs) },
+            Err(why) => Row::unsupported(self.what, size, why),
+        }
+    }
 }
 
 /// Bytes of a raw datagram that is to be compared with messages of `size` bytes: what is too large for one goes in several.

@@ -119,6 +119,15 @@ impl Peer {
         Ok(())
     }
 
+    /// How late [`Peer::turn`] may end: who must be punctual makes turns without waiting for that long.
+    pub fn late(&self) -> Duration {
+        match self {
+            // The timer of a peer goes off at whole milliseconds.
+            Peer::Driven(..) => Duration::from_millis(3),
+            Peer::Threaded(_) | Peer::Attached(..) => Duration::from_micros(100),
+        }
+    }
+
     /// Takes the events that are there, waiting for at most `wait` if there are none, and says how many there were.
     ///
     /// # Errors
@@ -187,11 +196,11 @@ impl Peer {
         })
     }
 
-    /// Processor time of this program in nanoseconds, and the memory of the process that holds the peer.
+    /// Processor time of this program and of its daemon in nanoseconds, and the memory of the process that holds the peer.
     pub fn spent(&self) -> (u64, u64) {
         match self {
             Peer::Driven(..) | Peer::Threaded(_) => spent(),
-            Peer::Attached(_, daemon) => (spent().0, host::rss_bytes(daemon.pid)),
+            Peer::Attached(_, daemon) => (host::cpu_ns() + host::cpu_ns_of(daemon.pid), host::rss_bytes(daemon.pid)),
         }
     }
 

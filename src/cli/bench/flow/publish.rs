@@ -12,14 +12,14 @@ use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::Instant;
 
-/// Messages published between two turns of a peer that this thread drives.
+/// Messages published between two turns of a peer that this thread drives, at most.
 const BURST: u64 = 1024;
+/// The same in bytes of payload.
+const BURST_BYTES: u64 = 512 * 1024;
 /// How long meeting the other peers may take.
 const MEET_TIME: Duration = Duration::from_secs(20);
 /// How long a peer is left to itself at most.
 const GLANCE: Duration = Duration::from_millis(1);
-/// The rest of a wait that is not slept: a sleep ends late by about as much.
-const SPIN: Duration = Duration::from_micros(100);
 /// What the subjects begin with.
 pub const SUBJECT_PREFIX: &str = "bench.load";
 
@@ -78,6 +78,7 @@ pub fn meet(peer: &mut Peer, subscribers: usize) -> Result<(), Failure> {
 fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -> Result<(u64, u64), Failure> {
     let until = start + Duration::from_nanos(load.span_ns);
     let mut payloads = Payloads::new(load.bytes, load.is_stamped);
+    let burst = (BURST_BYTES / load.bytes as u64).clamp(1, BURST);
     let mut round = subjects.iter().cycle();
     let mut message = Message::new(subjects[0].clone(), Vec::new());
     let (mut sent, mut held_up, mut is_full) = (0, 0, false);
@@ -87,7 +88,7 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
             break;
         }
         let due = load.rate.map_or(u64::MAX, |rate| 1 + (now.since(start).as_secs_f64() * rate) as u64);
-        for _ in 0..due.saturating_sub(sent).min(BURST) {
+        for _ in 0..due.saturating_sub(sent).min(burst) {
             // One that the bus did not take waits.
             if !is_full {
                 if 1 < subjects.len() {
@@ -104,7 +105,7 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
         }
         let wait = match due_at(load, start, sent) {
             _ if is_full => GLANCE,
-            Some(due) => due.since(now).saturating_sub(SPIN).min(GLANCE),
+            Some(due) => due.since(now).saturating_sub(peer.late()).min(GLANCE),
             None => Duration::ZERO,
         };
         peer.turn(wait)?;

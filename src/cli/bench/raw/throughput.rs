@@ -59,6 +59,9 @@ pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
         }
         batch.send(&socket).map_err(|error| refused("send a raw datagram", &error))?;
         now = Clock::now().instant;
+        while job.rate.is_some_and(|rate| now.since(start).as_secs_f64() * rate < sent as f64) && now < until {
+            now = Clock::now().instant;
+        }
     }
     let (cpu_ns, rss_bytes) = spent();
     let seconds = now.since(start).as_secs_f64();
