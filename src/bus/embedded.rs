@@ -119,6 +119,24 @@ impl Embedded {
         Ok(self.engine.publish(now, self.client, message))
     }
 
+    /// As [`Embedded::publish_ref`], of a message of nothing but subject and payload: the fast way to publish. They are copied
+    /// where they are to be.
+    ///
+    /// # Errors
+    /// As [`Embedded::publish_ref`].
+    #[inline]
+    pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, PublishError> {
+        let (bytes, bytes_max) = (payload.len(), self.info.message_bytes_max);
+        if bytes_max < bytes {
+            return Err(PublishError::TooLarge { bytes, bytes_max });
+        }
+        if !self.engine.is_running() {
+            return Err(PublishError::Closed);
+        }
+        let now = self.now();
+        Ok(self.engine.publish_payload(now, self.client, subject, payload))
+    }
+
     /// Subscribes; active when this returns. Read it with [`Subscription::try_recv`] between turns.
     ///
     /// # Errors

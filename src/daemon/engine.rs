@@ -22,7 +22,7 @@ use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher,
 use crate::proto::effect::{Effect, Input, Refusal, Request, Unanswered};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll};
@@ -96,6 +96,8 @@ pub(crate) struct Engine {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: VecDeque<Command>,
     pub(super) flushes: Vec<Waiting>,
+    /// Who published last, and how many messages that it was not credited with yet.
+    pub(super) published: Option<(ClientId, u64)>,
     /// Embedded clients that wait for the answer to a question, by its number.
     pub(super) asks: BTreeMap<(ClientId, u64), AnswerTo>,
     /// The number of the next question of an embedded client.
@@ -178,18 +180,56 @@ impl Engine {
 
     /// Publishes for a client. False, and nothing done, if too much waits to be sent.
     pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: &Message) -> bool {
+        let has_room = self.makes_room();
+        if has_room {
+            self.peer.publish(now, client, message);
+            self.on_published(now, client);
+        }
+        has_room
+    }
+
+    /// As [`Engine::publish`], of a message of nothing but subject and payload.
+    #[inline]
+    pub(crate) fn publish_payload(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
+        let has_room = self.makes_room();
+        if has_room {
+            self.peer.publish_payload(now, client, subject, payload);
+            self.on_published(now, client);
+        }
+        has_room
+    }
+
+    /// Whether there is room for a message on its way to the network, or some can be made.
+    #[inline]
+    fn makes_room(&mut self) -> bool {
         if self.transmit.is_long() {
             self.transmit.flush(&mut self.sockets);
-            if self.transmit.is_long() {
-                return false;
-            }
         }
-        self.peer.publish(now, client, message);
-        self.act(now);
-        if let Some(client) = self.clients.client(client) {
-            client.published += 1;
+        !self.transmit.is_long()
+    }
+
+    #[inline]
+    fn on_published(&mut self, now: Now, client: ClientId) {
+        if self.peer.has_effects() {
+            self.act(now);
         }
-        true
+        if let Some((recent, count)) = &mut self.published
+            && *recent == client
+        {
+            *count += 1;
+            return;
+        }
+        self.count_published();
+        self.published = Some((client, 1));
+    }
+
+    /// Credits who published last with what it published since.
+    pub(super) fn count_published(&mut self) {
+        if let Some((client, count)) = self.published.take()
+            && let Some(client) = self.clients.client(client)
+        {
+            client.published += count;
+        }
     }
 
     /// Subscribes for an embedded client; its events go to `queue`.
@@ -306,6 +346,7 @@ impl Engine {
     /// Answers a question about the peer.
     pub(crate) fn show(&mut self, now: Now, query: &Value) -> Value {
         self.peer.settle();
+        self.count_published();
         let counters = self.counters();
         let clients = self.clients.rows(now);
         show::answer(query, &Subjects { peer: &self.peer, now, status: self.status(now), clients, counters })

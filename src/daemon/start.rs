@@ -136,6 +136,7 @@ impl Engine {
             clients_refused: 0,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: VecDeque::new(),
+            published: None,
             flushes: Vec::new(),
             asks: BTreeMap::new(),
             next_ask: 0,

@@ -5,14 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
-
 /// Bytes of the number.
 pub const NUMBER_BYTES: usize = 8;
 /// Bytes of the number and the time.
 pub const STAMPED_BYTES: usize = 16;
-/// Payloads are cut out of blocks of this many bytes, so that the allocator is asked once for many.
-const BLOCK_BYTES: usize = 64 * 1024;
 /// Odd numbers with bits all over, so that neighbours differ in all their bytes.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = 0xd1b5_4a32_d192_ed03;
@@ -59,32 +55,30 @@ pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
     is_whole.then_some((number, stamp))
 }
 
-/// Makes payloads, many of them in one block of memory.
+/// Makes payloads, one after the other in the same place.
 #[derive(Debug)]
 pub struct Payloads {
-    bytes: usize,
+    payload: Vec<u8>,
     is_stamped: bool,
-    block: BytesMut,
     /// The number of the next one.
-    pub next: u64,
+    next: u64,
 }
 
 impl Payloads {
     /// Payloads of so many bytes, numbered from 0.
     pub fn new(bytes: usize, is_stamped: bool) -> Payloads {
-        Payloads { bytes, is_stamped, block: BytesMut::new(), next: 0 }
+        Payloads { payload: vec![0; bytes], is_stamped, next: 0 }
     }
 
-    /// The next payload, due at `due` (nanoseconds).
-    pub fn next(&mut self, due: u64) -> Bytes {
-        if self.block.is_empty() {
-            let count = (BLOCK_BYTES / self.bytes).max(1);
-            self.block = BytesMut::zeroed(count * self.bytes);
-        }
-        let mut payload = self.block.split_to(self.bytes);
-        fill(&mut payload, self.next, self.is_stamped.then_some(due));
+    /// Makes the next payload, due at `due` (nanoseconds).
+    pub fn make(&mut self, due: u64) {
+        fill(&mut self.payload, self.next, self.is_stamped.then_some(due));
         self.next += 1;
-        payload.freeze()
+    }
+
+    /// The payload made last.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
     }
 }
 
@@ -191,7 +185,12 @@ mod tests {
         }
         assert_eq!(read(&[0; 7], false), None);
         let mut payloads = Payloads::new(24, true);
-        let numbers: Vec<_> = (0..5000).map(|due| read(&payloads.next(due), true)).collect();
+        let numbers: Vec<_> = (0..5000)
+            .map(|due| {
+                payloads.make(due);
+                read(payloads.payload(), true)
+            })
+            .collect();
         assert!((0..5000).zip(numbers).all(|(number, read)| read == Some((number, number))));
     }
 

@@ -57,21 +57,43 @@ impl Peer {
     /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
     #[inline]
     pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
-        if let Some(batch) = &mut self.batch
-            && batch.left != 0
-            && batch.now == now
-            && self.streaks.goes_on(&message.subject)
-            && is_plain(message)
-            && message.payload.len() <= self.settings.message_bytes_max
-            && self.multicast.extend(&message.payload)
-        {
-            batch.left -= 1;
-            batch.count += 1;
-            self.counters.messages_published += 1;
+        if is_plain(message) && self.extend(now, &message.subject, &message.payload) {
             return;
         }
         self.settle();
         self.publish_alone(now, client, message);
+    }
+
+    /// Publishes a message of nothing but subject and payload, which are copied where they are to be.
+    #[inline]
+    pub fn publish_payload(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) {
+        if self.extend(now, subject, payload) {
+            return;
+        }
+        self.settle();
+        self.publish_alone(now, client, &Message::new(subject.clone(), Bytes::copy_from_slice(payload)));
+    }
+
+    /// Publishes with the message before, if that can be.
+    #[inline]
+    fn extend(&mut self, now: Now, subject: &Subject, payload: &[u8]) -> bool {
+        let Some(batch) = &mut self.batch else { return false };
+        let fits = batch.left != 0
+            && batch.now == now
+            && self.streaks.goes_on(subject)
+            && payload.len() <= self.settings.message_bytes_max
+            && self.multicast.extend(payload);
+        if fits {
+            batch.left -= 1;
+            batch.count += 1;
+            self.counters.messages_published += 1;
+        }
+        fits
+    }
+
+    /// Whether something is to be done outside.
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// Numbers and records what was published since the last message that went the slow way. To be called before it is looked

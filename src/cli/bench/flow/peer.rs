@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::bus::{Bus, Embedded, EventRef, Options, PublishError, RecvError, SubscribeError, Subscription};
@@ -17,7 +18,7 @@ use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
 use crate::message::Message;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 
 /// How long a peer may take to send what was published.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
@@ -75,10 +76,11 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn publish(&mut self, message: &Message) -> Result<bool, Failure> {
+    pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, Failure> {
+        let message = || Message::new(subject.clone(), Bytes::copy_from_slice(payload));
         let outcome = match self {
-            Peer::Driven(embedded, _) => embedded.publish_ref(message),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => match bus.publish_timeout(message.clone(), GLANCE) {
+            Peer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => match bus.publish_timeout(message(), GLANCE) {
                 Ok(()) => Ok(true),
                 Err(PublishError::Full(_)) => Ok(false),
                 Err(error) => Err(error),

@@ -49,7 +49,7 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
         fill(&mut payload, number, None);
         message.payload = payload.clone().into();
         thrown = Clock::now().instant;
-        while !peer.publish(&message)? {
+        while !peer.publish(&message.subject, &message.payload)? {
             peer.turn(Duration::ZERO)?;
         }
         match caught(&mut peer, &subscription, number, wait(job))? {
@@ -103,7 +103,7 @@ pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
         })?;
         if let Some(payload) = came {
             message.payload = payload;
-            while !peer.publish(&message)? {
+            while !peer.publish(&message.subject, &message.payload)? {
                 peer.turn(Duration::ZERO)?;
             }
         }

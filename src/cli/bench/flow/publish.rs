@@ -8,7 +8,6 @@ use crate::cli::bench::payload::Payloads;
 use crate::cli::bench::role::Line;
 use crate::cli::exit::{Exit, Failure};
 use crate::daemon::clock::Clock;
-use crate::message::Message;
 use crate::subject::Subject;
 use crate::time::Instant;
 
@@ -80,7 +79,7 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
     let mut payloads = Payloads::new(load.bytes, load.is_stamped);
     let burst = (BURST_BYTES / load.bytes as u64).clamp(1, BURST);
     let mut round = subjects.iter().cycle();
-    let mut message = Message::new(subjects[0].clone(), Vec::new());
+    let mut subject = &subjects[0];
     let (mut sent, mut held_up, mut is_full) = (0, 0, false);
     loop {
         let now = Clock::now().instant;
@@ -91,12 +90,10 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
         for _ in 0..due.saturating_sub(sent).min(burst) {
             // One that the bus did not take waits.
             if !is_full {
-                if 1 < subjects.len() {
-                    message.subject.clone_from(round.next().expect("there is a subject"));
-                }
-                message.payload = payloads.next(due_at(load, start, sent).unwrap_or(now).as_nanos());
+                subject = round.next().expect("there is a subject");
+                payloads.make(due_at(load, start, sent).unwrap_or(now).as_nanos());
             }
-            is_full = !peer.publish(&message)?;
+            is_full = !peer.publish(subject, payloads.payload())?;
             if is_full {
                 held_up += 1;
                 break;

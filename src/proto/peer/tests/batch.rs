@@ -33,7 +33,11 @@ fn twins(settings: impl Fn() -> Settings) {
                     if rng.chance(0.03) {
                         message.reply = Some(subjects[0].clone());
                     }
-                    together.peer.publish(at(millis), CLIENT, &message);
+                    if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.5) {
+                        together.peer.publish_payload(at(millis), CLIENT, subject, &message.payload);
+                    } else {
+                        together.peer.publish(at(millis), CLIENT, &message);
+                    }
                     alone.peer.publish(at(millis), CLIENT, &message);
                     alone.peer.settle();
                 }
