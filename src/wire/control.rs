@@ -3,7 +3,8 @@
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::{
-    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, MANIFEST, Malformed, PAD, RECORD_HEADER_BYTES, RESEND_REQUEST, Record,
+    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, MANIFEST, Malformed, PAD, RECEIVER_REPORT, RECORD_HEADER_BYTES,
+    RESEND_REQUEST, Record,
 };
 use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -295,6 +296,10 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
             (MANIFEST, 0)
         }
         Record::Expired(expired) => (EXPIRED, expired.encode(&mut body)),
+        Record::ReceiverReport(report) => {
+            report.encode(&mut body);
+            (RECEIVER_REPORT, 0)
+        }
         Record::Run(_) | Record::Fragment(_) | Record::UnknownData(_) => panic!("not a control record: {record:?}"),
     };
     let bytes = header.bytes() + RECORD_HEADER_BYTES + body.len() + CHECK_BYTES;

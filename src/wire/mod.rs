@@ -19,6 +19,7 @@ mod fragment;
 mod header;
 mod malformed;
 mod manifest;
+mod pace;
 mod reader;
 mod repair;
 mod run;
@@ -31,6 +32,7 @@ pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use malformed::{Discard, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
+pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
 pub use repair::{Expired, Range, ResendRequest};
 pub use run::{Run, RunMessages};
 pub(crate) use {
@@ -67,6 +69,7 @@ const BYE: u8 = 0x42;
 const RESEND_REQUEST: u8 = 0x43;
 const MANIFEST: u8 = 0x44;
 const EXPIRED: u8 = 0x45;
+const RECEIVER_REPORT: u8 = 0x4b;
 /// Record types from here on are control records; those below, except PAD, are data records.
 const CONTROL_FIRST: u8 = 0x40;
 
@@ -101,6 +104,8 @@ pub enum Record {
     Manifest(Manifest),
     /// Tells of which datagrams nothing is known any more.
     Expired(Expired),
+    /// Tells how much a receiver can take.
+    ReceiverReport(ReceiverReport),
     /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: what they held is unverified.
     UnknownData(u8),
 }
@@ -184,7 +189,8 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
         let length = usize::from(reader.u16()?);
         let mut body = reader.record(length)?;
         let is_control = CONTROL_FIRST <= record_type;
-        let is_known = matches!(record_type, HEARTBEAT | HELLO | BYE | RESEND_REQUEST | MANIFEST | EXPIRED);
+        let is_known =
+            matches!(record_type, HEARTBEAT | HELLO | BYE | RESEND_REQUEST | MANIFEST | EXPIRED | RECEIVER_REPORT);
         if record_type == PAD || is_control && !is_known {
             continue;
         }
@@ -200,6 +206,7 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, &mut body)?),
             MANIFEST => Record::Manifest(Manifest::decode(&mut body)?),
             EXPIRED => Record::Expired(Expired::decode(flags, &mut body)?),
+            RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(&mut body)?),
             unknown => {
                 // Once for each type, so that empty records cannot make the list larger than the datagram.
                 if unknown_seen & 1 << unknown == 0 {

@@ -571,6 +571,7 @@ fn examples() -> Vec<Example> {
         of_control("manifest", repair::example_manifest(), 0),
         of_control("expired", repair::example_expired(None), 0),
         of_control("expired-directed", repair::example_expired(header(Kind::Directed).receiver), 0),
+        of_control("receiver-report", repair::example_receiver_report(), 0),
     ]
 }
 

@@ -111,7 +111,7 @@ fn is_control(record: &Record) -> bool {
     match record {
         Record::Run(_) | Record::Fragment(_) | Record::UnknownData(_) => false,
         Record::Heartbeat(_) | Record::Hello(_) | Record::Bye(_) => true,
-        Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) => true,
+        Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) | Record::ReceiverReport(_) => true,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of what repair adds: requests, manifests, EXPIRED, and the fields of announcements.
+//! Tests of what repair and pacing add: requests, manifests, EXPIRED, RECEIVER_REPORT, and the fields of announcements.
 
 use super::*;
 use crate::subject::SubjectError;
@@ -7,7 +7,8 @@ use crate::subject::SubjectError;
 fn what_is_said_of_repair_decodes_to_the_same() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
-        for record in [request(&mut rng), manifest(&mut rng), expired(&mut rng), announcement(&mut rng)] {
+        let report = receiver_report(&mut rng);
+        for record in [request(&mut rng), manifest(&mut rng), expired(&mut rng), announcement(&mut rng), report] {
             let sealed = encode_control(&header(Kind::Control), &record, 0);
             let datagram = decode(sealed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             assert_eq!(datagram.records, [record], "seed {seed}");
@@ -168,6 +169,12 @@ fn expired(rng: &mut Rng) -> Record {
     Record::Expired(Expired { receiver, ranges: ranges(rng) })
 }
 
+fn receiver_report(rng: &mut Rng) -> Record {
+    let epoch = Epoch::new(rng.next_u64() | 1).unwrap();
+    let mut number = || rng.below(NUMBER_LIMIT);
+    Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(number()), window: number(), dropped: number() })
+}
+
 fn manifest(rng: &mut Rng) -> Record {
     let mut builder = ManifestBuilder::new(DATAGRAM_BYTES_MAX, Dseq(7), rng.below(1 << 62));
     for _ in 0..=rng.below(20) {
@@ -247,6 +254,11 @@ pub(super) fn example_expired(receiver: Option<Epoch>) -> Record {
     Record::Expired(Expired { receiver, ranges: vec![Range { first: Dseq(1), last: Dseq(4) }] })
 }
 
+pub(super) fn example_receiver_report() -> Record {
+    let epoch = header(Kind::Directed).receiver.unwrap();
+    Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(300), window: 3_670_016, dropped: 2 })
+}
+
 #[test]
 fn each_broken_rule_of_repair_has_its_name() {
     let epoch = "1112131415161718";
@@ -257,6 +269,10 @@ fn each_broken_rule_of_repair_has_its_name() {
         |entries: &str| record("44", "00", &format!("0000000000000007 000000000000002a 0001 0001 {entries}"));
     let request = |flags: &str, rest: &str| record("43", flags, &format!("{epoch} {rest}"));
     let too_many = |count: u16| request("00", &format!("{count:04x} {}", range(1, 2)));
+    let (one, large) = ("0000000000000001", "8000000000000000");
+    let report = |epoch: &str, taken: &str, window: &str, dropped: &str| {
+        record("4b", "00", &format!("{epoch}{taken}{window}{dropped}"))
+    };
     let beyond_the_last = format!("{:016x} {:016x} 0002 0000 0000", (1u64 << 63) - 1, 0);
     for (records, expected) in [
         (record("43", "00", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
@@ -276,6 +292,12 @@ fn each_broken_rule_of_repair_has_its_name() {
         (record("45", "00", &format!("0001 {} 00", range(1, 2))), Malformed::Trailing { record: 0x45, bytes: 1 }),
         (record("45", "02", &format!("0000000000000000 0001 {}", range(1, 2))), Malformed::Epoch),
         (record("45", "02", &format!("0001 {}", range(1, 2))), Malformed::Truncated),
+        (report("0000000000000000", one, one, one), Malformed::Epoch),
+        (report(epoch, large, one, one), Malformed::Number(1 << 63)),
+        (report(epoch, one, large, one), Malformed::Number(1 << 63)),
+        (report(epoch, one, one, large), Malformed::Number(1 << 63)),
+        (report(epoch, one, one, "00"), Malformed::Truncated),
+        (report(epoch, one, one, &format!("{one} 00")), Malformed::Trailing { record: 0x4b, bytes: 1 }),
         (record("44", "00", "0000000000000000 000000000000002a 0001 0000"), Malformed::Number(0)),
         (record("44", "00", "0000000000000007 800000000000002a 0001 0000"), Malformed::Number((1 << 63) + 42)),
         (record("44", "00", "0000000000000007 000000000000002a 0000"), Malformed::ManifestEmpty),
@@ -315,7 +337,7 @@ fn each_broken_rule_of_repair_has_its_name() {
     ] {
         assert_eq!(decode_records(Kind::Control, &records), Err(Discard::Malformed(expected)), "{records}");
     }
-    for record_type in ["43", "44", "45"] {
+    for record_type in ["43", "44", "45", "4b"] {
         let kind = Kind::Data;
         let expected = Malformed::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
         assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(Discard::Malformed(expected)));
@@ -355,7 +377,9 @@ fn known_fields_come_once_and_whole() {
 
 #[test]
 fn flags_of_later_versions_are_ignored() {
-    for (record_type, example) in [("43", example_directed_request()), ("45", example_expired(Epoch::new(7)))] {
+    for (record_type, example) in
+        [("43", example_directed_request()), ("45", example_expired(Epoch::new(7))), ("4b", example_receiver_report())]
+    {
         let sealed = encode_control(&header(Kind::Control), &example, 0);
         let body = hex(&sealed[Header::SHORT_BYTES + RECORD_HEADER_BYTES..sealed.len() - CHECK_BYTES]);
         assert_eq!(decode_records(Kind::Control, &record(record_type, "fa", &body)).unwrap().records, [example]);

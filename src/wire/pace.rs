@@ -1,0 +1,61 @@
+//! RECEIVER_REPORT: how far a receiver has come with a publisher's multicasts, and how much more it can take.
+
+use super::Malformed;
+use super::header::number;
+use super::reader::Reader;
+use crate::message::{Dseq, Epoch};
+use bytes::{BufMut, BytesMut};
+
+/// What a datagram counts in windows beyond its UDP payload, in bytes: what the system needs around each.
+pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
+
+/// A receiver tells a publisher how much it may send (W131 to W136).
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +---------------+---------------+-------------------------------+
+/// |  type = 0x4b  |   flags = 0   |             length            |
+/// +---------------+---------------+-------------------------------+
+/// |           epoch of the publisher that is told                 |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// |   taken: highest dseq of its multicast stream that was read   |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// |     window: bytes that the receiver can take beyond that      |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// |   dropped: datagrams that its system had no room for so far   |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverReport {
+    /// The run of the publisher that is told.
+    pub epoch: Epoch,
+    /// The highest datagram of its multicast stream that was read from the receive buffer or that a multicast word named
+    /// which was read from there. What is lost on the way does not matter here.
+    pub taken: Dseq,
+    /// How much more the receiver can take, where a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`]. 0: nothing.
+    pub window: u64,
+    /// Datagrams, of anybody, that the receiver's system dropped for want of room since it started.
+    pub dropped: u64,
+}
+
+impl ReceiverReport {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<ReceiverReport, Malformed> {
+        let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
+        let taken = Dseq(number(reader.u64()?)?);
+        let window = number(reader.u64()?)?;
+        let dropped = number(reader.u64()?)?;
+        Ok(ReceiverReport { epoch, taken, window, dropped })
+    }
+
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        out.put_u64(self.epoch.bits());
+        out.put_u64(self.taken.0);
+        out.put_u64(self.window);
+        out.put_u64(self.dropped);
+    }
+}
