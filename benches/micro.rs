@@ -356,6 +356,7 @@ fn peer(epoch: u64) -> Peer {
         match_cache_max: 65_536,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,
+        pace: seqcast::proto::pace::PaceSettings::auto(4 << 20),
         mutants: Mutants::default(),
     };
     let epoch = Epoch::new(epoch).expect("not 0");

@@ -1,8 +1,10 @@
 //! The simulator over a fixed range of seeds (docs/simulator.md). `SEQCAST_SEED=n` runs one seed with a trace.
 
+use seqcast::proto::mutant::Mutants;
 use seqcast::sim;
+use seqcast::sim::report::Outcome;
 use seqcast::sim::report::{Spread, Totals};
-use seqcast::sim::scenario::{Fault, MILLIS, SECOND, Scenario};
+use seqcast::sim::scenario::{FLOOR, Fault, MILLIS, SECOND, Scenario, Speed};
 use std::io::Write;
 
 /// Seeds of a release build, as in CI; other builds are slower and run a share.
@@ -115,4 +117,100 @@ fn of_64_that_ask_at_once_all_get_what_they_miss_within_a_quarter_of_what_is_sen
     ));
     assert_eq!((figures.owed_lost, figures.owed_unverified, figures.pending), (0, 0, 0));
     assert!(64 * 300 <= figures.repaired, "{}", figures.repaired);
+}
+
+/// Bytes that a datagram of a flood counts in windows, about.
+const FLOOD_BYTES: u64 = 8000 + 600;
+
+/// A receiver that reads so many megabytes a second, with the receive buffer that most have.
+fn speed(megabytes: u64) -> Speed {
+    Speed { bytes_per_second: megabytes * 1_000_000, buffer_bytes: 4 << 20 }
+}
+
+/// Bytes a second at which each host's last flood left, 0 for those that had none.
+fn rates(outcome: &Outcome, datagrams: u64) -> Vec<u64> {
+    let rate = |floods: &Vec<(u64, u64)>| {
+        floods.last().map_or(0, |(began, ended)| datagrams * FLOOD_BYTES * SECOND / (ended - began))
+    };
+    outcome.flooded.iter().map(rate).collect()
+}
+
+fn check_clean(outcome: &Outcome) {
+    assert_eq!(outcome.findings.kept, []);
+    let figures = &outcome.figures;
+    assert_eq!((figures.owed_lost, figures.owed_unverified, figures.pending), (0, 0, 0));
+}
+
+#[test]
+fn a_publisher_at_full_speed_runs_at_the_speed_of_the_slowest_and_overruns_nobody() {
+    for receivers in [1, 10, 100] {
+        let datagrams = if cfg!(debug_assertions) { 1000 } else { 4000 };
+        // Between 50 and 400 MB/s.
+        let speeds: Vec<Speed> = (0..receivers).map(|n| speed(if n == 0 { 50 } else { 100 + n * 3 })).collect();
+        let outcome = sim::run(&Scenario::of_flood(receivers, &speeds, datagrams), false);
+        check_clean(&outcome);
+        let rate = rates(&outcome, datagrams.into())[0];
+        show(&format!("{receivers} receivers, the slowest at 50 MB/s: {} MB/s", rate / 1_000_000));
+        assert_eq!(outcome.dropped, vec![0; outcome.dropped.len()], "{receivers} receivers");
+        assert!((40_000_000..58_000_000).contains(&rate), "{receivers} receivers: {rate} bytes a second");
+    }
+}
+
+#[test]
+fn who_is_slower_than_the_floor_is_left_behind_and_nobody_else_notices() {
+    let datagrams = 8000;
+    let speeds = [speed(FLOOR / 1_000_000 / 5), speed(100), speed(200), speed(300)];
+    let outcome = sim::run(&Scenario::of_flood(1, &speeds, datagrams), false);
+    assert_eq!(outcome.findings.kept, []);
+    let rate = rates(&outcome, datagrams.into())[0];
+    show(&format!("one of four at a fifth of the floor: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
+    assert_eq!([0, 2, 3, 4].map(|host| outcome.dropped[host]), [0; 4]);
+    assert!(0 < outcome.dropped[1], "it was not waited for");
+    assert!(60_000_000 <= rate, "{rate} bytes a second");
+}
+
+#[test]
+fn who_stands_still_for_five_seconds_is_left_behind_and_taken_back() {
+    let speeds = [speed(100), speed(100), speed(200)];
+    let floods = [(0, 3 * SECOND, 20_000), (0, 12 * SECOND, 4000)];
+    let scenario = Scenario::of_floods(1, &speeds, &floods, Mutants::default());
+    let outcome = sim::run(&scenario.with_pause(1, 3 * SECOND + 200 * MILLIS, 5 * SECOND), false);
+    assert_eq!(outcome.findings.kept, []);
+    let [first, again] = [0, 1].map(|flood| outcome.flooded[0][flood]);
+    show(&format!(
+        "one of three stands still for 5 s: {} ms instead of 1720, then {} ms instead of 344; {:?} dropped",
+        (first.1 - first.0) / MILLIS,
+        (again.1 - again.0) / MILLIS,
+        outcome.dropped
+    ));
+    assert_eq!([0, 2, 3].map(|host| outcome.dropped[host]), [0; 3]);
+    assert!(first.1 - first.0 < 2600 * MILLIS, "the others are waited for, not the one");
+    assert!(again.1 - again.0 < 500 * MILLIS);
+}
+
+#[test]
+fn a_cold_group_and_tiny_buffers_are_not_overrun_and_two_publishers_share_alike() {
+    // Hosts of which one has room for a single datagram, 12 kB, 100 kB.
+    let tiny = |buffer_bytes| Speed { bytes_per_second: 100_000_000, buffer_bytes };
+    let speeds = [tiny(4 << 10), tiny(12 << 10), tiny(100 << 10)];
+    let outcome = sim::run(&Scenario::of_flood(1, &speeds, 2000), false);
+    check_clean(&outcome);
+    let rate = rates(&outcome, 2000)[0];
+    show(&format!("tiny buffers: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
+    // Where a datagram fills the buffer, words of others find no room.
+    assert!(outcome.dropped.iter().all(|dropped| *dropped < 20), "{:?}", outcome.dropped);
+
+    let speeds = vec![speed(100); 10];
+    let floods = [(0, 3 * SECOND, 8000), (1, 3 * SECOND, 8000)];
+    let outcome = sim::run(&Scenario::of_floods(1, &speeds, &floods, Mutants::default()), false);
+    check_clean(&outcome);
+    let rates = rates(&outcome, 8000);
+    show(&format!(
+        "two publishers to receivers of 100 MB/s: {} and {} MB/s, {:?} dropped",
+        rates[0] / 1_000_000,
+        rates[1] / 1_000_000,
+        outcome.dropped
+    ));
+    assert!(rates[0].abs_diff(rates[1]) * 5 < rates[0], "{rates:?}");
+    assert!(70_000_000 < rates[0] + rates[1], "{rates:?}");
 }

@@ -337,8 +337,12 @@ fn peer_name(row: &Value) -> String {
 }
 
 fn peer_state(row: &Value) -> String {
-    let note = if row["multicast_dead"] == true { ", no multicast" } else { "" };
-    format!("{}{note}", field(row, "/state"))
+    let deaf = if row["multicast_dead"] == true { ", no multicast" } else { "" };
+    let left = row["left_behind"]["for_ms"].as_u64().map_or(String::new(), |millis| {
+        let why = FieldOr("/left_behind/why", "?").text(row);
+        format!(", left behind for {} ({why})", span(millis))
+    });
+    format!("{}{deaf}{left}", field(row, "/state"))
 }
 
 /// A span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
@@ -474,9 +478,12 @@ too large    | 7
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
         let text = table(&ShowWhat::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
-        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true }] });
+        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "left_behind": { "for_ms": 2500, "why": "slow" } }] });
         let text = table(&ShowWhat::Peers, &rows).to_string();
-        assert!(text.contains("? (name used twice)") && text.contains("up, no multicast"), "{text}");
+        assert!(
+            text.contains("? (name used twice)") && text.contains("up, no multicast, left behind for 2.5s (slow)"),
+            "{text}"
+        );
         assert_eq!(table(&ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
     }
 

@@ -4,6 +4,7 @@ use super::rules::{HistoryOverride, Rules};
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
+use crate::proto::pace::Pace;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -111,6 +112,11 @@ keys! {
     "resend-time" resend_time: Duration = "30 sec", Span { min: ms(1_000), max: DAY, why: "" }, "60 sec";
     /// Bytes a second that resends may take, or a quarter of what is sent anyway if that is more.
     "resend-rate" resend_rate: usize = "8 mb", Size { min: 64 * KB, max: 2 * GB }, "32 mb";
+    /// How fast to publish: `auto` as fast as the receivers can take it, `off` as fast as the system takes it, or like `auto`
+    /// and at most so many bytes a second.
+    "pace" pace: Pace = "auto", PaceOf { rate: Size { min: 64 * KB, max: 100 * GB } }, "50 mb";
+    /// Bytes a second below which no receiver slows this peer down: it is left behind.
+    "pace-floor" pace_floor: usize = "1 mb", Size { min: 0, max: 100 * GB }, "10 mb";
     /// How many messages of each subject are kept for polls and late joiners; 0 keeps none.
     "history-count" history_count: usize = "1000", HISTORY_COUNT, "10";
     /// Bytes of messages of each subject that are kept.

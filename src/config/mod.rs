@@ -16,6 +16,7 @@ pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, 
 
 use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;
+use crate::proto::pace::PaceSettings;
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
@@ -193,6 +194,11 @@ impl Config {
             match_cache_max: self.match_cache,
             advisory_interval: ADVISORY_INTERVAL,
             advisory_subjects_max: self.advisory_subjects,
+            pace: PaceSettings {
+                pace: self.pace,
+                floor: self.pace_floor as u64,
+                ..PaceSettings::auto(self.receive_buffer as u64)
+            },
             mutants: Mutants::default(),
         }
     }

@@ -3,6 +3,7 @@
 use super::rules::RuleError;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
+use crate::proto::pace::Pace;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -68,6 +69,8 @@ pub enum ValueError {
     SizeNumber,
     /// Not a size: the unit is unknown.
     SizeUnit(String),
+    /// Neither `auto` nor `off` nor a size.
+    Pace,
     /// A duration without a unit.
     DurationUnit(String),
     /// Not a duration, as humantime sees it.
@@ -124,6 +127,7 @@ impl fmt::Display for ValueError {
             ValueError::Empty => write!(f, "the value is missing"),
             ValueError::SizeNumber => write!(f, "a size starts with a number"),
             ValueError::SizeUnit(unit) => write!(f, "{unit:?} is no unit of size"),
+            ValueError::Pace => write!(f, "neither auto nor off nor a size"),
             ValueError::DurationUnit(_) => write!(f, "a time needs a unit"),
             ValueError::Duration(why) => write!(f, "not a time: {why}"),
             ValueError::Number => write!(f, "not a whole number"),
@@ -160,6 +164,10 @@ impl ValueError {
             ValueError::SizeNumber | ValueError::SizeUnit(_) => {
                 Some("write a number of bytes, or a number with kb, mb or gb, such as 10 mb".into())
             }
+            ValueError::Pace => Some(match nearest(text, ["auto", "off"].into_iter()) {
+                Some(word) => format!("did you mean {word}?"),
+                None => "write auto, off, or the most to send in a second, such as 50 mb".into(),
+            }),
             ValueError::DurationUnit(number) => Some(format!("write {number} sec or {number} ms")),
             ValueError::Duration(_) => Some("write a number with a unit, such as 250 ms, 60 sec or 5 min".into()),
             ValueError::NotOneOf(words) => {
@@ -242,6 +250,42 @@ impl Kind for Size {
 
     fn range(&self) -> String {
         format!("{} to {}", show_size(self.min), show_size(self.max))
+    }
+}
+
+/// How fast to publish: `auto`, `off`, or a size for each second.
+pub(super) struct PaceOf {
+    pub rate: Size,
+}
+
+impl Kind for PaceOf {
+    type Value = Pace;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Pace, ValueError> {
+        match text {
+            "auto" => Ok(Pace::Auto),
+            "off" => Ok(Pace::Off),
+            _ => {
+                let rate = text.strip_suffix("/s").unwrap_or(text).trim_end();
+                let rate = self.rate.parse(rate, here).map_err(|error| match error {
+                    ValueError::SizeNumber => ValueError::Pace,
+                    error => error,
+                })?;
+                Ok(Pace::Rate(rate as u64))
+            }
+        }
+    }
+
+    fn show(&self, pace: &Pace) -> String {
+        match pace {
+            Pace::Auto => "auto".into(),
+            Pace::Off => "off".into(),
+            Pace::Rate(rate) => format!("{}/s", show_size(usize::try_from(*rate).unwrap_or(usize::MAX))),
+        }
+    }
+
+    fn range(&self) -> String {
+        format!("auto, off, or {} a second", self.rate.range())
     }
 }
 

@@ -158,9 +158,9 @@ impl Engine {
         }
     }
 
-    /// Whether publishers must wait: for the network, or for those who asked to be told when everything has left.
+    /// Whether publishers must wait: for the network, for receivers, or for those who asked to be told when everything has left.
     pub(super) fn is_held_up(&self) -> bool {
-        self.transmit.is_long() || FLUSHES_MAX <= self.flushes.len()
+        self.transmit.is_long() || self.peer.is_held_up() || FLUSHES_MAX <= self.flushes.len()
     }
 
     /// Whether it takes requests: it has not been told to stop.
@@ -178,7 +178,8 @@ impl Engine {
         self.phase = Phase::Ended;
     }
 
-    /// Publishes for a client. False, and nothing done, if too much waits to be sent.
+    /// Publishes for a client. False, and nothing done, if too much waits to be sent: for the socket, or until receivers say
+    /// that they have room, which is read in turns.
     pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: &Message) -> bool {
         let has_room = self.makes_room();
         if has_room {
@@ -205,7 +206,7 @@ impl Engine {
         if self.transmit.is_long() {
             self.transmit.flush(&mut self.sockets);
         }
-        !self.transmit.is_long()
+        !self.transmit.is_long() && !self.peer.is_held_up()
     }
 
     #[inline]
@@ -473,7 +474,7 @@ impl Engine {
     /// still have an open datagram, so nobody can be told that everything has left.
     fn let_out(&mut self, now: Now, has_ticked: bool) {
         self.transmit.flush(&mut self.sockets);
-        if has_ticked && self.transmit.is_empty() {
+        if has_ticked && self.transmit.is_empty() && !self.peer.has_held() {
             for waiting in std::mem::take(&mut self.flushes) {
                 match waiting {
                     Waiting::Attached(client, token) => self.clients.answer(client, &ToClient::Flushed { token }),

@@ -242,6 +242,16 @@ impl Sockets {
         [self.segments, self.coalesces]
     }
 
+    /// What the group socket's receive buffer holds, in bytes as windows count: each datagram with
+    /// [`WINDOW_DATAGRAM_BYTES`](crate::wire::WINDOW_DATAGRAM_BYTES) more than its payload. Linux allows twice the bytes granted
+    /// and counts the memory behind each datagram. By this measure a buffer held, for datagrams of 60 to 65,000 bytes, at
+    /// least 1.02 times what was granted (8,000 bytes in 16,644), mostly 1.1 to 2 times. An eighth is left for
+    /// what is not paced, and for network cards whose buffers are larger than they must be.
+    pub fn room_bytes(&self) -> u64 {
+        let granted = self.receive_granted.granted as u64;
+        granted - granted / 8
+    }
+
     /// Asks for events: the group's and the inbox's readability. They are edge-triggered: read until nothing comes.
     pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
         registry.register(&mut self.group, group, Interest::READABLE)?;

@@ -248,6 +248,12 @@ fn peer(row: &MemberRow) -> Value {
             "unverified": row.unverified,
             "duplicate_name": row.duplicate_name,
             "multicast_dead": row.is_multicast_dead,
+            "left_behind": row.left_behind.map(|(span, has_reported)| json!({
+                "for_ms": millis(span),
+                "why": if has_reported { "slow" } else { "no report" },
+            })),
+            "times_left_behind": row.times_left,
+            "kernel_drops": row.kernel_drops,
         }),
     )
 }

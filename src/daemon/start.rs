@@ -111,7 +111,8 @@ impl Engine {
 
         let started = Clock::now();
         let about = about(config, &chosen, &sockets, listener.as_ref());
-        let settings = config.settings(chosen.payload_bytes_max());
+        let mut settings = config.settings(chosen.payload_bytes_max());
+        settings.pace.room_bytes = sockets.room_bytes();
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         let mut engine = Engine {

@@ -199,6 +199,11 @@ pub enum MemberEvent {
     MulticastDead,
     /// Its multicasts come again.
     MulticastBack,
+    /// It takes multicasts of this peer more slowly than the floor, and is not waited for. Told the first time and then each
+    /// time that their number is a power of two.
+    LeftBehind,
+    /// It has come close again after that, and is waited for.
+    CaughtUp,
 }
 
 /// What leaves the core.

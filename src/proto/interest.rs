@@ -330,6 +330,7 @@ mod tests {
             match_cache_max,
             advisory_interval: Duration::from_secs(1),
             advisory_subjects_max: 16,
+            pace: crate::proto::pace::PaceSettings::auto(4 << 20),
             mutants: Mutants::default(),
         }
     }

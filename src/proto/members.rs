@@ -8,6 +8,7 @@ use crate::proto::fragment::Reassembly;
 use crate::proto::hearing::Hearing;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
+use crate::proto::pace::{Receiver, Taking};
 use crate::proto::recv::{Kind, Recv};
 use crate::proto::resend::{Ring, RingSettings};
 use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
@@ -151,6 +152,10 @@ pub struct Member {
     pub report: Option<Report>,
     /// When something in that changed last.
     pub reported: Option<Wall>,
+    /// What it can take of this peer's multicast stream.
+    pub receiver: Receiver,
+    /// What was taken of its multicast stream, and told to it.
+    pub taking: Taking,
     /// Its multicast stream.
     pub bcast: Recv,
     /// The same stream as subscriptions in mode live see it; only while there are any.
@@ -180,6 +185,7 @@ pub struct Member {
 }
 
 impl Member {
+    #[expect(clippy::too_many_arguments, reason = "all that is known at first contact")]
     /// First contact: fixes the baseline once and for all (R4). `listening` is when this peer joined the group, `arrived`
     /// when the datagram arrived at the earliest.
     pub fn new(
@@ -189,6 +195,7 @@ impl Member {
         contact: Contact,
         now: Instant,
         (listening, arrived): (Instant, Instant),
+        receiver: Receiver,
         rng: &mut Rng,
     ) -> Member {
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
@@ -221,6 +228,8 @@ impl Member {
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
+            receiver,
+            taking: Taking::new(&settings.pace, contact.below),
             losses: LossCounters::default(),
             live_losses: LossCounters::default(),
             throttles: [Stream::Bcast, Stream::Ptp, Stream::Outbound].map(Throttle::new),
@@ -453,6 +462,9 @@ impl Member {
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.hearing.is_dead(),
+            left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
+            times_left: self.receiver.times_left(),
+            kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }
 }

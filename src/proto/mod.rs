@@ -26,6 +26,8 @@
 //! | `linger` | who stops stays while others ask, but not for ever | R6 |
 //! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
 //! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
+//! | `pace` | nobody is sent more than it has room for, and nothing is told as sent before it is | 3.2 |
+//! | `left-behind` | who takes less than the floor is not waited for until it has come close again | 3.2 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
@@ -42,6 +44,7 @@ mod ledger;
 mod loss;
 mod members;
 pub mod mutant;
+pub mod pace;
 pub mod peer;
 pub mod question;
 mod rebuild;
@@ -56,6 +59,7 @@ pub mod window;
 use crate::message::PeerName;
 use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
+use crate::proto::pace::PaceSettings;
 use crate::proto::resend::{ResendSettings, RingSettings};
 use std::time::Duration;
 
@@ -106,6 +110,8 @@ pub struct Settings {
     pub advisory_interval: Duration,
     /// Subjects named in one advisory; the rest are counted.
     pub advisory_subjects_max: usize,
+    /// How fast to send, and what this peer can take.
+    pub pace: PaceSettings,
     /// Deliberate mistakes, for the tests of the simulator's oracle; `Mutants::default()` makes none.
     pub mutants: Mutants,
 }

@@ -79,6 +79,12 @@ pub enum Mutant {
     LiveFirstHeard,
     /// Directed messages go to subscriptions in mode repair only.
     DirectedRepairOnly,
+    /// A heartbeat names datagrams that are still kept back.
+    HeldAnnounced,
+    /// A publisher does not heed what receivers have room for.
+    PacerDeaf,
+    /// Who was left behind once is not waited for ever again.
+    LeftForGood,
     /// A late joiner gets live what came from the history already.
     SeamForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.

@@ -108,6 +108,12 @@ counters! {
     requests_received,
     /// Datagrams sent again.
     resends,
+    /// Reports to publishers of how much this peer can take.
+    reports_sent,
+    /// Such reports received from others.
+    reports_received,
+    /// Times that a receiver was not waited for any more because it took too little.
+    left_behind,
     /// Requests and questions of peers whose address was not proven yet; they were told how to prove it.
     unproven,
     /// Questions to this peer's history that were answered.
@@ -264,6 +270,13 @@ pub struct MemberRow {
     pub duplicate_name: bool,
     /// Whether its unicast words come and its multicasts do not (reliability.md 3.4).
     pub is_multicast_dead: bool,
+    /// For how long this peer has not waited for it any more because it took too little, and whether it ever told how much it
+    /// can take; `None` while it is waited for.
+    pub left_behind: Option<(Duration, bool)>,
+    /// How often it was left behind so far.
+    pub times_left: u64,
+    /// Datagrams that its system dropped for want of room, by its last report.
+    pub kernel_drops: Option<u64>,
 }
 
 /// One subscription in `show subs`.

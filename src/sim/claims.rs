@@ -46,7 +46,8 @@ impl Oracle {
         if self.is_own(run, stream) {
             return self.on_local(run, to, id, delivery);
         }
-        match self.truth.published[id].sent {
+        let sent = self.truth.published[id].sent.or_else(|| self.truth.in_making(stream, delivery));
+        match sent {
             Some((sent, None, message)) if sent == stream => {
                 let side = to.first().and_then(|target| self.side_with(run, *target));
                 self.view(at, side.unwrap_or(run), stream).on_deliver(to, message, delivery);
@@ -311,7 +312,7 @@ impl View<'_> {
         let numbered = self.truth().streams[self.stream].bcast.numbered(subject);
         let known = &numbered[..numbered.partition_point(|message| *message < before)];
         let last = known.iter().rfind(|message| self.track().state(sub, **message) != State::Nothing);
-        run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).at)
+        run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).sealed)
     }
 
     /// The first message of the frame of a message, if a subscription is certainly owed all of the epoch and the

@@ -2,6 +2,7 @@
 
 use crate::message::DeliveryMode;
 use crate::proto::effect::{Path, Target};
+use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;
 use crate::sim::scenario::Host;
@@ -10,6 +11,9 @@ use crate::time::{Instant, Now, Wall};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A host that takes its time reads what it reads in one part in so many of a second, then works on that.
+const TURNS_PER_SECOND: u64 = 2000;
 
 /// A datagram on its way or in a receive buffer.
 #[derive(Clone, Debug)]
@@ -36,8 +40,20 @@ pub struct Machine {
     pub address: SocketAddr,
     /// Arrived and not yet read, each with the number of drops before it and the virtual time at which it arrived.
     pub buffer: VecDeque<(u64, u64, Packet)>,
+    /// Bytes in it, as windows count.
+    pub buffered: u64,
+    /// Turns that time has waited because something was left in it.
+    pub behind: u32,
+    /// Until when it works on what it has read.
+    pub busy_until: u64,
+    /// Datagrams that its applications still publish as fast as they can, and when they began to.
+    pub flood: (u32, u64),
+    /// When all of that had left.
+    pub flooded: Vec<(u64, u64)>,
     /// Drops since the last datagram that fitted.
     pub dropped: u64,
+    /// Drops in all.
+    pub dropped_total: u64,
     /// Until when it stands still.
     pub paused_until: u64,
     /// When it will look at its socket, and when its peer wants to be woken; `NEVER` if that is not planned.
@@ -66,7 +82,13 @@ impl Machine {
             run: 0,
             address: SocketAddr::new(ip, 7500),
             buffer: VecDeque::new(),
+            buffered: 0,
+            behind: 0,
+            busy_until: 0,
+            flood: (0, 0),
+            flooded: Vec::new(),
             dropped: 0,
+            dropped_total: 0,
             paused_until: 0,
             turn_at: NEVER,
             wake_at: NEVER,
@@ -96,12 +118,30 @@ impl Machine {
 
     /// Puts a datagram into the receive buffer; false if there is no room.
     pub fn receive(&mut self, at: u64, packet: Packet) -> bool {
-        if self.spec.buffer_datagrams <= self.buffer.len() {
+        // As systems do it, who has room takes a whole datagram.
+        if self.spec.buffer_datagrams <= self.buffer.len() || self.spec.buffer_bytes <= self.buffered {
             self.dropped += 1;
+            self.dropped_total += 1;
             return false;
         }
+        self.buffered += cost(packet.bytes.len());
         self.buffer.push_back((std::mem::take(&mut self.dropped), at, packet));
         true
+    }
+
+    /// Takes the oldest datagram out of the receive buffer, with the number of drops before it and when it arrived.
+    pub fn read(&mut self) -> Option<(u64, u64, Packet)> {
+        let read = self.buffer.pop_front()?;
+        self.buffered -= cost(read.2.bytes.len());
+        Some(read)
+    }
+
+    /// Bytes that it reads in one turn.
+    pub fn turn_bytes(&self) -> u64 {
+        match self.spec.speed {
+            0 => u64::MAX,
+            speed => speed / TURNS_PER_SECOND,
+        }
     }
 
     /// The peer is gone, and with it what it had not read.
@@ -109,6 +149,7 @@ impl Machine {
         self.peer = None;
         self.joiner = None;
         self.buffer.clear();
+        (self.buffered, self.behind, self.busy_until, self.flood) = (0, 0, 0, (0, 0));
         self.dropped = 0;
         self.burst = 0;
         self.is_stopping = false;

@@ -1,7 +1,7 @@
 //! Proves that the oracle can fail: each deliberate mistake in the protocol is caught within a few scenarios.
 
 use crate::proto::mutant::{Mutant, Mutants};
-use crate::sim::scenario::{Fault, Faults, Scenario};
+use crate::sim::scenario::{Action, Fault, Faults, MILLIS, SECOND, Scenario, Speed};
 use crate::sim::world::World;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -209,6 +209,33 @@ fn answers_without_a_budget() {
 #[test]
 fn what_was_missed_is_not_told() {
     check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
+}
+
+#[test]
+fn heartbeats_name_what_is_kept_back() {
+    check(Mutant::HeldAnnounced, &[Fault::Large]);
+}
+
+/// What the slower of two receivers had no room for: while nobody stands still, and in a second flood after it stood still for a
+/// second in the first one.
+fn overruns(mutants: Mutants) -> [u64; 2] {
+    let speeds = [50_000_000, 200_000_000].map(|speed| Speed { bytes_per_second: speed, buffer_bytes: 1 << 20 });
+    let floods = [(0, 3 * SECOND, 1500), (0, 8 * SECOND, 600)];
+    let scenario = Scenario::of_floods(1, &speeds, &floods, mutants);
+    let dropped = |scenario: &Scenario| World::new(scenario, false).run().dropped[1];
+    let calm = dropped(&scenario);
+    let mut first = scenario.clone();
+    first.events.retain(|event| event.at != 8 * SECOND || !matches!(event.action, Action::Flood(_)));
+    let [first, both] =
+        [first, scenario].map(|scenario| dropped(&scenario.with_pause(1, 3 * SECOND + 20 * MILLIS, SECOND)));
+    [calm, both - first]
+}
+
+#[test]
+fn a_publisher_that_heeds_nobody_overruns_receivers_and_one_that_forgives_nobody_too() {
+    assert_eq!(overruns(Mutants::default()), [0, 0]);
+    assert!(0 < overruns(Mutants::only(Mutant::PacerDeaf))[0]);
+    assert!(0 < overruns(Mutants::only(Mutant::LeftForGood))[1]);
 }
 
 #[test]

@@ -441,7 +441,7 @@ impl Oracle {
     /// Whether a subscription is certainly owed a message; if not it may still be.
     pub(crate) fn is_owed(&self, run: usize, sub: &Sub, stream: &Stream, track: &Track, sent: &Sent) -> bool {
         let Some((_, first_heard)) = track.contact else { return false };
-        if sent.at <= sub.start || sub.end <= sent.at || self.runs[run].born > sent.at {
+        if sent.sealed <= sub.start || sub.end <= sent.at || self.runs[run].born > sent.at {
             return false;
         }
         first_heard < sent.first || self.is_owed_all(sub, stream, track)

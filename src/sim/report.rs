@@ -231,6 +231,10 @@ pub struct Outcome {
     pub repairs: Spread,
     /// How often any one datagram was asked for, and how often any one was sent again, at the most.
     pub most_asked: (u32, u32),
+    /// For each host, the datagrams that its receive buffer had no room for.
+    pub dropped: Vec<u64>,
+    /// For each host, when each flood began and when all of it had left.
+    pub flooded: Vec<Vec<(u64, u64)>>,
     /// A digest of who got and was told what, without wall times and numbers that depend on them.
     pub digest: u64,
     /// The last things that happened, if asked for.

@@ -8,13 +8,15 @@ mod faults;
 mod special;
 
 pub use faults::{Fault, Faults};
+pub use special::{FLOOR, Speed};
 
 use crate::message::DeliveryMode;
 use crate::proto::Settings;
 use crate::proto::mutant::Mutants;
+use crate::proto::pace::PaceSettings;
 use crate::rng::Rng;
 use crate::time::nanos;
-use draw::{draw_host, draw_patterns, draw_settings, draw_traffic, draw_weather};
+use draw::{draw_host, draw_pace, draw_patterns, draw_settings, draw_traffic, draw_weather};
 
 /// One nanosecond, microsecond … as virtual time.
 pub const MICROS: u64 = 1_000;
@@ -121,6 +123,8 @@ pub enum Action {
     Detach(u32),
     /// Its applications publish so many datagrams, each after a moment.
     Burst(u32),
+    /// Its applications publish so many datagrams as fast as they are taken.
+    Flood(u32),
 }
 
 /// An action at a host.
@@ -145,6 +149,10 @@ pub struct Host {
     pub wall: u64,
     /// Datagrams that fit its receive buffer.
     pub buffer_datagrams: usize,
+    /// Bytes that fit its receive buffer, as windows count.
+    pub buffer_bytes: u64,
+    /// Bytes that it reads in a second, as windows count; 0: any number at once.
+    pub speed: u64,
     /// How long it takes to look at its socket after a datagram came.
     pub turn: u64,
     /// Whether it drains effects after each input, or after all inputs of a turn.
@@ -205,6 +213,8 @@ pub struct Scenario {
     pub clock_steps: bool,
 }
 
+/// For so long traffic goes on after all faults.
+const QUIET_AFTER: u64 = 4 * SECOND;
 /// The wall clock of a scenario's start: 2026-02-01 00:00:00 UTC.
 const WALL_START: u64 = 1_769_904_000 * SECOND;
 /// 2115-06-01 00:00:00 UTC.
@@ -235,7 +245,7 @@ impl Scenario {
         let traffic = draw_traffic(&mut rng, faults, &settings);
         let weather = draw_weather(&mut rng, faults, &settings);
         let heal_at = rng.between(45, 62) * SECOND;
-        let quiet_at = heal_at + 4 * SECOND;
+        let quiet_at = heal_at + QUIET_AFTER;
         let heartbeat = u64::try_from(settings.heartbeat.as_nanos()).unwrap_or(SECOND);
         let end = quiet_at + heartbeat * 9 / 2 + 3 * SECOND + nanos(settings.reliability);
         let mut scenario = Scenario {
@@ -255,6 +265,7 @@ impl Scenario {
             scenario.plan_host(&mut rng, host, quiet_at);
         }
         scenario.plan_joins();
+        scenario.draw_paces();
         if faults.has(Fault::Live) {
             scenario.draw_modes();
         }
@@ -275,6 +286,15 @@ impl Scenario {
         }
     }
 
+    /// How fast each host sends, and how much it takes; the window before the first report is the same for all.
+    fn draw_paces(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x9a_ce);
+        let first_bytes = draw_pace(&mut rng).first_bytes;
+        for host in &mut self.hosts {
+            host.settings.pace = PaceSettings { first_bytes, ..draw_pace(&mut rng) };
+        }
+    }
+
     /// Of the subscriptions at each host none are in mode live, about half of them, or all.
     fn draw_modes(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x11_fe);
@@ -288,6 +308,11 @@ impl Scenario {
                 *mode = draw(*host);
             }
         }
+    }
+
+    /// When traffic ends.
+    pub fn quiet_at(&self) -> u64 {
+        self.heal_at + QUIET_AFTER
     }
 
     /// Whether what one host multicasts may reach another.

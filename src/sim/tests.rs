@@ -84,7 +84,7 @@ impl Story {
             epoch: self.epoch,
             number: nth + 1,
             count: nth,
-            uptime_ms: 0,
+            uptime_ms: (at / MILLIS) as u32,
             receiver: None,
         };
         let bytes = self.builder.seal(&header);

@@ -4,7 +4,7 @@
 mod meter;
 mod rules;
 
-use crate::message::{Epoch, Message};
+use crate::message::{Delivery, Epoch, Message};
 use crate::proto::Settings;
 use crate::seqno::Seq;
 use crate::sim::report::Findings;
@@ -37,8 +37,10 @@ pub struct Published {
 /// A datagram that was sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed {
-    /// When.
+    /// When it left.
     pub at: u64,
+    /// When it was sealed at the earliest: it may have been kept back.
+    pub sealed: u64,
     /// Index of the first message begun in it, and how many begin.
     pub first: usize,
     /// How many messages begin in it.
@@ -56,8 +58,10 @@ pub struct Sent {
     pub seq: Option<Seq>,
     /// Whether it names the last number of the frame before.
     pub is_chained: bool,
-    /// When its first datagram was sealed.
+    /// When its first datagram left.
     pub at: u64,
+    /// When that was sealed at the earliest.
+    pub sealed: u64,
     /// Its first datagram.
     pub first: u64,
     /// Its last datagram so far.
@@ -372,6 +376,22 @@ impl Truth {
         if same && filled { Ok(id) } else { Err("not as published") }
     }
 
+    /// A large message of which some datagrams have yet to leave, and which the history may give before they do.
+    pub fn in_making(&self, stream: usize, delivery: &Delivery) -> Option<(usize, Option<u64>, usize)> {
+        let flow = &self.streams[stream].bcast;
+        let (index, last) = (flow.messages.len().checked_sub(1)?, flow.messages.last()?);
+        let is_it = last.seq.is_some()
+            && last.seq == delivery.seq
+            && self.known_subject(&delivery.message.subject) == Some(last.subject);
+        (flow.open.is_some() && is_it).then_some((stream, None, index))
+    }
+
+    /// Messages of a run that have yet to leave, and their bytes.
+    pub fn kept_back(&self, run: usize) -> (usize, usize) {
+        let kept = self.published.iter().filter(|message| message.run == run && message.sent.is_none());
+        kept.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
+    }
+
     /// A peer sends a datagram.
     pub fn on_sent(
         &mut self,
@@ -524,7 +544,8 @@ impl Truth {
             }
         }
         let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
-        flow.datagrams.push(Sealed { at, first: flow.messages.len(), begun: 0, goes_on });
+        let sealed = self.streams[index].sealed_at(at, now, &datagram.header);
+        flow.datagrams.push(Sealed { at, sealed, first: flow.messages.len(), begun: 0, goes_on });
         flow.asked.push(Asked::default());
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);
@@ -635,7 +656,8 @@ impl Flow {
             self.numbered[subject].push(self.messages.len());
         }
         let dseq = self.high();
-        self.messages.push(Sent { subject, seq, is_chained, at, first: dseq, last: dseq, is_whole, bytes: 0 });
+        let sealed = self.datagrams.last().map_or(at, |datagram| datagram.sealed);
+        self.messages.push(Sent { subject, sealed, seq, is_chained, at, first: dseq, last: dseq, is_whole, bytes: 0 });
     }
 }
 

@@ -3,10 +3,13 @@
 //! It does what the daemon's loop does: reads all that has arrived, hands it to the peer, drains the effects, and ticks
 //! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
-use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Headers, Message, SubId};
+mod publish;
+
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, SubId};
 use crate::proto::effect::{Effect, Input, Path, Request, Target};
 use crate::proto::history::Selection;
 use crate::proto::mutant::Mutant;
+use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use crate::sim::joiner::Joiner;
@@ -14,7 +17,7 @@ use crate::sim::machine::{Machine, Packet};
 use crate::sim::network::{Network, Verdict};
 use crate::sim::oracle::Oracle;
 use crate::sim::report::Outcome;
-use crate::sim::scenario::{Action, Event, Fault, MILLIS, Scenario};
+use crate::sim::scenario::{Action, Event, Fault, Host, MILLIS, SECOND, Scenario};
 use crate::sim::truth::{NEVER, Note};
 use crate::subject::{Pattern, Subject};
 use bytes::Bytes;
@@ -30,6 +33,8 @@ const WRITER_CLIENT: u32 = 61;
 const JOIN_CLIENT: u32 = 62;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 100_000;
+/// Turns in which a host has more to read than it can, after which time goes on all the same; as in the daemon.
+const TURNS_BEHIND_MAX: u32 = 64;
 /// Ticks in a row without time passing, after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 
@@ -40,6 +45,7 @@ enum Step {
     Wake(usize),
     Script(usize),
     Publish(usize),
+    Flood(usize),
     /// An action that had to wait: for a peer that stood still, or one that was still stopping.
     Late(usize, Action),
     Heal,
@@ -93,7 +99,12 @@ impl<'a> World<'a> {
     pub fn new(scenario: &'a Scenario, with_trace: bool) -> World<'a> {
         let mut rng = Rng::new(scenario.seed ^ 0x77_0f_1d);
         let network = Network::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
-        let turn_max = scenario.hosts.iter().map(|host| host.turn).max().unwrap_or(0);
+        // What lies in the buffer of a slow host is read as late as that.
+        let reading = |host: &Host| match host.speed {
+            0 => 0,
+            speed => (u128::from(host.buffer_bytes) * u128::from(SECOND) / u128::from(speed)) as u64,
+        };
+        let turn_max = scenario.hosts.iter().map(|host| host.turn + reading(host)).max().unwrap_or(0);
         let subject = |prefix: &str, n: u64| format!("{prefix}.{n}").parse().expect("a valid subject");
         let of_host = |host: usize| {
             let own = (0..scenario.traffic.subjects).map(|n| subject(&format!("p{host}"), n));
@@ -170,6 +181,8 @@ impl<'a> World<'a> {
             tails: self.oracle.tails,
             repairs: self.oracle.repairs,
             most_asked: self.oracle.truth.most_asked(),
+            dropped: self.machines.iter().map(|machine| machine.dropped_total).collect(),
+            flooded: self.machines.iter().map(|machine| machine.flooded.clone()).collect(),
             digest: self.oracle.digest,
             trace: self.trace.unwrap_or_default().into(),
         }
@@ -223,6 +236,7 @@ impl<'a> World<'a> {
                 self.act(host, action);
             }
             Step::Publish(host) => self.publish_datagram(host),
+            Step::Flood(host) => self.flood(host),
             Step::Late(host, action) => self.act(host, action),
             Step::Heal => {
                 self.network.heal();
@@ -240,13 +254,17 @@ impl<'a> World<'a> {
         if machine.peer.is_none() {
             return;
         }
-        if self.now < machine.paused_until {
-            let until = machine.paused_until;
+        let until = machine.paused_until.max(machine.busy_until);
+        if self.now < until {
             self.plan_turn(host, until);
             return;
         }
         let now = machine.now(self.now);
-        while let Some((dropped, arrived, packet)) = self.machines[host].buffer.pop_front() {
+        let (turn_bytes, mut read_bytes) = (machine.turn_bytes(), 0);
+        while read_bytes < turn_bytes
+            && let Some((dropped, arrived, packet)) = self.machines[host].read()
+        {
+            read_bytes += cost(packet.bytes.len());
             if 0 < dropped {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
                 self.input(host, Input::Overrun { drops: dropped, datagrams_max: dropped });
@@ -262,6 +280,9 @@ impl<'a> World<'a> {
             self.input(host, Input::Datagram { from, path, bytes });
         }
         self.drain(host);
+        if !self.is_caught_up(host, read_bytes) {
+            return;
+        }
         let extra = self.rng.chance(0.05);
         let mut ticks = 0;
         while let Some(peer) = &mut self.machines[host].peer {
@@ -284,6 +305,25 @@ impl<'a> World<'a> {
             peer.assert_invariants();
         }
         self.plan_wake(host);
+    }
+
+    /// Whether a host has read all there is, or time has waited for that long enough. It works for a while on what it
+    /// has read.
+    fn is_caught_up(&mut self, host: usize, read_bytes: u64) -> bool {
+        let machine = &mut self.machines[host];
+        if machine.spec.speed == 0 || machine.peer.is_none() {
+            return true;
+        }
+        let is_empty = machine.buffer.is_empty();
+        machine.busy_until = self.now + read_bytes.saturating_mul(SECOND) / machine.spec.speed;
+        machine.behind = if is_empty { 0 } else { machine.behind + 1 };
+        let (until, behind) = (machine.busy_until, machine.behind);
+        if !is_empty {
+            self.plan_turn(host, until);
+            let stream = self.oracle.runs[self.machines[host].run].stream;
+            self.oracle.truth.excuse(stream, until);
+        }
+        behind % TURNS_BEHIND_MAX == 0
     }
 
     fn plan_turn(&mut self, host: usize, at: u64) {
@@ -484,6 +524,7 @@ impl<'a> World<'a> {
                 | Action::Stop
                 | Action::Restart { .. }
                 | Action::Burst(_)
+                | Action::Flood(_)
         );
         if asks && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
@@ -558,15 +599,8 @@ impl<'a> World<'a> {
                     self.input(host, Input::Detach { client });
                 }
             }
-            Action::Burst(datagrams) => {
-                let machine = &mut self.machines[host];
-                if machine.peer.is_some() && !machine.is_stopping {
-                    if machine.burst == 0 {
-                        self.push(self.now, Step::Publish(host));
-                    }
-                    self.machines[host].burst += datagrams;
-                }
-            }
+            Action::Burst(datagrams) => self.begin_burst(host, datagrams),
+            Action::Flood(datagrams) => self.begin_flood(host, datagrams),
         }
         self.drain(host);
         self.plan_wake(host);
@@ -629,58 +663,6 @@ impl<'a> World<'a> {
         let (joiner, request) = Joiner::new(target, (pattern, mode), Selection { newest, age: None }, mutants);
         machine.joiner = Some(joiner);
         self.input(host, Input::Request { client: target.client, request });
-    }
-
-    /// Publishes the messages of one datagram, and plans the next one of the burst.
-    fn publish_datagram(&mut self, host: usize) {
-        let machine = &mut self.machines[host];
-        if machine.peer.is_none() || machine.is_stopping || machine.burst == 0 {
-            machine.burst = 0;
-            return;
-        }
-        if self.now < machine.paused_until {
-            let until = machine.paused_until;
-            return self.push(until, Step::Publish(host));
-        }
-        machine.burst -= 1;
-        let goes_on = 0 < machine.burst;
-        for _ in 0..1 + self.rng.below(self.scenario.traffic.batch_max) {
-            self.publish(host);
-        }
-        self.drain(host);
-        self.turn(host);
-        if goes_on && self.machines[host].peer.is_some() {
-            let at = self.now + self.rng.below(self.scenario.traffic.spacing_max + 1);
-            self.push(at, Step::Publish(host));
-        }
-    }
-
-    fn publish(&mut self, host: usize) {
-        let traffic = &self.scenario.traffic;
-        let others = (0..self.machines.len()).filter(|other| *other != host);
-        let epochs: Vec<Epoch> = others.filter_map(|o| self.machines[o].peer.as_ref().map(Peer::epoch)).collect();
-        let own = self.machines[host].peer.as_ref().map(Peer::epoch);
-        let subject = if self.rng.chance(traffic.directed) && !epochs.is_empty() {
-            let to = epochs[self.rng.below(epochs.len() as u64) as usize];
-            format!("_INBOX.{to}.{host}").parse().expect("a valid subject")
-        } else {
-            // A few subjects get most of the messages.
-            let all = &self.subjects[host];
-            let below = self.rng.below(all.len() as u64) + 1;
-            all[self.rng.below(below) as usize].clone()
-        };
-        let mut bytes = 8 + self.rng.below(traffic.payload_max + 1);
-        if self.rng.chance(traffic.large.0) {
-            bytes = self.rng.between(200, traffic.large.1);
-        }
-        let mut envelope = Message::new(subject, Bytes::new());
-        if self.rng.chance(traffic.meta) {
-            envelope.reply = own.map(|own| format!("_INBOX.{own}.r").parse().expect("a valid subject"));
-            envelope.headers = Headers::from_pairs([("k", "v")]).expect("valid headers");
-        }
-        envelope.event = self.rng.chance(0.02);
-        let message = self.oracle.on_publish(self.machines[host].run, envelope, bytes as usize, true);
-        self.input(host, Input::Request { client: ClientId(WRITER_CLIENT), request: Request::Publish(message) });
     }
 }
 

@@ -52,6 +52,26 @@ param.yaml:5:3: pub_window_tme: unknown key
       = did you mean pub-window-time?"#,
     },
     Case {
+        name: "a pace that is none",
+        text: "parameters:\n  pace: atuo\n  pace_floor: fast\n",
+        errors: r#"param.yaml:2:9: pace: "atuo": neither auto nor off nor a size
+    2 |   pace: atuo
+      |         ^^^^
+      = did you mean auto?
+param.yaml:3:15: pace-floor: "fast": a size starts with a number
+    3 |   pace_floor: fast
+      |               ^^^^
+      = write a number of bytes, or a number with kb, mb or gb, such as 10 mb"#,
+    },
+    Case {
+        name: "a pace that is too slow",
+        text: "parameters:\n  pace: 10 kb/s\n",
+        errors: r#"param.yaml:2:9: pace: "10 kb/s": less than 64 kb, the least allowed
+    2 |   pace: 10 kb/s
+      |         ^^^^^^^
+      = allowed: auto, off, or 64 kb to 100 gb a second"#,
+    },
+    Case {
         name: "a history of one message",
         text: "parameters:\n  history-count: 1\n",
         errors: r#"param.yaml:2:18: history-count: "1": one message is too few: a poll names the message before the one that it wants, and both must be kept

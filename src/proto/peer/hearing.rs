@@ -2,23 +2,29 @@
 //! from their unicast words, and had by unicast.
 
 use super::Peer;
-use crate::message::{Epoch, Reason};
+use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
 use crate::proto::hearing::REJOIN_INTERVAL;
 use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
 use crate::time::Now;
+use crate::wire::{Header, Kind};
 use std::net::SocketAddr;
 
 impl Peer {
-    /// A datagram that is for this peer came by some path.
-    pub(super) fn on_path(&mut self, now: Now, epoch: Epoch, from: SocketAddr, path: Path) {
-        if path == Path::Multicast
-            && let Some(member) = self.members.get_mut(&epoch)
-            && member.address == from
-            && member.hearing.on_multicast(now.instant)
-        {
+    /// A datagram that is for this peer came by some path and has so many bytes.
+    pub(super) fn on_path(&mut self, now: Now, header: &Header, from: SocketAddr, (path, bytes): (Path, usize)) {
+        if path != Path::Multicast {
+            return;
+        }
+        let epoch = header.epoch;
+        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
+        let is_report_due = header.kind == Kind::Data && member.taking.on_data(now.instant, Dseq(header.number), bytes);
+        if member.hearing.on_multicast(now.instant) {
             self.tell(epoch, MemberEvent::MulticastBack);
+        }
+        if is_report_due {
+            self.report_soon(now.instant, epoch);
         }
     }
 

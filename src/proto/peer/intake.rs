@@ -6,6 +6,7 @@ use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Accept;
 use crate::proto::members::{self, Contact, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
+use crate::proto::pace::Receiver;
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
 use crate::time::{Instant, Now};
@@ -43,11 +44,11 @@ impl Peer {
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control {
-            self.on_path(now, header.epoch, from, path);
+            self.on_path(now, &header, from, (path, length));
             let source = Source { from, path, bytes: length };
             datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
         } else {
-            self.on_path(now, header.epoch, from, path);
+            self.on_path(now, &header, from, (path, length));
             self.on_data(now, (from, length), header, datagram.records);
         }
         self.advise(now, Some(header.epoch), false);
@@ -139,7 +140,9 @@ impl Peer {
         let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);
-        let mut member = Member::new(&self.settings, publisher, from, contact, now.instant, since, &mut self.rng);
+        let receiver = Receiver::new(now.instant, &self.pacer);
+        let mut member =
+            Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
         if let Some(former) = former {
             member.resume(&former, &self.settings, arrived, &mut self.rng);
         }
@@ -150,6 +153,8 @@ impl Peer {
             member.begin_live(&self.settings, now.instant, &mut self.rng);
         }
         self.members.insert(epoch, member);
+        self.on_publisher(now.instant, epoch);
+        self.reckon_pace(now.instant);
         self.tell(epoch, MemberEvent::Up);
         self.tell_news(epoch, absent);
         for (arrived, header, records) in followers {
@@ -345,13 +350,17 @@ impl Peer {
     }
 
     pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
-        if matches!(record, Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_)) {
+        if matches!(
+            record,
+            Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) | Record::ReceiverReport(_)
+        ) {
             self.note_uptime(now, source.from, header);
         }
         let (announce, hello, bye) = match record {
             Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
             Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
             Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
+            Record::ReceiverReport(report) => return self.on_receiver_report(now, source, header, report),
             Record::Heartbeat(announce) => (announce, None, false),
             Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
             Record::Bye(announce) => (announce, None, true),
@@ -379,6 +388,7 @@ impl Peer {
         }
         member.control = header.number;
         member.on_announce(&announce);
+        let is_report_due = source.path == Path::Multicast && member.taking.on_word(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
             if let Some(report) = &announce.report {
@@ -386,6 +396,9 @@ impl Peer {
             }
             member.hearing.on_word(now.instant, member.heartbeat, announce.high);
             self.on_proof(now, epoch, &announce);
+        }
+        if is_report_due {
+            self.report_soon(now.instant, epoch);
         }
         self.on_heard(now, epoch);
         self.end_formers(now, epoch, heard_before);

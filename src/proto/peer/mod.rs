@@ -3,6 +3,7 @@
 mod hearing;
 mod intake;
 mod known;
+mod pace;
 mod poll;
 mod publish;
 mod repair;
@@ -18,6 +19,7 @@ use crate::proto::former::Formers;
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
+use crate::proto::pace::{Pacer, Room};
 use crate::proto::peer::intake::Early;
 use crate::proto::peer::known::News;
 use crate::proto::peer::publish::{Batch, Route};
@@ -61,6 +63,10 @@ pub struct Peer {
     pub_window: PubWindow,
     sub_window: SubWindow,
     multicast: Send,
+    /// When that may leave, and what waits for it.
+    pacer: Pacer,
+    /// How much this peer can take of others.
+    room: Room,
     control: Control,
     beat: Beat,
     hellos: u8,
@@ -115,6 +121,8 @@ pub struct Peer {
 struct Stop {
     byes: u8,
     beat: Beat,
+    /// Until when what is kept back may wait. The first BYE follows it.
+    hold_until: Instant,
     /// When the last BYE was said or the last request came.
     quiet_since: Instant,
     /// When it is over, whoever asks.
@@ -135,6 +143,8 @@ impl Peer {
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
             multicast: Send::new(None, settings.datagram_bytes_max, settings.mutants),
+            pacer: Pacer::new(&settings.pace, now.instant),
+            room: Room::new(&settings.pace, now.instant),
             control: Control::new(),
             beat: Beat::starting(now.instant, settings.heartbeat),
             hellos: HELLOS,
@@ -183,6 +193,7 @@ impl Peer {
             Input::Overrun { drops, datagrams_max } => {
                 self.counters.kernel_drops += drops;
                 self.overrun = (self.overrun.0 + datagrams_max, now.instant);
+                self.on_overrun(now.instant);
             }
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => {
@@ -211,20 +222,24 @@ impl Peer {
         }
         let own = match (self.opened, &self.stop) {
             (Some(opened), _) => Some(opened),
+            (None, Some(stop)) if self.has_held() => Some(stop.hold_until.min(self.beat.deadline())),
             (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
             (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
             (None, None) => Some(self.beat.deadline()),
         };
-        let interval = self.settings.forget;
+        let (interval, receivers) = (self.settings.forget, self.members.len());
         self.members
             .values()
             .flat_map(|member| {
-                let streams = [member.settle_deadline(), member.ask_deadline(), Some(member.deadline(interval))];
+                let report = member.taking.deadline(receivers);
+                let streams =
+                    [member.settle_deadline(), member.ask_deadline(), report, Some(member.deadline(interval))];
                 streams.into_iter().chain(member.throttles.iter().map(|throttle| throttle.deadline())).flatten()
             })
             .chain(own)
             .chain(self.early_deadline())
             .chain(self.resends.deadline())
+            .chain(self.pacer.deadline())
             .chain(self.question_deadline())
             .chain(self.news.deadline())
             .min()

@@ -198,20 +198,17 @@ impl Peer {
         if self.sealed.is_empty() {
             return;
         }
+        let Some(epoch) = to else { return self.send_paced(now) };
         let mut sealed = std::mem::take(&mut self.sealed);
-        let member = to.and_then(|epoch| self.members.get_mut(&epoch));
-        let address = member.as_ref().map(|member| member.address);
-        let (beat, ring) = match member {
-            Some(member) => (&mut member.beat, &mut member.directed_ring),
-            None => (&mut self.beat, &mut self.ring),
-        };
-        beat.on_datagram(now.instant);
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let address = member.address;
+        member.beat.on_datagram(now.instant);
         for datagram in &sealed {
-            ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
+            member.directed_ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
             self.resends.on_sent(now.instant, datagram.bytes.len());
         }
         for Sealed { bytes, .. } in sealed.drain(..) {
-            self.send(address, bytes);
+            self.send(Some(address), bytes);
         }
         self.sealed = sealed;
     }

@@ -9,7 +9,7 @@ use crate::proto::peer::intake::Source;
 use crate::proto::resend::{Answer, Found, To};
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -81,18 +81,18 @@ impl Peer {
         self.outcomes = outcomes;
         for request in requests {
             self.counters.requests_sent += 1;
-            self.control_to(now, address, &Record::ResendRequest(request), padded);
+            self.control_to(now.instant, address, &Record::ResendRequest(request), padded);
         }
     }
 
-    fn control_to(&mut self, now: Now, address: SocketAddr, record: &Record, padded: usize) {
-        let count = self.multicast.count();
-        let bytes = self.control.datagram(now.instant, &self.origin, count, record, padded);
+    pub(super) fn control_to(&mut self, now: Instant, address: SocketAddr, record: &Record, padded: usize) {
+        let (_, count) = self.sent();
+        let bytes = self.control.datagram(now, &self.origin, count, record, padded);
         self.send(Some(address), bytes);
     }
 
     /// The member that a control datagram is from, if the epoch is known and bound to that address.
-    fn member_at(&mut self, source: Source, header: &Header) -> Option<&mut Member> {
+    pub(super) fn member_at(&mut self, source: Source, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
             self.counters.discard_stranger += 1;
@@ -102,7 +102,7 @@ impl Peer {
 
     /// A receiver asks for datagrams.
     pub(super) fn on_resend_request(&mut self, now: Now, source: Source, header: &Header, request: &ResendRequest) {
-        let (own, mutants) = (self.origin.epoch, self.settings.mutants);
+        let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.sent().0);
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
             self.counters.discard_old_epoch += 1;
@@ -116,7 +116,10 @@ impl Peer {
             }
             return;
         }
-        let high = if request.directed { member.directed.high() } else { self.multicast.high() };
+        let high = if request.directed { member.directed.high() } else { sent };
+        if !request.directed {
+            member.receiver.on_asked(&request.ranges, sent);
+        }
         self.resends.on_request(now.instant, header.epoch, request, high);
         self.counters.requests_received += 1;
         if let Some(stop) = self.stop.as_mut().filter(|stop| stop.byes == 0) {
@@ -134,6 +137,7 @@ impl Peer {
             match answer {
                 Answer::Resend { to: To::Group, bytes, .. } => {
                     self.counters.resends += 1;
+                    self.pacer.on_resent(bytes.len());
                     self.send(None, bytes);
                 }
                 Answer::Resend { to: To::Member(epoch), dseq, mut bytes, .. } => {
@@ -156,7 +160,7 @@ impl Peer {
     fn tell_apart(&mut self, now: Now, to: Epoch, record: &Record) {
         if let Some(member) = self.members.get(&to) {
             let address = member.address;
-            self.control_to(now, address, record, 0);
+            self.control_to(now.instant, address, record, 0);
         }
     }
 
@@ -192,7 +196,7 @@ impl Peer {
 
     /// Whether receivers may still ask a peer that is stopping.
     pub(super) fn has_receivers(&self) -> bool {
-        0 < self.multicast.high().0
+        0 < self.sent().0.0
             && self.members.values().any(|member| matches!(member.state, MemberState::Up | MemberState::Silent))
     }
 }

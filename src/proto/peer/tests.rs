@@ -42,6 +42,7 @@ pub(crate) fn settings(name: &str) -> Settings {
         match_cache_max: 1000,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,
+        pace: crate::proto::pace::PaceSettings::auto(4 << 20),
         mutants: Mutants::default(),
     }
 }

@@ -57,6 +57,8 @@ impl Peer {
         self.on_news_tick(now);
         self.fetch(now);
         self.answer_requests(now);
+        self.on_pace_tick(now);
+        self.on_report_tick(now.instant);
         self.beat(now);
         self.on_stop_tick(now);
         self.advise(now, None, false);
@@ -114,13 +116,20 @@ impl Peer {
         }
         self.flush(now);
         let beat = Beat::starting(now.instant, self.settings.heartbeat);
-        let until = now.instant + self.settings.recovery.linger;
-        self.stop = Some(Stop { byes: BYES, beat, quiet_since: now.instant, until, is_over: false });
+        let linger = self.settings.recovery.linger;
+        let (hold_until, until) = (now.instant + linger / 2, now.instant + linger);
+        self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
 
     pub(super) fn on_stop_tick(&mut self, now: Now) {
         let Some(mut stop) = self.stop.filter(|stop| !stop.is_over) else { return };
+        if self.has_held() {
+            if now.instant < stop.hold_until {
+                return;
+            }
+            self.send_all_held(now);
+        }
         if 0 < stop.byes && stop.beat.take_due(now.instant) {
             stop.byes -= 1;
             stop.quiet_since = now.instant;

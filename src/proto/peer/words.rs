@@ -6,6 +6,7 @@ use crate::proto::effect::Effect;
 use crate::proto::history::History;
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
+use crate::proto::pace::{Pacer, Receiver};
 use crate::proto::resend::{Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Send, Word};
 use crate::proto::window::PubWindow;
@@ -24,10 +25,12 @@ impl Peer {
 
     fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
         let member = to.and_then(|epoch| self.members.get(&epoch));
-        let high = self.multicast.high();
+        let (high, count) = self.sent();
         let mut announced = high;
         match word {
             Word::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
+            // Rule: pace
+            Word::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => announced = self.multicast.high(),
             Word::Bye if self.settings.mutants.is(Mutant::ByeShort) => announced = Dseq(high.0.saturating_sub(1)),
             _ => {}
         }
@@ -48,7 +51,6 @@ impl Peer {
                 .map(|member| Box::new(member.own_report())),
         };
         let record = word.record(announce);
-        let count = self.multicast.count();
         self.control.datagram(now.instant, &self.origin, count, &record, bytes)
     }
 
@@ -61,7 +63,9 @@ impl Peer {
 
     pub(super) fn beat(&mut self, now: Now) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
-        if self.stop.is_none() && self.beat.take_due(now.instant) {
+        // Who stops goes on while something has yet to leave.
+        let is_over = self.stop.is_some() && !self.has_held();
+        if !is_over && self.beat.take_due(now.instant) {
             if 0 < self.hellos {
                 self.hellos -= 1;
                 let wants_reply = self.members.is_empty();
@@ -77,7 +81,7 @@ impl Peer {
             .filter(|(_, member)| member.is_alive())
             .filter_map(|(epoch, member)| member.beat.take_due(now.instant).then_some(*epoch))
             .collect();
-        if silent || self.stop.is_some() {
+        if silent || is_over {
             return;
         }
         for epoch in due {
@@ -88,6 +92,7 @@ impl Peer {
     /// The frames of this epoch ran out: ends it in order and begins a new one (R10).
     pub(super) fn begin_epoch(&mut self, now: Now) {
         self.flush(now);
+        self.send_all_held(now);
         // Directed streams are between two epochs: what is still awaited of those to this one will not be told later.
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
             self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
@@ -102,6 +107,7 @@ impl Peer {
             PubWindow::new(self.settings.pub_window, self.settings.frame_messages_max, self.rng.next_u64())
                 .mutated(self.settings.mutants);
         self.multicast = Send::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
+        self.pacer = Pacer::resumed(&self.settings.pace, now.instant);
         self.ring = Ring::new(self.settings.recovery.ring, Dseq(0));
         self.resends = Resends::new(self.settings.resends(), now.instant);
         self.history = History::new(&self.settings.recovery.history, self.rng.next_u64());
@@ -111,7 +117,9 @@ impl Peer {
         self.hellos = HELLOS;
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
+            member.receiver = Receiver::new(now.instant, &self.pacer);
         }
+        self.reckon_pace(now.instant);
         self.formers.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }

@@ -90,7 +90,7 @@ impl View<'_> {
             && is_known
             && stream.ended == NEVER
             && !run.is_limited()
-            && !stream.may_be_forgotten(message)
+            && !stream.may_be_forgotten(message, self.oracle.truth.kept_back(stream.run))
         {
             self.wrong("O9", format!("message {message} told as gone though the history must have it: {sent:?}"));
         }
@@ -99,6 +99,9 @@ impl View<'_> {
     /// Whether a subscription that still stands wanted a message before it was sent. Nothing is fetched for others.
     fn was_wanted(&self, sent: &Sent) -> bool {
         let subject = &self.truth().subjects[sent.subject];
-        self.oracle.runs[self.run].subs.iter().any(|sub| sub.is_active() && sub.start < sent.at && sub.wants(subject))
+        self.oracle.runs[self.run]
+            .subs
+            .iter()
+            .any(|sub| sub.is_active() && sub.start < sent.sealed && sub.wants(subject))
     }
 }

@@ -447,6 +447,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         match_cache_max: limit(2, 64),
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: limit(1, 64),
+        pace: crate::proto::pace::PaceSettings::auto(4 << 20),
         mutants: Mutants::default(),
     }
 }

@@ -4,11 +4,27 @@ use super::{Fault, Faults, Host, MICROS, MILLIS, SECOND, Traffic, WALL_START, We
 use crate::message::DeliveryMode;
 use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
+use crate::proto::pace::{FIRST_WINDOW_BYTES, Pace, PaceSettings};
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::time::nanos;
 use std::time::Duration;
+
+/// Room for everything.
+pub(super) const ROOM_BYTES: u64 = 4 << 20;
+
+/// How fast peers send, and how much each takes. What is kept back for a rate leaves within two seconds.
+pub(super) fn draw_pace(rng: &mut Rng) -> PaceSettings {
+    let pace = match rng.below(6) {
+        0 => Pace::Off,
+        1 => Pace::Rate(rng.between(200_000, 5_000_000)),
+        _ => Pace::Auto,
+    };
+    let room_bytes = if rng.chance(0.4) { ROOM_BYTES } else { rng.between(500, 60_000) };
+    let first_bytes = if rng.chance(0.4) { FIRST_WINDOW_BYTES } else { rng.between(500, 30_000) };
+    PaceSettings { pace, floor: rng.between(0, 300_000), room_bytes, first_bytes }
+}
 
 pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> Settings {
     let window = |rng: &mut Rng, tiny: bool| {
@@ -53,6 +69,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         match_cache_max: [2, 1000][rng.below(2) as usize],
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: [2, 100][rng.below(2) as usize],
+        pace: PaceSettings::auto(ROOM_BYTES),
         mutants,
     }
 }
@@ -87,6 +104,8 @@ pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, numb
         boot: rng.between(1, 100_000) * SECOND + rng.below(SECOND),
         wall: WALL_START + rng.below(4 * SECOND),
         buffer_datagrams: if faults.has(Fault::Overrun) { rng.between(2, 24) as usize } else { 100_000 },
+        buffer_bytes: u64::MAX,
+        speed: 0,
         turn: [0, 0, 20 * MICROS, 200 * MICROS][rng.below(4) as usize],
         drains_each: rng.chance(0.5),
         says_arrival: faults.has(Fault::Pause) || faults.has(Fault::Overrun) || rng.chance(0.5),

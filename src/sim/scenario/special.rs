@@ -1,9 +1,11 @@
 //! Scenarios for one question each, with figures that their tests assert.
 
-use super::draw::draw_host;
+use super::draw::{ROOM_BYTES, draw_host};
 use super::{Action, Fault, Faults, MICROS, MILLIS, SECOND, Scenario, Traffic, Weather};
 use crate::message::DeliveryMode;
 use crate::proto::mutant::Mutants;
+use crate::proto::pace::PaceSettings;
+use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings};
 use crate::rng::Rng;
 use std::time::Duration;
@@ -13,6 +15,18 @@ const SUBSCRIBE_ALL: Action = Action::Subscribe { client: 0, sub: 0, pattern: 0,
 
 /// Cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
 const CELLS: usize = 50;
+
+/// How fast a receiver of a flood is.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// Bytes that it reads in a second; 0: any number.
+    pub bytes_per_second: u64,
+    /// Bytes that its receive buffer holds.
+    pub buffer_bytes: u64,
+}
+
+/// Below this many bytes a second, publishers of floods do not wait for receivers.
+pub const FLOOR: u64 = 10_000_000;
 
 impl Scenario {
     /// Bursts, each with a pause of 1 to 2 s after it, between eight peers under 5 % loss and nothing else: what is lost
@@ -24,6 +38,7 @@ impl Scenario {
             heartbeat: Duration::from_secs(1),
             reliability: Duration::from_millis(5),
             recovery: Recovery::modest(),
+            pace: PaceSettings::auto(ROOM_BYTES),
             ..scenario.hosts[0].settings.clone()
         };
         scenario.hosts = (0..8).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
@@ -81,13 +96,62 @@ impl Scenario {
         scenario
     }
 
+    /// A publisher that floods `receivers` which are there two seconds before it, with so many datagrams of 8 kB, as soon as it has
+    /// started.
+    pub fn of_flood(seed: u64, receivers: &[Speed], datagrams: u32) -> Scenario {
+        Scenario::of_floods(seed, receivers, &[(0, 2 * SECOND, datagrams)], Mutants::default())
+    }
+
+    /// Receivers with host 0, which publishes, and floods: a host, when, and how many datagrams. All peers are the
+    /// same but for their speeds.
+    pub fn of_floods(seed: u64, receivers: &[Speed], floods: &[(usize, u64, u32)], mutants: Mutants) -> Scenario {
+        let settings = |settings: &Settings| {
+            let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
+            let recovery = Recovery { ring, ..settings.recovery.clone() };
+            let reliability = Duration::from_secs(2);
+            Settings { reliability, recovery, datagram_bytes_max: 8900, mutants, ..settings.clone() }
+        };
+        let mut scenario = Scenario::of_one_publisher(seed, receivers.len(), settings);
+        for (host, speed) in scenario.hosts[1..].iter_mut().zip(receivers) {
+            (host.speed, host.buffer_bytes) = (speed.bytes_per_second, speed.buffer_bytes);
+            host.turn = 20 * MICROS;
+            host.says_arrival = true;
+        }
+        for host in &mut scenario.hosts {
+            let room_bytes = host.buffer_bytes.min(ROOM_BYTES) / 8 * 7;
+            host.settings.pace = PaceSettings { floor: FLOOR, ..PaceSettings::auto(room_bytes) };
+        }
+        // Datagrams that overtake each other make what is read look like more than it is.
+        scenario.weather = Weather { jitter: 0, ..scenario.weather };
+        scenario.traffic = Traffic { payload_max: 8000, ..scenario.traffic };
+        for (host, at, datagrams) in floods {
+            scenario.plan(*at, *host, Action::Flood(*datagrams));
+        }
+        (scenario.heal_at, scenario.end) = (20 * SECOND, 30 * SECOND);
+        scenario.events.sort_by_key(|event| event.at);
+        scenario
+    }
+
+    /// A host stands still for a while.
+    pub fn with_pause(mut self, host: usize, at: u64, nanos: u64) -> Scenario {
+        self.faults = self.faults.with(Fault::Pause);
+        self.plan(at, host, Action::Pause(nanos));
+        self.events.sort_by_key(|event| event.at);
+        self
+    }
+
     /// Receivers on a fast network that are there two seconds before their only publisher, host 0.
     fn of_one_publisher(seed: u64, receivers: usize, settings: impl Fn(&Settings) -> Settings) -> Scenario {
         let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
         let mut rng = Rng::new(seed);
         let heartbeat = Duration::from_secs(1);
-        let drawn = Settings { heartbeat, recovery: Recovery::modest(), ..scenario.hosts[0].settings.clone() };
-        let settings = Settings { datagram_bytes_max: 1400, ..settings(&drawn) };
+        let drawn = Settings {
+            heartbeat,
+            recovery: Recovery::modest(),
+            pace: PaceSettings::auto(ROOM_BYTES),
+            ..scenario.hosts[0].settings.clone()
+        };
+        let settings = settings(&Settings { datagram_bytes_max: 1400, ..drawn });
         scenario.hosts = (0..=receivers).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
         scenario.faults = Faults::of(&[Fault::Loss]);
         scenario.patterns = vec![">".to_owned()];

@@ -3,12 +3,13 @@
 
 use super::{Flow, NEVER, Stream, Truth};
 use crate::message::Stamp;
+use crate::proto::pace::Pace;
 use crate::seqno::{Frame, Seq};
 use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
-use crate::time::{Now, nanos};
-use crate::wire::{self, Announce, Expired, Header, Manifest};
+use crate::time::{Now, Wall, nanos};
+use crate::wire::{self, Announce, Expired, Header, Kind, Manifest};
 use hashbrown::HashMap;
 
 impl Truth {
@@ -36,7 +37,7 @@ impl Truth {
             return;
         };
         let before = flow.numbered(subject).last().map(|at| flow.messages[*at]);
-        let fits = match before.and_then(|before| Some((before.seq?, before.at))) {
+        let fits = match before.and_then(|before| Some((before.seq?, before.sealed))) {
             None => seq.count() == 1 && chain.is_none(),
             Some((last, _)) if last.frame() == seq.frame() => Some(seq) == last.forward(1) && stamp.is_none(),
             Some((last, last_at)) => {
@@ -45,8 +46,12 @@ impl Truth {
                 last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
             }
         };
+        // What was kept back was dated by an earlier clock, and for how long is known to a millisecond.
+        let wall = Wall::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
+        let is_fresh = flow.datagrams.last().is_none_or(|datagram| datagram.sealed == at);
+        let is_current = |seq: Seq| !is_fresh || Frame::at(wall) <= seq.frame();
         let dated = (seq.count() == 1) == stamp.is_some()
-            && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && Frame::at(now.wall) <= seq.frame());
+            && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && is_current(seq));
         if !fits || !dated || settings.frame_messages_max < seq.count() {
             out.add("R10", format!("{name}: {seq:?} (stamp {stamp:?}, chain {chain:?}) after {before:?}"));
         }
@@ -74,6 +79,15 @@ impl Stream {
         }
     }
 
+    /// When a datagram that leaves now was sealed, at the earliest.
+    pub(super) fn sealed_at(&self, at: u64, now: Now, header: &Header) -> u64 {
+        let uptime = now.instant.since(self.started.instant).as_millis() as u64;
+        match uptime.saturating_sub(header.uptime_ms.into()) {
+            0 | 1 => at,
+            millis => at.saturating_sub((millis + 1) * MILLIS),
+        }
+    }
+
     pub(super) fn check_header(
         &self,
         at: u64,
@@ -87,7 +101,10 @@ impl Stream {
             self.check_beat(at, out);
         }
         let uptime = now.instant.since(self.started.instant).as_millis() as u64;
-        if u64::from(header.uptime_ms).abs_diff(uptime) > 1 || header.group != self.settings.group {
+        // A datagram of the group may have been kept back since it was sealed.
+        let may_wait = header.kind == Kind::Data && self.settings.pace.pace != Pace::Off;
+        let is_dated = u64::from(header.uptime_ms) <= uptime + 1 && (may_wait || self.sealed_at(at, now, header) == at);
+        if !is_dated || header.group != self.settings.group {
             out.add("wire", format!("uptime {} of {uptime} ms, group {}", header.uptime_ms, header.group));
         }
         if self.settings.datagram_bytes_max < bytes {
@@ -112,19 +129,21 @@ impl Stream {
     }
 
     /// Whether a message may have left the history of its subject. What it needs besides the bytes of the messages is
-    /// guessed high.
-    pub fn may_be_forgotten(&self, message: usize) -> bool {
+    /// guessed high. `kept_back` are messages, and their bytes, that are in the history already and have yet to leave.
+    pub fn may_be_forgotten(&self, message: usize, kept_back: (usize, usize)) -> bool {
         let settings = &self.settings.recovery.history;
         let sent = self.bcast.messages[message];
         let numbered = self.bcast.numbered(sent.subject);
         let since = &numbered[numbered.partition_point(|at| *at < message)..];
         let bytes = |at: &usize| self.bcast.messages[*at].bytes + 300;
+        let more = kept_back.1 + 300 * kept_back.0;
         // Subjects that rotate out begin anew.
         self.settings.pub_window.bytes < 1 << 20
             || sent.seq.is_none()
-            || (settings.count_max as usize) < since.len()
-            || settings.bytes_max < since.iter().map(bytes).sum::<usize>()
-            || settings.total_bytes_max / 4 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>()
+            || (settings.count_max as usize) < since.len() + kept_back.0
+            || settings.bytes_max < since.iter().map(bytes).sum::<usize>() + more
+            || settings.total_bytes_max / 4
+                < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>() + more
     }
 
     /// R6: a manifest tells what was in datagrams that the publisher may have let go of, or was asked about, and nothing

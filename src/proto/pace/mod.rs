@@ -1,0 +1,397 @@
+//! Pacing: a publisher sends no faster than its receivers can take it.
+//!
+//! Each receiver tells how far it has come and how much more it has room for ([`Room`], [`Taking`]; RECEIVER_REPORT on the
+//! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`Receiver`]), and keeps what is sealed
+//! beyond that; the next report lets it go on. So it runs at the speed of the slowest, without a clock and whatever the
+//! delay of the network. Who allows less than the floor for longer than the patience is left behind: it is not waited for until
+//! it has come close again, and what it misses is accounted for as always.
+
+mod room;
+#[cfg(test)]
+mod tests;
+
+pub use room::{Room, Taking};
+
+use crate::message::Dseq;
+use crate::proto::resend::Bucket;
+use crate::proto::send::Sealed;
+use crate::time::{Instant, nanos};
+use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport, WINDOW_DATAGRAM_BYTES};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a receiver may hold up a publisher below the floor. Longer than programs on a busy host are kept from running
+/// mostly, shorter than people notice.
+pub const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The window of a receiver that has not reported yet, in bytes as windows count: what the receive buffer holds that Linux
+/// grants without being asked.
+pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
+
+/// A publisher that has just started does not know who is there, and sends a first window at most. So long it takes until those
+/// that are there have answered: the HELLOs are said at 0, 20 and 60 ms.
+const COLD_TIME: Duration = Duration::from_millis(100);
+
+/// Bytes of datagrams that are kept back before publishers are held up.
+const HELD_BYTES_MAX: usize = 256 << 10;
+
+/// Of so many datagrams it is known how much was sent up to each; who has read none of them is as far behind as can be.
+const MARKS_MAX: usize = 32_768;
+
+/// Under a rate, what it gives in one part in so many of a second may be sent at once, for a timer wakes once in a millisecond;
+/// and so many bytes at least.
+const BURSTS_PER_SECOND: u64 = 250;
+const BURST_BYTES_MIN: u64 = 16 << 10;
+
+/// The share of the window that is used is looked at again after so long, and after so many datagrams.
+const SHARE_TIME: Duration = Duration::from_millis(100);
+const SHARE_DATAGRAMS: u64 = 64;
+/// All of the window; and how little of it may be used.
+const SHARE_ALL: u64 = 256;
+const SHARE_MIN: u64 = 32;
+
+/// How fast to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as the system takes it, whatever receivers say.
+    Off,
+    /// As fast as the receivers can take it.
+    Auto,
+    /// The same, and at most so many bytes of UDP payload a second.
+    Rate(u64),
+}
+
+/// What is set of pacing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaceSettings {
+    /// How fast to send.
+    pub pace: Pace,
+    /// Bytes a second, as windows count, below which receivers are not waited for; 0: only who takes nothing at all is not.
+    pub floor: u64,
+    /// What this peer's receive buffer holds, in bytes as windows count.
+    pub room_bytes: u64,
+    /// The window before the first report: [`FIRST_WINDOW_BYTES`]. Smaller only to test.
+    pub first_bytes: u64,
+}
+
+impl PaceSettings {
+    /// `pace: auto` for receive buffers that hold so many bytes.
+    pub fn auto(room_bytes: u64) -> PaceSettings {
+        PaceSettings { pace: Pace::Auto, floor: 1 << 20, room_bytes, first_bytes: FIRST_WINDOW_BYTES }
+    }
+}
+
+/// Bytes that a datagram counts in windows.
+pub fn cost(bytes: usize) -> u64 {
+    bytes as u64 + WINDOW_DATAGRAM_BYTES
+}
+
+/// A receiver that is not waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// Since when.
+    pub since: Instant,
+    /// Whether it had ever reported.
+    pub has_reported: bool,
+}
+
+/// What a member can take of this peer's multicasts.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// How much may have been sent altogether before it must be heard of again.
+    limit: u64,
+    /// The control datagram that carried its last report; 0 before the first.
+    number: u64,
+    /// Its last report.
+    report: Option<ReceiverReport>,
+    left: Option<LeftBehind>,
+    /// How often it was left behind.
+    times_left: u64,
+    /// Datagrams that it has asked for, each counted once: the highest, and how many since the share was looked at.
+    asked: (Dseq, u64),
+    /// The part of its windows that is used, of [`SHARE_ALL`]: less while much of what is sent to it gets lost.
+    share: u64,
+    /// When that was looked at last, and the datagrams sent by then.
+    shared: (Instant, u64),
+}
+
+impl Receiver {
+    /// One that has not reported yet.
+    pub fn new(now: Instant, pacer: &Pacer) -> Receiver {
+        Receiver {
+            limit: pacer.sent + pacer.settings.first_bytes,
+            number: 0,
+            report: None,
+            left: None,
+            times_left: 0,
+            asked: (Dseq(0), 0),
+            share: SHARE_ALL,
+            shared: (now, pacer.next),
+        }
+    }
+
+    /// Since when and why it is not waited for, if it is not.
+    pub fn left_behind(&self) -> Option<LeftBehind> {
+        self.left
+    }
+
+    /// How often it was left behind so far.
+    pub fn times_left(&self) -> u64 {
+        self.times_left
+    }
+
+    /// What it reported last.
+    pub fn report(&self) -> Option<&ReceiverReport> {
+        self.report.as_ref()
+    }
+
+    /// It asks for datagrams again, of those up to `high` that were sent.
+    pub fn on_asked(&mut self, ranges: &[Range], high: Dseq) {
+        for range in ranges {
+            let (first, last) = (range.first.0.max(self.asked.0.0 + 1), range.last.min(high));
+            if first <= last.0 {
+                self.asked = (last, self.asked.1 + (last.0 - first + 1));
+            }
+        }
+    }
+
+    /// Uses less of the window while more than a quarter of what is sent is asked for again: what lies between has less
+    /// room than the receiver. Less loss than that is none that slower sending would help.
+    fn look_at_share(&mut self, now: Instant, next: u64) {
+        let sent = next - self.shared.1;
+        if now.since(self.shared.0) < SHARE_TIME || sent < SHARE_DATAGRAMS {
+            return;
+        }
+        self.share = match sent / 4 < self.asked.1 {
+            true => (self.share * 3 / 4).max(SHARE_MIN),
+            false => (self.share + SHARE_ALL / 16).min(SHARE_ALL),
+        };
+        (self.asked.1, self.shared) = (0, (now, next));
+    }
+}
+
+/// What a report says that is news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The member is waited for from now on, and was not before.
+    pub is_back: bool,
+    /// How much may be sent must be reckoned anew: the member was, or is, the slowest.
+    pub matters: bool,
+}
+
+/// While something is held: until when receivers are waited for, and how far each must have let this peer come by then.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    until: Instant,
+    line: u64,
+}
+
+/// How much may be sent to the group, and what waits for that.
+#[derive(Debug)]
+pub struct Pacer {
+    settings: PaceSettings,
+    /// Bytes sent so far, as windows count.
+    sent: u64,
+    /// How much was sent up to and including each of the last datagrams.
+    marks: VecDeque<u64>,
+    /// The number of the datagram that is sent next.
+    next: u64,
+    /// How much may be sent altogether.
+    allowance: u64,
+    /// Until when, and up to how much, this peer does not know who is there.
+    cold: Option<(Instant, u64)>,
+    bucket: Option<Bucket>,
+    wait: Option<Wait>,
+    held: VecDeque<Sealed>,
+    held_bytes: usize,
+}
+
+impl Pacer {
+    /// Nothing sent yet, by a peer that has just started.
+    pub fn new(settings: &PaceSettings, now: Instant) -> Pacer {
+        let cold = settings.first_bytes;
+        Pacer { cold: Some((now + COLD_TIME, cold)), allowance: cold, ..Pacer::resumed(settings, now) }
+    }
+
+    /// Nothing sent yet, by a peer that knows the others.
+    pub fn resumed(settings: &PaceSettings, now: Instant) -> Pacer {
+        let mut pacer = Pacer {
+            settings: settings.clone(),
+            sent: 0,
+            marks: VecDeque::new(),
+            next: 1,
+            allowance: u64::MAX,
+            cold: None,
+            bucket: matches!(settings.pace, Pace::Rate(_)).then(|| Bucket::full(now)),
+            wait: None,
+            held: VecDeque::new(),
+            held_bytes: 0,
+        };
+        pacer.refill(now);
+        pacer
+    }
+
+    /// Whether receivers are heeded at all.
+    pub fn is_on(&self) -> bool {
+        self.settings.pace != Pace::Off
+    }
+
+    /// Whether a datagram may be sent now. It may go over the limit by itself, so that the smallest window lets one pass.
+    pub fn is_open(&mut self, now: Instant) -> bool {
+        if !self.is_on() {
+            return true;
+        }
+        if self.allowance <= self.sent {
+            return false;
+        }
+        self.refill(now);
+        self.bucket.as_ref().is_none_or(|bucket| bucket.has(DATAGRAM_BYTES_MAX as u64))
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether so much is held that publishers should wait.
+    pub fn is_long(&self) -> bool {
+        HELD_BYTES_MAX <= self.held_bytes
+    }
+
+    /// The first datagram that is held, if there is one.
+    pub fn first_held(&self) -> Option<&Sealed> {
+        self.held.front()
+    }
+
+    /// Keeps a datagram until it may be sent.
+    pub fn hold(&mut self, now: Instant, sealed: Sealed) {
+        self.held_bytes += sealed.bytes.len();
+        self.held.push_back(sealed);
+        if self.wait.is_none() {
+            self.wait = Some(self.wait_from(now));
+        }
+    }
+
+    /// Takes out the first datagram that is held, whether it may be sent or not.
+    pub fn pop(&mut self) -> Option<Sealed> {
+        let sealed = self.held.pop_front()?;
+        self.held_bytes -= sealed.bytes.len();
+        if self.held.is_empty() {
+            self.wait = None;
+        }
+        Some(sealed)
+    }
+
+    /// The next datagram is sent.
+    pub fn on_sent(&mut self, dseq: Dseq, bytes: usize) {
+        assert_eq!(dseq.0, self.next, "datagrams leave in the order of their numbers");
+        self.next += 1;
+        self.on_resent(bytes);
+        // What leaves out of turn, at a stop, may find too few.
+        if let Some(bucket) = self.bucket.as_mut().filter(|bucket| bucket.has(bytes as u64)) {
+            bucket.take(bytes as u64);
+        }
+        if self.marks.len() == MARKS_MAX {
+            self.marks.pop_front();
+        }
+        self.marks.push_back(self.sent);
+    }
+
+    /// A datagram is sent to the group once more: it needs room like any other.
+    pub fn on_resent(&mut self, bytes: usize) {
+        self.sent += cost(bytes);
+    }
+
+    /// How much was sent up to a datagram; `None` if that was too long ago to know.
+    fn sent_up_to(&self, dseq: Dseq) -> Option<u64> {
+        if self.next <= dseq.0 + 1 {
+            return Some(self.sent);
+        }
+        let first = self.next - self.marks.len() as u64;
+        let at = usize::try_from(dseq.0.checked_sub(first)?).ok()?;
+        self.marks.get(at).copied()
+    }
+
+    /// A member reports in a control datagram of this number; `None` if that is old news.
+    pub fn on_report(
+        &mut self,
+        now: Instant,
+        receiver: &mut Receiver,
+        number: u64,
+        report: ReceiverReport,
+    ) -> Option<Heard> {
+        if number <= receiver.number {
+            return None;
+        }
+        receiver.look_at_share(now, self.next);
+        (receiver.number, receiver.report) = (number, Some(report));
+        let before = receiver.limit;
+        if let Some(sent) = self.sent_up_to(report.taken) {
+            // Where there is room, there is some for a datagram.
+            let window = (report.window / SHARE_ALL).saturating_mul(receiver.share).max(report.window.min(1));
+            receiver.limit = sent.saturating_add(window);
+        }
+        let is_back = receiver.left.is_some() && self.sent < receiver.limit;
+        if is_back {
+            receiver.left = None;
+        }
+        Some(Heard { is_back, matters: is_back || before.min(receiver.limit) <= self.allowance })
+    }
+
+    /// Reckons anew how much may be sent: what all `receivers` allow that are waited for.
+    pub fn reckon<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a Receiver>) {
+        // Rule: pace
+        let limits = receivers.filter(|receiver| receiver.left.is_none()).map(|receiver| receiver.limit);
+        self.cold = self.cold.filter(|(until, _)| now < *until);
+        self.allowance = limits.chain(self.cold.map(|(_, limit)| limit)).min().unwrap_or(u64::MAX);
+    }
+
+    /// Whether `receiver` has held up this peer below the floor for too long. If so, it is left behind.
+    pub fn leave_behind(&self, now: Instant, receiver: &mut Receiver) -> bool {
+        // Rule: left-behind
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.limit < wait.line);
+        let is_slow = is_due && receiver.left.is_none() && receiver.limit <= self.sent;
+        if is_slow {
+            receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });
+            receiver.times_left += 1;
+        }
+        is_slow
+    }
+
+    /// Begins to wait anew if the wait is over.
+    pub fn on_tick(&mut self, now: Instant) {
+        if self.wait.is_some_and(|wait| wait.until <= now) {
+            self.wait = Some(self.wait_from(now));
+        }
+    }
+
+    fn wait_from(&self, now: Instant) -> Wait {
+        let floor = match self.settings.pace {
+            Pace::Rate(rate) => self.settings.floor.min(rate / 2),
+            _ => self.settings.floor,
+        };
+        let bytes = floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000;
+        Wait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
+    }
+
+    /// When to look again, if something is held.
+    pub fn deadline(&self) -> Option<Instant> {
+        let wait = self.wait?;
+        let cold = self.cold.map(|(until, _)| until);
+        let tokens = match (self.settings.pace, &self.bucket) {
+            (Pace::Rate(rate), Some(bucket)) if self.sent < self.allowance => {
+                Some(bucket.ready_at(DATAGRAM_BYTES_MAX as u64, rate.max(1)))
+            }
+            _ => None,
+        };
+        [Some(wait.until), cold, tokens].into_iter().flatten().min()
+    }
+
+    fn refill(&mut self, now: Instant) {
+        if let (Pace::Rate(rate), Some(bucket)) = (self.settings.pace, &mut self.bucket) {
+            // There are tokens for the largest datagram before any is sent.
+            let burst = DATAGRAM_BYTES_MAX as u64 + (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
+            bucket.refill(now, rate, burst);
+        }
+    }
+}

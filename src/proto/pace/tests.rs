@@ -1,0 +1,223 @@
+//! Tests of pacing's parts: the publisher's reckoning, and the receiver's.
+
+use super::*;
+use crate::message::Epoch;
+use bytes::Bytes;
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn settings(pace: Pace) -> PaceSettings {
+    PaceSettings { pace, floor: 10_000_000, room_bytes: 1 << 20, first_bytes: 10_000 }
+}
+
+/// A publisher with some receivers, which has 1,488 bytes in each datagram: 2,000 as windows count.
+struct Story {
+    pacer: Pacer,
+    receivers: Vec<Receiver>,
+    sealed: u64,
+    sent: u64,
+    reports: u64,
+}
+
+impl Story {
+    fn new(pace: Pace, receivers: usize) -> Story {
+        let pacer = Pacer::resumed(&settings(pace), at(0));
+        let receivers = vec![Receiver::new(at(0), &pacer); receivers];
+        Story { pacer, receivers, sealed: 0, sent: 0, reports: 0 }
+    }
+
+    /// Seals some more, sends what may be sent, and says up to which datagram that is.
+    fn send(&mut self, now: Instant, datagrams: u64) -> u64 {
+        self.pacer.reckon(now, self.receivers.iter());
+        for _ in 0..datagrams {
+            self.sealed += 1;
+            let bytes = Bytes::from(vec![0; 1488]);
+            self.pacer.hold(now, Sealed { dseq: Dseq(self.sealed), before: self.sealed - 1, bytes });
+        }
+        while !self.pacer.is_empty() && self.pacer.is_open(now) {
+            let sealed = self.pacer.pop().unwrap();
+            self.pacer.on_sent(sealed.dseq, sealed.bytes.len());
+            self.sent = sealed.dseq.0;
+        }
+        self.sent
+    }
+
+    fn report(&mut self, now: Instant, receiver: usize, taken: u64, window: u64) -> Option<Heard> {
+        self.reports += 1;
+        let report = ReceiverReport { epoch: Epoch::new(1).unwrap(), taken: Dseq(taken), window, dropped: 0 };
+        self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, report)
+    }
+
+    /// Time passes; says who is left behind now.
+    fn tick(&mut self, now: Instant) -> Vec<usize> {
+        let left =
+            (0..self.receivers.len()).filter(|at| self.pacer.leave_behind(now, &mut self.receivers[*at])).collect();
+        self.send(now, 0);
+        self.pacer.on_tick(now);
+        left
+    }
+}
+
+// Rule: pace
+#[test]
+fn no_more_is_sent_than_the_slowest_has_room_for() {
+    let mut story = Story::new(Pace::Auto, 2);
+    assert_eq!(story.send(at(0), 100), 5, "the first window of 10,000");
+    story.report(at(1), 0, 5, 40_000);
+    assert_eq!(story.send(at(1), 0), 5, "the other has not reported");
+    story.report(at(1), 1, 3, 20_000);
+    assert_eq!(story.send(at(1), 0), 13);
+    story.report(at(2), 1, 13, 1);
+    assert_eq!(story.send(at(2), 0), 14, "where there is room, there is some for a datagram");
+    story.report(at(3), 1, 14, 0);
+    assert_eq!(story.send(at(3), 0), 14);
+    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), Heard { is_back: false, matters: true });
+    assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
+    story.reports = 1;
+    assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
+}
+
+#[test]
+fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
+    assert_eq!(Story::new(Pace::Auto, 0).send(at(0), 10_000), 10_000);
+    let mut deaf = Story::new(Pace::Off, 2);
+    assert!(deaf.pacer.is_open(at(0)));
+    assert_eq!(deaf.send(at(0), 10_000), 10_000);
+    let mut cold = Pacer::new(&settings(Pace::Auto), at(0));
+    cold.on_sent(Dseq(1), 20_000);
+    assert!(!cold.is_open(at(99)));
+    cold.reckon(at(100), [].iter());
+    assert!(cold.is_open(at(100)), "who is there has answered by then");
+}
+
+#[test]
+fn a_rate_is_kept_and_begins_with_a_small_burst() {
+    let mut story = Story::new(Pace::Rate(1_000_000), 0);
+    let first = story.send(at(0), 100_000);
+    assert!(first <= 16, "{first} datagrams at once");
+    let mut wakes = 0;
+    let mut now = at(0);
+    while now < at(2000) {
+        now = story.pacer.deadline().unwrap().max(now + Duration::from_micros(100));
+        story.tick(now);
+        wakes += 1;
+    }
+    let bytes = (story.sent - first) * 1488;
+    assert!((1_990_000..2_010_000).contains(&bytes), "{bytes} bytes in two seconds");
+    assert!(wakes < 1500, "{wakes} times awake for {} datagrams", story.sent);
+}
+
+// Rule: left-behind
+#[test]
+fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
+    let mut story = Story::new(Pace::Auto, 3);
+    story.send(at(0), 10_000);
+    // The first reports nothing, the second takes 1 MB/s, the third has room.
+    let mut told = Vec::new();
+    for millis in (10..=400).step_by(10) {
+        story.report(at(millis), 1, story.sent, 10_000);
+        story.report(at(millis), 2, story.sent, 4_000_000);
+        story.send(at(millis), 0);
+        told.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
+    }
+    assert_eq!(told, [(200, 0), (400, 1)]);
+    assert_eq!(story.receivers[0].left_behind(), Some(LeftBehind { since: at(200), has_reported: false }));
+    assert_eq!(story.receivers[1].left_behind(), Some(LeftBehind { since: at(400), has_reported: true }));
+    assert!(2000 < story.sent, "as far as the third has room");
+    assert!(!story.report(at(401), 1, 900, 10_000).unwrap().is_back);
+    let close = story.sent - 4;
+    assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
+    assert_eq!(story.receivers[1].left_behind(), None);
+}
+
+#[test]
+fn a_rate_below_the_floor_leaves_nobody_behind() {
+    let mut story = Story::new(Pace::Rate(100_000), 1);
+    story.send(at(0), 1000);
+    for millis in (1..3000).step_by(7) {
+        story.report(at(millis), 0, story.sent, 3000);
+        assert!(story.tick(at(millis)).is_empty());
+    }
+}
+
+#[test]
+fn what_was_sent_long_ago_is_as_far_behind_as_can_be() {
+    let mut story = Story::new(Pace::Auto, 0);
+    story.send(at(0), MARKS_MAX as u64 + 10);
+    assert_eq!(story.pacer.sent_up_to(Dseq(10)), None);
+    assert_eq!(story.pacer.sent_up_to(Dseq(11)), Some(11 * 2000));
+    assert_eq!(story.pacer.sent_up_to(Dseq(u64::MAX - 1)), Some(story.pacer.sent));
+}
+
+#[test]
+fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
+    let mut story = Story::new(Pace::Auto, 1);
+    let window = |story: &mut Story, now, lost_of_ten: u64| {
+        let first = story.sent + 1;
+        story.send(now, 100);
+        let last = story.sent;
+        let ranges: Vec<Range> = (first..=last)
+            .filter(|dseq| dseq % 10 < lost_of_ten)
+            .map(|dseq| Range { first: Dseq(dseq), last: Dseq(dseq) })
+            .collect();
+        story.receivers[0].on_asked(&ranges, Dseq(last));
+        // Asked once more, and for what was never sent.
+        story.receivers[0].on_asked(&ranges, Dseq(last));
+        story.receivers[0].on_asked(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
+        story.report(now, 0, last, 1_000_000);
+        story.receivers[0].limit - story.pacer.sent
+    };
+    for round in 1..20 {
+        assert!(999_000 < window(&mut story, at(round * 100), 1), "a tenth is no reason");
+    }
+    let shrunk = (20..40).map(|round| window(&mut story, at(round * 100), 4)).last().unwrap();
+    assert!((100_000..130_000).contains(&shrunk), "{shrunk}");
+    let grown = (40..60).map(|round| window(&mut story, at(round * 100), 0)).last().unwrap();
+    assert!(999_000 < grown, "{grown}");
+}
+
+#[test]
+fn drops_halve_the_room_and_it_grows_again() {
+    let mut room = Room::new(&settings(Pace::Auto), at(0));
+    assert_eq!(room.window(at(0), 1), 1 << 20);
+    assert_eq!(room.window(at(0), 4), 1 << 18);
+    assert!(room.on_overrun(at(10)) && !room.on_overrun(at(29)) && room.on_overrun(at(30)));
+    assert_eq!(room.window(at(30), 1) >> 10, 256 + 20 / 2, "half of what had grown again");
+    assert!(!room.on_sharers(1) && room.on_sharers(2) && !room.on_sharers(1));
+    let (soon, late) = (room.window(at(500), 1) >> 10, room.window(at(20_000), 1));
+    assert!((380..450).contains(&soon), "{soon}");
+    assert_eq!(late, 1 << 20);
+    assert!((0..100).all(|n| room.on_overrun(at(30_000 + n * 20))));
+    assert!(0 < room.window(at(32_000), 1000));
+}
+
+#[test]
+fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
+    let settings = settings(Pace::Auto);
+    let mut taking = Taking::new(&settings, Dseq(100));
+    assert!(!taking.on_data(at(1), Dseq(101), 1488));
+    assert!(taking.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
+    taking.make_due();
+    assert_eq!(taking.deadline(10), Some(Instant::ZERO));
+    taking.on_told(at(1), 80_000);
+    assert_eq!((taking.deadline(10), taking.high()), (None, Dseq(102)));
+    for dseq in 103..112 {
+        assert!(!taking.on_data(at(2), Dseq(dseq), 1488));
+    }
+    assert!(taking.on_data(at(2), Dseq(112), 1488));
+    taking.make_due();
+    assert_eq!(taking.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
+    taking.on_told(at(2), 80_000);
+    assert!(taking.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
+    taking.on_told(at(3), 80_000);
+    assert!(taking.on_word(at(23), Dseq(122)), "the report may be lost");
+    assert!(!taking.on_word(at(303), Dseq(122)), "but not for ever");
+    assert!(!taking.on_word(at(400), Dseq(123)), "little is untold");
+    assert!(taking.on_word(at(500), Dseq(130)), "all that came last was lost");
+    assert!(taking.is_active(at(103)) && !taking.is_active(at(104)));
+    taking.make_due();
+    taking.forgo();
+    assert_eq!(taking.deadline(1), None);
+}

@@ -1,0 +1,196 @@
+//! Pacing: what leaves for the group when, and what this peer tells publishers of its room.
+
+use super::Peer;
+use super::intake::Source;
+use crate::message::{Dseq, Epoch};
+use crate::proto::effect::MemberEvent;
+use crate::proto::members::Member;
+use crate::proto::mutant::Mutant;
+use crate::proto::pace::Taking;
+use crate::proto::send::Sealed;
+use crate::proto::stats::MemberState;
+use crate::time::{Instant, Now};
+use crate::wire::{Header, ReceiverReport, Record};
+
+impl Peer {
+    /// Whether publishers should wait: as much is sealed as may be kept back, because receivers have no room for it or a rate is
+    /// kept. Messages are taken all the same.
+    pub fn is_held_up(&self) -> bool {
+        self.pacer.is_long()
+    }
+
+    /// Whether something is sealed that has yet to leave.
+    pub fn has_held(&self) -> bool {
+        !self.pacer.is_empty()
+    }
+
+    /// The last datagram of the multicast stream that has left, and the messages begun up to it.
+    pub(super) fn sent(&self) -> (Dseq, u64) {
+        match self.pacer.first_held() {
+            Some(first) => (Dseq(first.dseq.0 - 1), first.before),
+            None => (self.multicast.high(), self.multicast.count()),
+        }
+    }
+
+    /// Sends what was sealed to the group, or keeps it until it may leave.
+    pub(super) fn send_paced(&mut self, now: Now) {
+        let mut sealed = std::mem::take(&mut self.sealed);
+        for datagram in sealed.drain(..) {
+            if self.pacer.is_empty() && self.pacer.is_open(now.instant) {
+                self.let_go(now, datagram);
+            } else {
+                self.pacer.hold(now.instant, datagram);
+            }
+        }
+        self.sealed = sealed;
+    }
+
+    /// Sends what was kept, as far as it may leave now.
+    pub(super) fn send_held(&mut self, now: Now) {
+        while !self.pacer.is_empty() && self.pacer.is_open(now.instant) {
+            self.send_next_held(now);
+        }
+    }
+
+    /// Sends all that was kept: there is no more time to wait.
+    pub(super) fn send_all_held(&mut self, now: Now) {
+        while !self.pacer.is_empty() {
+            self.send_next_held(now);
+        }
+    }
+
+    fn send_next_held(&mut self, now: Now) {
+        if let Some(datagram) = self.pacer.pop() {
+            self.let_go(now, datagram);
+        }
+    }
+
+    fn let_go(&mut self, now: Now, Sealed { dseq, before, bytes }: Sealed) {
+        self.beat.on_datagram(now.instant);
+        self.ring.push(now.instant, dseq, before, &bytes);
+        self.resends.on_sent(now.instant, bytes.len());
+        self.pacer.on_sent(dseq, bytes.len());
+        self.send(None, bytes);
+    }
+
+    /// What may be sent is reckoned anew: from whom it depends has changed, or what one of them says.
+    pub(super) fn reckon_pace(&mut self, now: Instant) {
+        let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
+        let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
+        self.pacer.reckon(now, self.members.values().filter(counts).map(|member| &member.receiver));
+    }
+
+    /// A receiver says how far it has come, and how much room it has.
+    pub(super) fn on_receiver_report(&mut self, now: Now, source: Source, header: &Header, report: ReceiverReport) {
+        let own = self.origin.epoch;
+        // It can only have taken what has left.
+        let taken = report.taken.min(self.sent().0);
+        let stays_left = self.settings.mutants.is(Mutant::LeftForGood);
+        let epoch = header.epoch;
+        if self.member_at(source, header).is_none() {
+            return;
+        }
+        if report.epoch != own {
+            self.counters.discard_old_epoch += 1;
+            return;
+        }
+        self.counters.reports_received += 1;
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if stays_left && member.receiver.left_behind().is_some() {
+            return;
+        }
+        let report = ReceiverReport { taken, ..report };
+        let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, header.number, report) else {
+            return;
+        };
+        if heard.is_back && member.receiver.times_left().is_power_of_two() {
+            self.tell(epoch, MemberEvent::CaughtUp);
+        }
+        if heard.matters {
+            self.reckon_pace(now.instant);
+            self.send_held(now);
+        }
+    }
+
+    /// Time passes for what is kept: who holds it up for too long is left behind.
+    pub(super) fn on_pace_tick(&mut self, now: Now) {
+        if self.pacer.is_empty() {
+            return;
+        }
+        let mut left = Vec::new();
+        for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
+            if self.pacer.leave_behind(now.instant, &mut member.receiver) {
+                self.counters.left_behind += 1;
+                // One line for the first time and then for each power of two.
+                left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
+            }
+        }
+        left.into_iter().for_each(|epoch| self.tell(epoch, MemberEvent::LeftBehind));
+        self.reckon_pace(now.instant);
+        self.send_held(now);
+        self.pacer.on_tick(now.instant);
+    }
+
+    /// Something of a member was taken from the group's receive buffer, after which a report to it is due.
+    pub(super) fn report_soon(&mut self, now: Instant, epoch: Epoch) {
+        let receivers = self.members.len();
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.taking.make_due();
+        if member.taking.deadline(receivers).is_some_and(|at| at <= now) {
+            self.report_room(now, epoch);
+        }
+    }
+
+    /// Tells a publisher how much was taken of what it sent, and how much more there is room for.
+    fn report_room(&mut self, now: Instant, epoch: Epoch) {
+        let active = |member: &&Member| member.epoch() != epoch && member.taking.is_active(now);
+        let sharers = 1 + self.members.values().filter(active).count();
+        let dropped = self.counters.kernel_drops;
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if !member.is_alive() {
+            return member.taking.forgo();
+        }
+        let window = self.room.window(now, sharers);
+        member.taking.on_told(now, window);
+        let (address, taken) = (member.address, member.taking.high());
+        let report = ReceiverReport { epoch, taken, window, dropped };
+        self.counters.reports_sent += 1;
+        self.control_to(now, address, &Record::ReceiverReport(report), 0);
+        if self.room.on_sharers(sharers) {
+            self.report_less(now, epoch);
+        }
+    }
+
+    /// A publisher is known from now on. Where there is less room than it takes for granted, it is told before it sends.
+    pub(super) fn on_publisher(&mut self, now: Instant, epoch: Epoch) {
+        let is_tiny = self.room.window(now, 1) < self.settings.pace.first_bytes;
+        if is_tiny && let Some(member) = self.members.get_mut(&epoch) {
+            member.taking.make_due();
+        }
+    }
+
+    /// There is less room than publishers were told: each is told anew, but for one that knows.
+    fn report_less(&mut self, now: Instant, but: Epoch) {
+        let others = self.members.values_mut().filter(|member| member.epoch() != but);
+        others.filter(|member| member.taking.is_active(now)).for_each(|member| member.taking.make_due());
+    }
+
+    /// The system dropped datagrams for want of room.
+    pub(super) fn on_overrun(&mut self, now: Instant) {
+        if self.room.on_overrun(now) {
+            self.members
+                .values_mut()
+                .filter(|member| member.taking.is_active(now))
+                .for_each(|member| member.taking.make_due());
+        }
+    }
+
+    /// Tells the reports that are due.
+    pub(super) fn on_report_tick(&mut self, now: Instant) {
+        let receivers = self.members.len();
+        let is_due = |taking: &Taking| taking.deadline(receivers).is_some_and(|at| at <= now);
+        let due: Vec<Epoch> =
+            self.members.values().filter(|member| is_due(&member.taking)).map(Member::epoch).collect();
+        due.into_iter().for_each(|epoch| self.report_room(now, epoch));
+    }
+}
