@@ -9,6 +9,7 @@ mod library;
 mod local;
 mod multicast;
 mod netns;
+mod pace;
 mod polls;
 mod readme;
 mod sim;
