@@ -35,8 +35,11 @@ pub fn fill(payload: &mut [u8], number: u64, stamp: Option<u64>) {
         *chunk = word.to_le_bytes();
         word = word.wrapping_add(STEP);
     }
-    let bytes = rest.len();
-    rest.copy_from_slice(&word.to_le_bytes()[..bytes]);
+    // Most lengths leave no rest, and even a copy of nothing is a call.
+    if !rest.is_empty() {
+        let bytes = rest.len();
+        rest.copy_from_slice(&word.to_le_bytes()[..bytes]);
+    }
 }
 
 /// The number and, if it has one, the stamp of a payload; `None` if it is not whole.
@@ -51,7 +54,7 @@ pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
         differing |= u64::from_le_bytes(*chunk) ^ word;
         word = word.wrapping_add(STEP);
     }
-    let is_whole = differing == 0 && rest == &word.to_le_bytes()[..rest.len()];
+    let is_whole = differing == 0 && (rest.is_empty() || rest == &word.to_le_bytes()[..rest.len()]);
     is_whole.then_some((number, stamp))
 }
 
