@@ -23,6 +23,27 @@ fn a_message_crosses_the_group() {
 }
 
 #[test]
+fn peers_that_look_for_work_before_they_sleep_do_the_same() {
+    for busy_poll in [Duration::from_micros(50), Duration::from_secs(3600)] {
+        let mut config = config("busy");
+        config.busy_poll = busy_poll;
+        let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+        let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
+        wait_for(&a, &b);
+        for number in 0..20 {
+            a.publish(message("demo.n", &number.to_string())).unwrap();
+            let delivery = messages(&subscription, 1).remove(0);
+            assert_eq!(delivery.message.payload, number.to_string());
+            std::thread::sleep(Duration::from_micros(number * 10));
+        }
+        a.close();
+        eventually("the one that left is not heard any more", || {
+            b.show("peers").unwrap()["rows"].as_array().unwrap().iter().all(|row| row["state"] == "left")
+        });
+    }
+}
+
+#[test]
 fn large_and_many_messages_arrive_whole_and_in_order() {
     let config = config("large");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());

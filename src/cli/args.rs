@@ -144,6 +144,9 @@ pub struct DaemonOptions {
     /// How the peer is set up.
     #[command(flatten)]
     pub peer: PeerOptions,
+    /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
+    #[arg(long, help_heading = "Peer", value_name = "TIME")]
+    pub busy_poll: Option<String>,
     /// What to log: error, warn, info, debug or trace.
     #[arg(long, help_heading = "Log", value_name = "LEVEL")]
     pub log_level: Option<String>,

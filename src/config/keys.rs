@@ -127,6 +127,9 @@ keys! {
     "history-rules" history_rules: Vec<HistoryOverride> = "none", HISTORY_RULES, "plant.> count 10 time 5 min";
     /// Bytes of all messages that are kept together.
     "history-size" history_size: usize = "64 mb", Size { min: 64 * KB, max: 2 * GB }, "256 mb";
+    /// How long the peer looks for something to do before it sleeps until something comes: it is there sooner then, and takes
+    /// up to a whole processor for it.
+    "busy-poll" busy_poll: Duration = "0 sec", Span { min: ms(0), max: DAY, why: "" }, "100 us";
     /// How long a peer that is asked to stop stays at most, while others still ask for what they miss of it.
     "linger" linger: Duration = "2 sec", Span { min: ms(0), max: ms(60_000), why: "" }, "500 ms";
     /// How long a peer that fell silent is remembered before it is given up.

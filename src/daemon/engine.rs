@@ -92,6 +92,8 @@ pub(crate) struct Engine {
     pub(super) clients_max: usize,
     /// What subscriptions get that do not say it themselves.
     pub(super) delivery: DeliveryMode,
+    /// How long to look for something to do before sleeping.
+    pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: VecDeque<Command>,

@@ -7,7 +7,7 @@ use crate::daemon::local::Connection;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use mio::{Interest, Token};
 use std::io::{self, Read};
 use std::time::Duration;
@@ -38,16 +38,16 @@ impl Engine {
         // While publishers are held up, what waits in the mailbox waits for the network.
         let takes_commands = !self.is_held_up() || self.commands.is_empty();
         let is_busy = self.has_work() || (takes_commands && !self.mailbox.sleep());
-        let timeout =
-            if is_busy || timeout == Some(Duration::ZERO) { Some(Duration::ZERO) } else { self.wait_until(timeout)? };
+        let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
         if self.transmit.is_blocked() != self.is_watching_writes {
             self.is_watching_writes = self.transmit.is_blocked();
             self.sockets.watch_writable(self.poll.registry(), INBOX, self.is_watching_writes)?;
         }
-        match self.poll.poll(&mut self.events, timeout) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
-            Err(error) => return Err(error),
+        if !may_sleep {
+            self.poll_events(Some(Duration::ZERO))?;
+        } else if !self.spin(timeout)? {
+            let timeout = self.wait_until(timeout)?;
+            self.poll_events(timeout)?;
         }
         for event in &self.events {
             match event.token() {
@@ -86,20 +86,52 @@ impl Engine {
         Ok(())
     }
 
+    fn poll_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    /// Looks for events without sleeping, as long as is configured, and at most `timeout` and until the next deadline. False
+    /// if nothing came.
+    fn spin(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        if self.busy_poll.is_zero() {
+            return Ok(false);
+        }
+        let start = Clock::now().instant;
+        let slept_from = start + self.busy_poll;
+        let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
+        loop {
+            self.poll_events(Some(Duration::ZERO))?;
+            if !self.events.is_empty() {
+                return Ok(true);
+            }
+            if until <= Clock::now().instant {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Has the timer end a wait of at most `timeout` by the next deadline. Zero if that has passed.
     fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
         let now = Clock::now().instant;
-        let stop = match self.phase {
-            Phase::Stopping { until } | Phase::Closing { until } => Some(until),
-            Phase::Running | Phase::Ended => None,
-        };
-        let deadlines = [self.peer.poll_deadline(), stop, timeout.map(|timeout| now + timeout)];
-        match deadlines.into_iter().flatten().min() {
+        match self.deadline(now, timeout) {
             Some(deadline) if deadline <= now => return Ok(Some(Duration::ZERO)),
             Some(deadline) => self.timer.set(deadline)?,
             None => {}
         }
         Ok(None)
+    }
+
+    /// When a wait of at most `timeout` that begins now has to end.
+    fn deadline(&self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
+        let stop = match self.phase {
+            Phase::Stopping { until } | Phase::Closing { until } => Some(until),
+            Phase::Running | Phase::Ended => None,
+        };
+        [self.peer.poll_deadline(), stop, timeout.map(|timeout| now + timeout)].into_iter().flatten().min()
     }
 
     /// Whether something is there that needs no event to be done.

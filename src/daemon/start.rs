@@ -134,6 +134,7 @@ impl Engine {
             clients: Clients::new(limits),
             clients_max: config.client_max,
             delivery: config.delivery,
+            busy_poll: config.busy_poll,
             clients_refused: 0,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: VecDeque::new(),
