@@ -1,6 +1,6 @@
 //! Pacing on real sockets: receivers with hardly any room, and one that stands still while others publish at full speed.
 
-use crate::support::bus::{config, eventually};
+use crate::support::bus::{config, eventually, wait_for};
 use seqcast::bus::{Bus, Embedded, Event, Subscription};
 use seqcast::message::{Message, Missing};
 use serde_json::{Value, json};
@@ -142,4 +142,28 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
     // What was unverified may be lost by now.
     assert_eq!((account.delivered, counter(&mut receiver, "kernel_drops")), before);
     assert_eq!(peer(&publisher.show("peers").unwrap())["left_behind"], Value::Null);
+}
+
+#[test]
+fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
+    let mut config = config("reader");
+    // However little it takes while the machine does something else.
+    config.pace_floor = 0;
+    let (publisher, receiver) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
+    wait_for(&publisher, &receiver);
+    wait_for(&receiver, &publisher);
+    // Three times as many as its queue holds, while it rests now and then.
+    let sent = 300_000;
+    let reading = std::thread::spawn(move || {
+        for expected in 0..sent {
+            let Ok(Event::Message(delivery)) = subscription.recv_timeout(LONG) else { panic!("not {expected}") };
+            assert_eq!(delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes), Some(expected));
+            if expected % 1000 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
+    (0..sent).for_each(|number| publisher.publish_blocking(numbered(number, 100)).unwrap());
+    reading.join().unwrap();
 }

@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Queues that are looked at in each turn for how full they are, at most; those beyond are looked at when there is room.
+const FILLING_MAX: usize = 16;
+/// From this fullness on a queue is looked at again though nothing is handed to it: an eighth.
+const FULLNESS_MIN: u64 = 128;
 /// The least time between two log lines about one client being slow.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -47,12 +51,14 @@ pub(crate) struct Clients {
     next: u32,
     /// Attached clients that something waits for since the last write.
     dirty: Vec<ClientId>,
+    /// Subscriptions whose queues may be filling.
+    filling: Vec<Target>,
     subs: Vec<SubId>,
 }
 
 impl Clients {
     pub(crate) fn new(limits: QueueLimits) -> Clients {
-        Clients { map: BTreeMap::new(), limits, next: 1, dirty: Vec::new(), subs: Vec::new() }
+        Clients { map: BTreeMap::new(), limits, next: 1, dirty: Vec::new(), filling: Vec::new(), subs: Vec::new() }
     }
 
     /// The limits of each client's queue.
@@ -121,8 +127,35 @@ impl Clients {
         self.map.keys().copied().collect()
     }
 
+    /// How full the fullest queue is, in parts of 1,024, of all to which something was handed since it was last looked at and of
+    /// those that were more than a little full then.
+    pub(crate) fn fullness(&mut self) -> u64 {
+        let mut fullest = 0;
+        let map = &self.map;
+        self.filling.retain(|target| {
+            let fullness = match map.get(&target.client).map(|client| &client.kind) {
+                Some(Kind::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
+                Some(Kind::Attached(connection)) => connection.outbox.fullness(),
+                None => 0,
+            };
+            fullest = fullest.max(fullness);
+            FULLNESS_MIN <= fullness
+        });
+        fullest
+    }
+
+    /// Something is handed to these; one subscription of an attached client stands for all.
+    fn note_filling(filling: &mut Vec<Target>, to: &[Target]) {
+        for target in to {
+            if filling.len() < FILLING_MAX && !filling.contains(target) {
+                filling.push(*target);
+            }
+        }
+    }
+
     /// Hands messages to every client that has one of the subscriptions. Each is encoded once.
     pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
+        Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
             && let Kind::Embedded(queues) = &client.kind

@@ -34,6 +34,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// From this fullness of a local queue on, of 1,024, the core is told.
+const FULLNESS_TOLD: u64 = 128;
 /// Clients that wait at most to be told that everything has left.
 const FLUSHES_MAX: usize = 4096;
 /// Requests of programs in the same process in one turn.
@@ -80,6 +82,8 @@ pub(crate) struct Engine {
     pub(super) batch: RecvBatch,
     /// Whether the group's socket and the inbox may have something.
     pub(super) is_readable: [bool; 2],
+    /// Whether the core was told that readers are behind.
+    pub(super) has_backlog: bool,
     /// Turns that the inbox has waited for the group's socket.
     pub(super) inbox_waits: u32,
     pub(super) transmit: Transmit,
@@ -127,6 +131,7 @@ impl Engine {
         let now = Clock::now();
         self.on_signals(now);
         self.accept(now);
+        self.note_backlog(now);
         let is_caught_up = self.receive(now);
         self.serve_clients(now);
         self.take_commands(now);
@@ -137,6 +142,15 @@ impl Engine {
         self.let_out(now, is_caught_up);
         self.advance(now);
         Ok(self.phase != Phase::Ended)
+    }
+
+    /// Tells the core how far the readers of local queues are behind, while they are, and once more after that.
+    fn note_backlog(&mut self, now: Now) {
+        let fullness = self.clients.fullness();
+        let was_told = std::mem::replace(&mut self.has_backlog, FULLNESS_TOLD <= fullness);
+        if self.has_backlog || was_told {
+            self.peer.handle(now, Input::Backlog { fullness });
+        }
     }
 
     /// Begins a graceful stop.

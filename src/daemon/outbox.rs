@@ -148,6 +148,11 @@ impl Outbox {
         self.segments.is_empty() && self.tail.is_empty() && self.dropped.is_empty()
     }
 
+    /// How full it is, in parts of 1,024; 0 while it drops anyway, as in the queue of a program in the same process.
+    pub(crate) fn fullness(&self) -> u64 {
+        if self.dropped.is_empty() { self.limits.fullness(self.events, self.bytes) } else { 0 }
+    }
+
     /// (messages and loss reports that wait, bytes that wait, dropped in all).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         (self.events, self.bytes, self.dropped_total)

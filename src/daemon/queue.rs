@@ -83,6 +83,14 @@ pub(crate) struct QueueLimits {
     pub(crate) bytes_max: usize,
 }
 
+impl QueueLimits {
+    /// How full a queue with so many events and bytes is, in parts of 1,024.
+    pub(crate) fn fullness(&self, count: usize, bytes: usize) -> u64 {
+        let part = |of: usize, max: usize| (of as u64).saturating_mul(1024) / max.max(1) as u64;
+        part(count, self.count_max).max(part(bytes, self.bytes_max)).min(1024)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     limits: QueueLimits,
@@ -296,6 +304,12 @@ impl EventQueue {
         state.rings += 1;
         drop(state);
         self.ready.notify_all();
+    }
+
+    /// How full it is, in parts of 1,024; 0 while it drops anyway: nobody waits for a reader that loses messages already.
+    pub(crate) fn fullness(&self) -> u64 {
+        let state = self.lock();
+        if 0 < state.dropped { 0 } else { self.limits.fullness(state.count, state.bytes) }
     }
 
     /// (events, bytes, dropped in all).

@@ -125,6 +125,7 @@ impl Engine {
             sockets,
             batch: RecvBatch::new(RECV_BUFFERS),
             is_readable: [true; 2],
+            has_backlog: false,
             inbox_waits: 0,
             transmit: Transmit::default(),
             is_watching_writes: false,

@@ -42,6 +42,12 @@ pub enum Input {
         /// The most datagrams that this can have been.
         datagrams_max: u64,
     },
+    /// How full the fullest queue of a local subscription is whose reader has yet to lose something; told again and again
+    /// while it is worth telling, and once more when it is not.
+    Backlog {
+        /// In parts of 1,024.
+        fullness: u64,
+    },
     /// A local client asks for something.
     Request {
         /// Who asks.

@@ -10,7 +10,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-pub use room::{Room, Taking};
+pub use room::{Change, Room, Taking};
 
 use crate::message::Dseq;
 use crate::proto::resend::Bucket;

@@ -1,6 +1,6 @@
 //! The receiver's side of pacing: how much room there is, and whom to tell of it when.
 
-use super::{PaceSettings, cost};
+use super::{PATIENCE, PaceSettings, cost};
 use crate::message::Dseq;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
@@ -30,6 +30,26 @@ const GROWTH_BEYOND: u64 = 64;
 /// A datagram that was skipped counts like the one that came after it, for so many at most.
 const SKIPPED_MAX: u64 = 1024;
 
+/// From this fullness of the fullest local queue on less room is told: what is on its way and the queue have the same size, about.
+const BACKLOG_MIN: u64 = SCALE_ALL / 4;
+/// From here on none is: what is left is for what comes at once all the same.
+const BACKLOG_FULL: u64 = SCALE_ALL / 16 * 15;
+/// From here on a queue whose reader takes less than the floor is not heeded any more.
+const BACKLOG_LONG: u64 = SCALE_ALL / 4 * 3;
+/// While no room was told because of it, the queues are looked at once in this time: who reads them tells nobody.
+const BACKLOG_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Whether the room has become something else than what was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// About the same.
+    None,
+    /// Half of it or less.
+    Less,
+    /// Twice as much or more.
+    More,
+}
+
 /// How much this peer can take of all publishers together.
 #[derive(Clone, Debug)]
 pub struct Room {
@@ -43,13 +63,39 @@ pub struct Room {
     cut: Option<Instant>,
     /// Publishers that share it, as told last.
     sharers: usize,
+    /// Bytes taken by multicast so far.
+    taken: u64,
+    /// What the readers of local queues leave of the room, of [`SCALE_ALL`]; and how much of it was told last.
+    readers: u64,
+    told: u64,
+    /// Since when a queue is long, and what was taken by then; when the queues were looked at last.
+    long: Option<(Instant, u64)>,
+    looked: Instant,
+    /// Whether that queue is not heeded.
+    is_hopeless: bool,
+    /// What is to be taken of publishers in [`PATIENCE`] at least.
+    floor_bytes: u64,
 }
 
 impl Room {
     /// Nothing dropped yet.
     pub fn new(settings: &PaceSettings, now: Instant) -> Room {
         let (scale, proven) = (SCALE_ALL, SCALE_ALL);
-        Room { bytes: settings.room_bytes, scale, proven, scaled: now, cut: None, sharers: 1 }
+        Room {
+            bytes: settings.room_bytes,
+            scale,
+            proven,
+            scaled: now,
+            cut: None,
+            sharers: 1,
+            taken: 0,
+            readers: SCALE_ALL,
+            told: SCALE_ALL,
+            long: None,
+            looked: now,
+            is_hopeless: false,
+            floor_bytes: settings.floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000,
+        }
     }
 
     /// The system dropped something for want of room. True if that makes the windows smaller.
@@ -64,10 +110,59 @@ impl Room {
         true
     }
 
-    /// The window to tell to each of so many publishers that share the room.
+    /// So many bytes were taken by multicast.
+    pub fn on_taken(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
+    }
+
+    /// The fullest queue of a local subscription is so full, of 1,024. Its reader is waited for like a receiver: while it
+    /// takes as much as the floor.
+    pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> Change {
+        self.looked = now;
+        if fullness < BACKLOG_LONG {
+            (self.long, self.is_hopeless) = (None, false);
+        }
+        let (since, taken) = *self.long.get_or_insert((now, self.taken));
+        if PATIENCE <= now.since(since) {
+            self.is_hopeless |= self.taken - taken < self.floor_bytes;
+            self.long = Some((now, self.taken));
+        }
+        self.readers = match self.is_hopeless {
+            true => SCALE_ALL,
+            false => (BACKLOG_FULL.saturating_sub(fullness) * SCALE_ALL / (BACKLOG_FULL - BACKLOG_MIN)).min(SCALE_ALL),
+        };
+        let change = match (self.readers, self.told) {
+            (more, told) if told * 2 < more || told < more && more == SCALE_ALL => Change::More,
+            (less, told) if less * 2 < told => Change::Less,
+            _ => Change::None,
+        };
+        if self.readers == SCALE_ALL {
+            self.told = SCALE_ALL;
+        }
+        change
+    }
+
+    /// Whether less room is told because of the queues.
+    pub fn is_short(&self) -> bool {
+        self.readers < SCALE_ALL
+    }
+
+    /// When to look at the queues again, while nobody may send because of them.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.told == 0).then_some(self.looked + BACKLOG_INTERVAL)
+    }
+
+    /// As [`Room::window`], and it is told.
+    pub fn tell(&mut self, now: Instant, sharers: usize) -> u64 {
+        self.told = self.readers;
+        self.window(now, sharers)
+    }
+
+    /// The window to tell to each of so many publishers that share the room; 0 only while a local queue is full.
     pub fn window(&mut self, now: Instant, sharers: usize) -> u64 {
         self.grow(now);
-        (self.bytes / SCALE_ALL * self.scale / sharers.max(1) as u64).max(1)
+        let bytes = self.bytes / SCALE_ALL * self.scale / sharers.max(1) as u64;
+        (bytes * self.readers / SCALE_ALL).max(self.readers.min(1))
     }
 
     /// So many publishers share the room. True if they are more than before, so that each must be told of less.
@@ -108,6 +203,8 @@ pub struct Taking {
     data_at: Instant,
     /// Whether a report is due as soon as the last one is old enough.
     is_due: bool,
+    /// Whether less room was told because of local queues.
+    is_short: bool,
 }
 
 impl Taking {
@@ -124,6 +221,7 @@ impl Taking {
             first_bytes: settings.first_bytes,
             data_at: Instant::ZERO,
             is_due: false,
+            is_short: false,
         }
     }
 
@@ -174,8 +272,14 @@ impl Taking {
         self.is_due.then_some(next)
     }
 
-    /// A report is told with this window.
-    pub fn on_told(&mut self, now: Instant, window: u64) {
+    /// Whether less room was told because of local queues.
+    pub fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// A report is told with this window, which may be small because of local queues.
+    pub fn on_told(&mut self, now: Instant, window: u64, is_short: bool) {
+        self.is_short = is_short;
         (self.told, self.told_at) = (self.high, Some(now));
         (self.untold, self.is_due) = (0, false);
         self.due_bytes = window / PARTS;

@@ -194,6 +194,32 @@ fn drops_halve_the_room_and_it_grows_again() {
 }
 
 #[test]
+fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor() {
+    let mut room = Room::new(&settings(Pace::Auto), at(0));
+    assert_eq!(room.on_backlog(at(0), 256), Change::None);
+    assert_eq!(room.tell(at(0), 1), 1 << 20);
+    assert_eq!(room.on_backlog(at(1), 700), Change::Less);
+    assert_eq!(room.tell(at(1), 1) >> 10, 378);
+    assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (Change::Less, 0));
+    assert_eq!(room.deadline(), Some(at(3)));
+    assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (Change::More, 29));
+    assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
+    // It reads 20 MB/s, then 5.
+    for millis in (10..=1000).step_by(10) {
+        room.on_taken(200_000);
+        room.on_backlog(at(millis), 1024);
+        assert!(room.is_short(), "{millis}");
+    }
+    for millis in (1010..=1400).step_by(10) {
+        room.on_taken(50_000);
+        room.on_backlog(at(millis), 1024);
+    }
+    assert!(!room.is_short(), "it is not waited for any more");
+    assert_eq!(room.on_backlog(at(1410), 700), Change::Less, "it is again");
+    assert!(room.is_short());
+}
+
+#[test]
 fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
     let settings = settings(Pace::Auto);
     let mut taking = Taking::new(&settings, Dseq(100));
@@ -201,7 +227,7 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(taking.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
     taking.make_due();
     assert_eq!(taking.deadline(10), Some(Instant::ZERO));
-    taking.on_told(at(1), 80_000);
+    taking.on_told(at(1), 80_000, false);
     assert_eq!((taking.deadline(10), taking.high()), (None, Dseq(102)));
     for dseq in 103..112 {
         assert!(!taking.on_data(at(2), Dseq(dseq), 1488));
@@ -209,9 +235,9 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(taking.on_data(at(2), Dseq(112), 1488));
     taking.make_due();
     assert_eq!(taking.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
-    taking.on_told(at(2), 80_000);
+    taking.on_told(at(2), 80_000, false);
     assert!(taking.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
-    taking.on_told(at(3), 80_000);
+    taking.on_told(at(3), 80_000, false);
     assert!(taking.on_word(at(23), Dseq(122)), "the report may be lost");
     assert!(!taking.on_word(at(303), Dseq(122)), "but not for ever");
     assert!(!taking.on_word(at(400), Dseq(123)), "little is untold");

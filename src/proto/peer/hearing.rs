@@ -19,6 +19,7 @@ impl Peer {
         }
         let epoch = header.epoch;
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
+        self.room.on_taken(bytes);
         let is_report_due = header.kind == Kind::Data && member.taking.on_data(now.instant, Dseq(header.number), bytes);
         if member.hearing.on_multicast(now.instant) {
             self.tell(epoch, MemberEvent::MulticastBack);

@@ -195,6 +195,7 @@ impl Peer {
                 self.overrun = (self.overrun.0 + datagrams_max, now.instant);
                 self.on_overrun(now.instant);
             }
+            Input::Backlog { fullness } => self.on_backlog(now.instant, fullness),
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => {
                 self.interest.detach(client);
@@ -240,6 +241,7 @@ impl Peer {
             .chain(self.early_deadline())
             .chain(self.resends.deadline())
             .chain(self.pacer.deadline())
+            .chain(self.room.deadline())
             .chain(self.question_deadline())
             .chain(self.news.deadline())
             .min()

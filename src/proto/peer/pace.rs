@@ -6,7 +6,7 @@ use crate::message::{Dseq, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::Taking;
+use crate::proto::pace::{Change, Taking};
 use crate::proto::send::Sealed;
 use crate::proto::stats::MemberState;
 use crate::time::{Instant, Now};
@@ -150,8 +150,8 @@ impl Peer {
         if !member.is_alive() {
             return member.taking.forgo();
         }
-        let window = self.room.window(now, sharers);
-        member.taking.on_told(now, window);
+        let window = self.room.tell(now, sharers);
+        member.taking.on_told(now, window, self.room.is_short());
         let (address, taken) = (member.address, member.taking.high());
         let report = ReceiverReport { epoch, taken, window, dropped };
         self.counters.reports_sent += 1;
@@ -182,6 +182,17 @@ impl Peer {
                 .values_mut()
                 .filter(|member| member.taking.is_active(now))
                 .for_each(|member| member.taking.make_due());
+        }
+    }
+
+    /// The queues of local subscriptions have so much: those to whom little room was told because of that may get more.
+    pub(super) fn on_backlog(&mut self, now: Instant, fullness: u64) {
+        match self.room.on_backlog(now, fullness) {
+            Change::None => {}
+            Change::Less => self.report_less(now, self.origin.epoch),
+            Change::More => {
+                self.members.values_mut().filter(|member| member.taking.is_short()).for_each(|m| m.taking.make_due());
+            }
         }
     }
 
