@@ -15,6 +15,8 @@ use crate::time::Instant;
 const BURST: u64 = 1024;
 /// The same in bytes of payload.
 const BURST_BYTES: u64 = 512 * 1024;
+/// For so long after its start a peer sends little, as it may not know all receivers yet: that is not what is measured.
+const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// How long meeting the other peers may take.
 const MEET_TIME: Duration = Duration::from_secs(20);
 /// How long a peer is left to itself at most.
@@ -35,6 +37,10 @@ pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let subjects: Vec<Subject> = (0..job.load.subjects).map(subject).collect();
     let mut peer = Peer::open(&job.values, job.path, None)?;
     meet(&mut peer, job.subscribers)?;
+    let settled = Clock::now().instant + SETTLE_TIME;
+    while Clock::now().instant < settled {
+        peer.turn(GLANCE)?;
+    }
     line.tell(&Told::Ready(peer.ready()?))?;
     while line.hear(Duration::ZERO) != Some(Word::Go) {
         peer.turn(GLANCE)?;
