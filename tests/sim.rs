@@ -197,8 +197,8 @@ fn a_cold_group_and_tiny_buffers_are_not_overrun_and_two_publishers_share_alike(
     check_clean(&outcome);
     let rate = rates(&outcome, 2000)[0];
     show(&format!("tiny buffers: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
-    // Where a datagram fills the buffer, words of others find no room.
-    assert!(outcome.dropped.iter().all(|dropped| *dropped < 20), "{:?}", outcome.dropped);
+    // Where a datagram fills the buffer, words of others find no room: fewer than one for fifty datagrams.
+    assert!(outcome.dropped.iter().all(|dropped| *dropped < 40), "{:?}", outcome.dropped);
 
     let speeds = vec![speed(100); 10];
     let floods = [(0, 3 * SECOND, 8000), (1, 3 * SECOND, 8000)];

@@ -5,8 +5,9 @@ use crate::proto::effect::{Path, Target};
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;
-use crate::sim::scenario::Host;
+use crate::sim::scenario::{Host, SECOND};
 use crate::sim::truth::{NEVER, Note};
+use crate::sim::world::TURNS_BEHIND_MAX;
 use crate::time::{Instant, Now, Wall};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -134,6 +135,15 @@ impl Machine {
         let read = self.buffer.pop_front()?;
         self.buffered -= cost(read.2.bytes.len());
         Some(read)
+    }
+
+    /// How long it may read on before it looks at the time again, if it takes its time: in each turn at least one datagram.
+    pub fn reading_max(&self) -> u64 {
+        let datagram_bytes = cost(self.spec.settings.datagram_bytes_max);
+        match self.spec.speed {
+            0 => 0,
+            speed => u64::from(TURNS_BEHIND_MAX) * (SECOND / TURNS_PER_SECOND + datagram_bytes * SECOND / speed),
+        }
     }
 
     /// Bytes that it reads in one turn.

@@ -173,6 +173,8 @@ pub struct Oracle {
     pub(crate) digest: u64,
     /// The most that a datagram is under way.
     pub(crate) delay_max: u64,
+    /// How long each host may read on before it looks at the time again; 0 for those that are not said to.
+    pub(crate) reading: Vec<u64>,
     /// When all network faults ended.
     pub(crate) healed: u64,
     /// As in the scenario.
@@ -193,6 +195,7 @@ impl Oracle {
             repairs: Spread::default(),
             digest: 0,
             delay_max,
+            reading: Vec::new(),
             healed: NEVER,
             cells,
         }

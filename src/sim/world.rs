@@ -34,7 +34,7 @@ const JOIN_CLIENT: u32 = 62;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 100_000;
 /// Turns in which a host has more to read than it can, after which time goes on all the same; as in the daemon.
-const TURNS_BEHIND_MAX: u32 = 64;
+pub(super) const TURNS_BEHIND_MAX: u32 = 64;
 /// Ticks in a row without time passing, after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 
@@ -124,6 +124,7 @@ impl<'a> World<'a> {
             trace: with_trace.then(VecDeque::new),
             scenario,
         };
+        world.oracle.reading = world.machines.iter().map(Machine::reading_max).collect();
         for index in 0..scenario.events.len() {
             world.push(scenario.events[index].at, Step::Script(index));
         }

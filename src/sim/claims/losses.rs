@@ -324,7 +324,8 @@ impl View<'_> {
         let elapsed = self.at.saturating_sub(found);
         // T_rec runs while the publisher is heard.
         let took = if run.repairs() { self.track().heard.between(found, self.at) } else { elapsed };
-        let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS);
+        let reading = self.oracle.reading.get(run.host).copied().unwrap_or(0);
+        let bound = run.grace() * 1001 / 1000 + MILLIS + run.paused(found, self.at + MILLIS) + reading;
         let flow = &self.truth().streams[self.stream].bcast;
         let sealed = flow.datagrams[dseq as usize - 1].at;
         let next = flow.datagrams.get(dseq as usize).map_or(NEVER, |next| next.at);
