@@ -101,12 +101,13 @@ impl Embedded {
     /// Publishes a message; small ones leave together at the end of the next turn. Never waits.
     ///
     /// # Errors
-    /// [`PublishError::Full`] while the network takes no more: make turns until it does.
+    /// [`PublishError::Full`] while the network or receivers take no more, or the configured rate is used up: make turns until
+    /// they do.
     pub fn publish(&mut self, message: Message) -> Result<(), PublishError> {
         if self.publish_ref(&message)? { Ok(()) } else { Err(PublishError::Full(Box::new(message))) }
     }
 
-    /// As [`Embedded::publish`], of a message that is kept. False, and nothing done, while the network takes no more.
+    /// As [`Embedded::publish`], of a message that is kept. False, and nothing done, while there is no room for it.
     ///
     /// # Errors
     /// The message is too large, or the peer has ended.

@@ -45,9 +45,13 @@ impl Engine {
         }
         if !may_sleep {
             self.poll_events(Some(Duration::ZERO))?;
-        } else if !self.spin(timeout)? {
-            let timeout = self.wait_until(timeout)?;
-            self.poll_events(timeout)?;
+        } else {
+            let start = Clock::now().instant;
+            if !self.spin(start, timeout)? {
+                let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
+                let timeout = self.wait_until(left)?;
+                self.poll_events(timeout)?;
+            }
         }
         for event in &self.events {
             match event.token() {
@@ -96,11 +100,10 @@ impl Engine {
 
     /// Looks for events without sleeping, as long as is configured, and at most `timeout` and until the next deadline. False
     /// if nothing came.
-    fn spin(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+    fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
         if self.busy_poll.is_zero() {
             return Ok(false);
         }
-        let start = Clock::now().instant;
         let slept_from = start + self.busy_poll;
         let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
         loop {

@@ -308,6 +308,9 @@ impl Pacer {
             return Some(self.sent);
         }
         let first = self.next - self.marks.len() as u64;
+        if dseq == Dseq(0) && first == 1 {
+            return Some(0);
+        }
         let at = usize::try_from(dseq.0.checked_sub(first)?).ok()?;
         self.marks.get(at).copied()
     }

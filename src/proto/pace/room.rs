@@ -26,6 +26,8 @@ const CUT_INTERVAL: Duration = Duration::from_millis(20);
 /// How fast it grows again: parts of [`SCALE_ALL`] in a second, up to what was too much lately; and beyond that.
 const GROWTH: u64 = 1024;
 const GROWTH_BEYOND: u64 = 64;
+/// Milliseconds in which the slower growth is one.
+const GROWTH_STEP: u64 = 1000_u64.div_ceil(GROWTH_BEYOND);
 
 /// A datagram that was skipped counts like the one that came after it, for so many at most.
 const SKIPPED_MAX: u64 = 1024;
@@ -94,7 +96,7 @@ impl Room {
             long: None,
             looked: now,
             is_hopeless: false,
-            floor_bytes: settings.floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000,
+            floor_bytes: (settings.floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000).max(1),
         }
     }
 
@@ -122,10 +124,12 @@ impl Room {
         if fullness < BACKLOG_LONG {
             (self.long, self.is_hopeless) = (None, false);
         }
-        let (since, taken) = *self.long.get_or_insert((now, self.taken));
-        if PATIENCE <= now.since(since) {
-            self.is_hopeless |= self.taken - taken < self.floor_bytes;
-            self.long = Some((now, self.taken));
+        if BACKLOG_LONG <= fullness {
+            let (since, taken) = *self.long.get_or_insert((now, self.taken));
+            if PATIENCE <= now.since(since) {
+                self.is_hopeless |= self.taken - taken < self.floor_bytes;
+                self.long = Some((now, self.taken));
+            }
         }
         self.readers = match self.is_hopeless {
             true => SCALE_ALL,
@@ -171,7 +175,8 @@ impl Room {
     }
 
     fn grow(&mut self, now: Instant) {
-        let mut millis = nanos(now.since(self.scaled)) / 1_000_000;
+        // In whole steps of the slower growth: what is less waits for the next call.
+        let mut millis = nanos(now.since(self.scaled)) / 1_000_000 / GROWTH_STEP * GROWTH_STEP;
         self.scaled = self.scaled + Duration::from_millis(millis);
         for (most, growth) in [(self.proven, GROWTH), (SCALE_ALL, GROWTH_BEYOND)] {
             if self.scale < most {

@@ -184,11 +184,16 @@ fn drops_halve_the_room_and_it_grows_again() {
     assert_eq!(room.window(at(0), 1), 1 << 20);
     assert_eq!(room.window(at(0), 4), 1 << 18);
     assert!(room.on_overrun(at(10)) && !room.on_overrun(at(29)) && room.on_overrun(at(30)));
-    assert_eq!(room.window(at(30), 1) >> 10, 256 + 20 / 2, "half of what had grown again");
+    assert_eq!(room.window(at(30), 1) >> 10, 256 + 16 / 2, "half of what had grown again, in steps");
     assert!(!room.on_sharers(1) && room.on_sharers(2) && !room.on_sharers(1));
     let (soon, late) = (room.window(at(500), 1) >> 10, room.window(at(20_000), 1));
     assert!((380..450).contains(&soon), "{soon}");
     assert_eq!(late, 1 << 20);
+    // However often it is looked at: it makes no difference to the growth.
+    let mut looked_at = Room::new(&settings(Pace::Auto), at(0));
+    assert!(looked_at.on_overrun(at(10)));
+    let last = (11..20_000).map(|millis| looked_at.window(at(millis), 1)).last();
+    assert_eq!(last, Some(1 << 20));
     assert!((0..100).all(|n| room.on_overrun(at(30_000 + n * 20))));
     assert!(0 < room.window(at(32_000), 1000));
 }

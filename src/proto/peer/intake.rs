@@ -344,6 +344,8 @@ impl Peer {
             }
             member.state = MemberState::Up;
             member.ended = None;
+            // It counts again.
+            self.reckon_pace(now.instant);
             self.tell(epoch, MemberEvent::Heard);
             self.tell_news(epoch, None);
         }

@@ -44,6 +44,8 @@ const HELLOS: u8 = 4;
 const BYES: u8 = 3;
 /// A peer that stops stays for this long after the last BYE and the last request.
 const LINGER_QUIET: Duration = Duration::from_millis(100);
+/// How long a graceful stop waits for receivers to take what is held for them; then it leaves all the same.
+const HOLD_TIME: Duration = Duration::from_secs(1);
 /// Kernel drops that no gap explained within this time belonged to somebody else's datagrams.
 const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
 

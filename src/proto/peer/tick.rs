@@ -1,6 +1,6 @@
 //! What time brings: gaps settled, silence, forgetting, the graceful stop.
 
-use super::{BYES, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, Stop};
+use super::{BYES, HOLD_TIME, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, Stop};
 use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::members::{Member, Side};
@@ -117,7 +117,8 @@ impl Peer {
         self.flush(now);
         let beat = Beat::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
-        let (hold_until, until) = (now.instant + linger / 2, now.instant + linger);
+        // What is held must leave, and the end be told, before whoever runs the peer loses patience.
+        let (hold_until, until) = (now.instant + (linger / 2).min(HOLD_TIME), now.instant + linger);
         self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
