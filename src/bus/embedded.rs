@@ -112,7 +112,7 @@ impl Embedded {
     /// # Errors
     /// The message is too large, or the peer has ended.
     pub fn publish_ref(&mut self, message: &Message) -> Result<bool, PublishError> {
-        check_size(message, self.info.message_bytes_max)?;
+        check_size(message.body_bytes(), self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }
@@ -127,10 +127,7 @@ impl Embedded {
     /// As [`Embedded::publish_ref`].
     #[inline]
     pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, PublishError> {
-        let (bytes, bytes_max) = (payload.len(), self.info.message_bytes_max);
-        if bytes_max < bytes {
-            return Err(PublishError::TooLarge { bytes, bytes_max });
-        }
+        check_size(payload.len(), self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }

@@ -128,8 +128,7 @@ impl Numbers {
     }
 }
 
-fn check_size(message: &Message, bytes_max: usize) -> Result<(), PublishError> {
-    let bytes = message.body_bytes();
+fn check_size(bytes: usize, bytes_max: usize) -> Result<(), PublishError> {
     if bytes_max < bytes { Err(PublishError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
 
@@ -220,7 +219,7 @@ impl Bus {
     /// # Errors
     /// [`PublishError::Full`] gives the message back when the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
-        check_size(&message, self.shared.info.message_bytes_max)?;
+        check_size(message.body_bytes(), self.shared.info.message_bytes_max)?;
         if self.shared.is_closed.load(Ordering::Relaxed) {
             return Err(PublishError::Closed);
         }

@@ -68,21 +68,6 @@ impl Deliveries {
         Some(Deliveries { messages, publisher, seq, verdict, repaired, replayed: false, left, bytes })
     }
 
-    /// Makes the delivery of these that came before into the next one: cheaper than another one. False, and nothing done,
-    /// if there is none.
-    pub fn advance(&mut self, delivery: &mut Delivery) -> bool {
-        let Some(left) = self.left.checked_sub(1) else { return false };
-        let has_more = match &mut self.messages {
-            Messages::Run(messages) => messages.advance(&mut delivery.message),
-            others => others.next().map(|message| delivery.message = message).is_some(),
-        };
-        if has_more {
-            self.left = left;
-            (delivery.seq, delivery.verdict) = self.next_place();
-        }
-        has_more
-    }
-
     /// Calls `each` with every one that is left, where it lies.
     pub fn visit(mut self, mut each: impl FnMut(&DeliveryRef<'_>)) {
         let (left, publisher) = (self.left, self.publisher.clone());
@@ -239,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_made_into_the_next_one_is_the_next_one() {
+    fn deliveries_seen_where_they_lie_are_those_that_are_taken() {
         let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
         let fetched = Deliveries::of_messages(messages, seq(3), publisher());
         let of_run = Deliveries::of_item(run(10), 1, publisher(), Verdict::First, true).unwrap();
@@ -251,7 +236,9 @@ mod tests {
             assert_eq!(visited, expected[1..]);
             for (index, expected) in expected.iter().enumerate() {
                 assert_eq!(&delivery, expected);
-                assert_eq!(deliveries.advance(&mut delivery), index + 1 < 4);
+                let next = deliveries.next();
+                assert_eq!(next.is_some(), index + 1 < 4);
+                delivery = next.unwrap_or(delivery);
             }
             assert_eq!((deliveries.len(), deliveries.next()), (0, None));
         }
@@ -263,7 +250,6 @@ mod tests {
         deliveries.truncate(2);
         let mut last = deliveries.clone();
         assert_eq!(deliveries.map(|delivery| delivery.seq).collect::<Vec<_>>(), [Some(seq(1)), Some(seq(2))]);
-        let mut delivery = last.next().unwrap();
-        assert!(last.advance(&mut delivery) && !last.advance(&mut delivery));
+        assert!(last.next().is_some() && last.next().is_some() && last.next().is_none());
     }
 }

@@ -137,21 +137,12 @@ impl Builder {
     /// does not fit alone ([`fits_alone`]), send it in fragments.
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         let flags = entry.flags();
-        if let Some(run) = &mut self.run
+        if let Some(run) = &self.run
             && flags == run.flags
             && entry.seq == run.next
             && (run.subject.is_same(&entry.message.subject) || run.subject == entry.message.subject)
         {
-            if self.bytes_max < self.buffer.len() + CHECK_BYTES + entry::bytes_of(entry.message)
-                || run.count == u16::MAX
-            {
-                return false;
-            }
-            run.count += 1;
-            run.next = run.next.and_then(|seq| seq.forward(1));
-            entry::put(&mut self.buffer, entry.message);
-            self.messages += 1;
-            return true;
+            return self.grow(entry::bytes_of(entry.message), |buffer| entry::put(buffer, entry.message));
         }
         if entry::VARINT_MAX < entry.message.payload.len()
             || entry::VARINT_MAX < entry.message.headers.block().len()
@@ -181,16 +172,25 @@ impl Builder {
     /// the fast path. False, and nothing done, if there is no room.
     #[inline]
     pub fn extend(&mut self, payload: &[u8]) -> bool {
+        if self.run.as_ref().is_none_or(|run| run.next.is_none()) {
+            return false;
+        }
+        self.grow(payload.len() + entry::varint_bytes(payload.len()), |buffer| {
+            entry::put_varint(buffer, payload.len());
+            buffer.extend_from_slice(payload);
+        })
+    }
+
+    /// Adds an entry of so many bytes to the open run. False, and nothing done, if there is no room.
+    #[inline]
+    fn grow(&mut self, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) -> bool {
         let Some(run) = &mut self.run else { return false };
-        let Some(next) = run.next else { return false };
-        let bytes = payload.len() + entry::varint_bytes(payload.len());
         if self.bytes_max < self.buffer.len() + CHECK_BYTES + bytes || run.count == u16::MAX {
             return false;
         }
         run.count += 1;
-        run.next = next.forward(1);
-        entry::put_varint(&mut self.buffer, payload.len());
-        self.buffer.extend_from_slice(payload);
+        run.next = run.next.and_then(|seq| seq.forward(1));
+        put(&mut self.buffer);
         self.messages += 1;
         true
     }

@@ -198,14 +198,6 @@ impl RunMessages {
         }
     }
 
-    /// Makes the message of this run that came before into the next one: cheaper than another one. False, and nothing
-    /// done, if there is none.
-    pub fn advance(&mut self, message: &mut Message) -> bool {
-        let Some((reply, headers, payload)) = self.next_parts() else { return false };
-        (message.reply, message.headers, message.payload) = (reply, headers, payload);
-        true
-    }
-
     fn next_parts(&mut self) -> Option<(Option<Subject>, Headers, Bytes)> {
         self.left = self.left.checked_sub(1)?;
         let mut reader = Reader::at(&self.run.entries, self.at);

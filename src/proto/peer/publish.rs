@@ -12,7 +12,7 @@ use crate::proto::window::Numbering;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Now;
-use crate::wire::Entry;
+use crate::wire::{Entry, entry};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -259,7 +259,7 @@ pub(super) struct Batch {
 /// Whether a message is nothing but subject and payload.
 #[inline]
 fn is_plain(message: &Message) -> bool {
-    !message.event && message.reply.is_none() && message.headers.is_empty()
+    !message.event && !entry::has_meta(message)
 }
 
 /// What follows from a subject for the messages on it, as long as the subscriptions stay.

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use super::peer::Peer;
 use super::publish::meet;
-use bytes::Bytes;
-
 use crate::bus::{EventRef, Subscription};
 use crate::cli::bench::job::{PingJob, Pinged, Told, Word};
 use crate::cli::bench::latencies::Latencies;
@@ -14,7 +12,6 @@ use crate::cli::bench::payload::{fill, read};
 use crate::cli::bench::role::Line;
 use crate::cli::exit::Failure;
 use crate::daemon::clock::Clock;
-use crate::message::Message;
 
 /// Thrown there, and back.
 const PING: &str = "bench.ping";
@@ -36,7 +33,7 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
     while line.heard() != Some(Word::Go) {
         peer.turn(GLANCE / 10)?;
     }
-    let mut message = Message::new(PING.parse().expect("a subject"), Vec::new());
+    let subject = PING.parse().expect("a subject");
     let mut payload = vec![0; job.bytes];
     let (mut latencies, mut lost) = (Latencies::new(), 0);
     let start = Clock::now().instant;
@@ -47,9 +44,8 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
             break;
         }
         fill(&mut payload, number, None);
-        message.payload = payload.clone().into();
         thrown = Clock::now().instant;
-        while !peer.publish(&message.subject, &message.payload)? {
+        while !peer.publish(&subject, &payload)? {
             peer.turn(Duration::ZERO)?;
         }
         match caught(&mut peer, &subscription, number, wait(job))? {
@@ -93,17 +89,16 @@ pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let mut peer = Peer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
     line.tell(&Told::Ready(peer.ready()?))?;
-    let mut message = Message::new(PONG.parse().expect("a subject"), Vec::new());
+    let subject = PONG.parse().expect("a subject");
     while line.heard() != Some(Word::Stop) {
         let mut came = None;
         peer.receive(&subscription, wait(job), |event| {
             if let EventRef::Message(delivery) = event {
-                came = Some(Bytes::copy_from_slice(delivery.payload));
+                came = Some(delivery.payload.to_vec());
             }
         })?;
         if let Some(payload) = came {
-            message.payload = payload;
-            while !peer.publish(&message.subject, &message.payload)? {
+            while !peer.publish(&subject, &payload)? {
                 peer.turn(Duration::ZERO)?;
             }
         }
