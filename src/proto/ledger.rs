@@ -145,6 +145,8 @@ pub struct Ledger {
     count: u64,
     /// When `states.high` was last known to be the highest.
     high_at: Instant,
+    /// Whether what arrives is known not to have been sent long ago.
+    is_dated: bool,
     /// When the datagram accepted last was first known to exist.
     reached: Instant,
     /// When the last word before the gap that was filled last came.
@@ -180,6 +182,7 @@ impl Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
             count,
             high_at: now,
+            is_dated: true,
             reached: now,
             since: now,
             gaps: VecDeque::new(),
@@ -193,6 +196,18 @@ impl Ledger {
             gone_to: Dseq(0),
             ranges_max: ranges_max.max(1),
         }
+    }
+
+    /// The same, if nothing tells yet when the first datagram was sent: it may be a resend to somebody else. Gaps may
+    /// then have begun at any time, until there is word of the highest.
+    pub fn undated(self) -> Ledger {
+        Ledger { high_at: Instant::ZERO, is_dated: false, ..self }
+    }
+
+    /// A ledger of the same stream that owes only what follows the highest datagram known.
+    pub fn tail(&self, now: Instant) -> Ledger {
+        let ledger = Ledger::new(self.states.high, self.count, now, self.ranges_max);
+        Ledger { high_at: self.high_at, is_dated: self.is_dated, ..ledger }
     }
 
     /// The highest datagram known to exist.
@@ -263,7 +278,9 @@ impl Ledger {
             self.reached = found.arrived;
             self.states.high = dseq;
             self.count = after;
-            self.high_at = self.high_at.max(found.arrived);
+            if self.is_dated {
+                self.high_at = self.high_at.max(found.arrived);
+            }
             self.states.delivered += 1;
             return Accept::Fresh;
         }
@@ -281,7 +298,7 @@ impl Ledger {
         }
         if high == self.states.high {
             if count == self.count {
-                self.high_at = self.high_at.max(found.arrived);
+                self.on_dated(found.arrived);
             }
             return count == self.count;
         }
@@ -291,8 +308,14 @@ impl Ledger {
         self.open(found, high, count);
         self.states.high = high;
         self.count = count;
-        self.high_at = self.high_at.max(found.arrived);
+        self.on_dated(found.arrived);
         true
+    }
+
+    /// The highest was the highest when word of it was sent.
+    fn on_dated(&mut self, arrived: Instant) {
+        self.high_at = self.high_at.max(arrived);
+        self.is_dated = true;
     }
 
     fn open(&mut self, found: &mut Found<'_>, last: Dseq, after: u64) {
@@ -735,6 +758,19 @@ mod tests {
         assert_eq!((ledger.unexplained(), ledger.states().unverified, ledger.states().lost), (0, 0, 2));
         assert!(!ledger.explain(Dseq(1), Dseq(3), 1));
         ledger.assert_invariants();
+    }
+
+    #[test]
+    fn gaps_may_have_begun_at_any_time_until_there_is_word_of_the_highest() {
+        let first = Ledger::new(Dseq(0), 0, at(7), 8).undated();
+        let mut ledger = first.tail(at(8));
+        arrive(&mut ledger, 2, 1, 1);
+        arrive(&mut ledger, 4, 3, 1);
+        assert!(word(&mut ledger, 4, 4));
+        found(9, &mut 0, |found| ledger.on_datagram(found, Dseq(6), (5, 1)));
+        let since: Vec<Instant> =
+            std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|range| range.since).collect();
+        assert_eq!(since, [at(0), at(0), at(1)]);
     }
 
     // Rule: overflow

@@ -315,8 +315,7 @@ impl Member {
     /// Begins the live side here: what is pending or comes later is seen by it.
     pub fn begin_live(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         if self.live.is_none() {
-            let (high, count) = (self.bcast.ledger().high(), self.bcast.ledger().count());
-            let ledger = Ledger::new(high, count, now, settings.gaps_max);
+            let ledger = self.bcast.ledger().tail(now);
             let asking = Asking::new(settings.recovery.grace, false, rng.fork());
             let birth = self.bcast.birth().filter(|_| !settings.mutants.is(Mutant::LiveFirstHeard));
             let kind = Kind::Bcast { birth };
@@ -492,6 +491,7 @@ pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listen
         (None, contact.below, contact.count)
     };
     let ledger = Ledger::new(below, count, arrived, settings.gaps_max);
+    let ledger = if owed_all || contact.control.is_some() { ledger } else { ledger.undated() };
     Recv::new(Kind::Bcast { birth }, ledger, asking(settings, rng), reassembly(settings))
 }
 
