@@ -265,7 +265,10 @@ fn a_refused_message_is_told_by_the_next_flush() {
                     door.push(&bytes[..count]);
                 }
                 Some(ToPeer::Hello { .. }) => welcome(VERSION).encode(&mut out),
-                Some(ToPeer::Publish(_)) => ToClient::Refused(said.clone()).encode(&mut out),
+                Some(ToPeer::PublishRun(mut run)) => drop(run.publish_each(|_, _| {
+                    ToClient::Refused(said.clone()).encode(&mut out);
+                    true
+                })),
                 Some(ToPeer::Flush { token }) => {
                     flushes += 1;
                     ToClient::Flushed { token }.encode(&mut out);

@@ -61,7 +61,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "door",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "proto::effect"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto::effect", "proto::delivery"],
         crates: &["bytes"],
     },
     Layer {

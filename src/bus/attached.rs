@@ -7,10 +7,11 @@ use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
+use crate::door::run::OpenRun;
 use crate::message::{DeliveryMode, Loss, Message, Missing, PeerRef, SubId};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
 use mio::net::UnixStream;
@@ -49,6 +50,8 @@ pub(super) struct Attached {
 #[derive(Default)]
 struct State {
     out: BytesMut,
+    /// The messages at the end of `out` to which more can be added.
+    run: OpenRun,
     is_sleeping: bool,
     writers_waiting: usize,
     /// The user wants to end it: write the rest, then stop.
@@ -111,6 +114,38 @@ impl Attached {
 
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         let bytes = message.body_bytes();
+        let is_plain = !message.event && message.reply.is_none() && message.headers.is_empty();
+        if is_plain && OpenRun::packs(bytes) {
+            let has_room = self.publish_payload(&message.subject, &message.payload, timeout)?;
+            return if has_room { Ok(()) } else { Err(PublishError::Full(Box::new(message))) };
+        }
+        let Some(mut state) = self.room(bytes, timeout)? else { return Err(PublishError::Full(Box::new(message))) };
+        state.push(&ToPeer::Publish(message));
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Publishes a message of nothing but subject and payload. False, and nothing done, if there is no room in time.
+    pub(super) fn publish_payload(
+        &self,
+        subject: &Subject,
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<bool, PublishError> {
+        let Some(mut state) = self.room(payload.len(), timeout)? else { return Ok(false) };
+        if OpenRun::packs(payload.len()) {
+            let State { run, out, .. } = &mut *state;
+            run.push(out, subject, payload);
+        } else {
+            state.push(&ToPeer::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
+        }
+        self.wake(state);
+        Ok(true)
+    }
+
+    /// Waits for room for so many bytes for at most `timeout`; `None` if there is none.
+    #[inline]
+    fn room(&self, bytes: usize, timeout: Duration) -> Result<Option<MutexGuard<'_, State>>, PublishError> {
         let is_full = |state: &State| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
         let mut state = locked(&self.state);
         if is_full(&state) && !timeout.is_zero() {
@@ -122,12 +157,7 @@ impl Attached {
         if !state.is_open() {
             return Err(PublishError::Closed);
         }
-        if is_full(&state) {
-            return Err(PublishError::Full(Box::new(message)));
-        }
-        ToPeer::Publish(message).encode(&mut state.out);
-        self.wake(state);
-        Ok(())
+        Ok(Some(state).filter(|state| !is_full(state)))
     }
 
     pub(super) fn subscribe(
@@ -212,7 +242,7 @@ impl Attached {
         if !state.is_open() {
             return Err(WaitError::Closed);
         }
-        frame.encode(&mut state.out);
+        state.push(frame);
         note(&mut state);
         self.wake(state);
         Ok(())
@@ -233,7 +263,7 @@ impl Attached {
         state.shows.clear();
         state.asks.clear();
         state.flushes.clear();
-        state.out.clear();
+        state.discard();
         drop(state);
         self.room.notify_all();
         for queue in locked(&self.queues).values() {
@@ -250,6 +280,11 @@ impl Attached {
                 }
                 let queues = distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect());
                 queues.iter().for_each(|queue| queue.push(Event::Message(delivery.clone())));
+            }
+            ToClient::MessageRun { subs, deliveries } => {
+                let queues = locked(&self.queues);
+                let queues = distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect());
+                queues.iter().for_each(|queue| queue.push_messages(deliveries.clone()));
             }
             ToClient::Loss { subs, loss } => self.on_loss(&subs, &loss),
             ToClient::Dropped { counts } => {
@@ -329,6 +364,23 @@ impl Attached {
 }
 
 impl State {
+    fn push(&mut self, frame: &ToPeer) {
+        self.run.close();
+        frame.encode(&mut self.out);
+    }
+
+    /// What waits, for writing; `spare`, which is empty, takes its place.
+    fn take_out(&mut self, spare: &mut BytesMut) {
+        self.run.close();
+        std::mem::swap(&mut self.out, spare);
+    }
+
+    /// Nobody will read what waits.
+    fn discard(&mut self) {
+        self.run.close();
+        self.out.clear();
+    }
+
     fn is_open(&self) -> bool {
         self.over.is_none() && !self.is_closing && !self.is_deaf
     }
@@ -440,7 +492,7 @@ impl Pump {
         loop {
             if self.writing.is_empty() {
                 let mut state = locked(&self.shared.state);
-                std::mem::swap(&mut self.writing, &mut state.out);
+                state.take_out(&mut self.writing);
                 if self.writing.is_empty() {
                     return Ok(state.is_closing);
                 }
@@ -468,7 +520,7 @@ impl Pump {
         self.writing.clear();
         let mut state = locked(&self.shared.state);
         state.is_deaf = true;
-        state.out.clear();
+        state.discard();
         drop(state);
         self.shared.room.notify_all();
     }

@@ -6,7 +6,8 @@ use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
 use crate::proto::question::Question;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_json::Value;
 use std::sync::Arc;
@@ -38,6 +39,23 @@ impl Link {
                 }
             }
             Link::Attached(attached) => attached.publish(message, timeout),
+        }
+    }
+
+    /// Publishes a message of nothing but subject and payload. False, and nothing done, if there is no room in time.
+    pub(super) fn publish_payload(
+        &self,
+        subject: &Subject,
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<bool, PublishError> {
+        if let Link::Attached(attached) = self {
+            return attached.publish_payload(subject, payload, timeout);
+        }
+        match self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout) {
+            Ok(()) => Ok(true),
+            Err(PublishError::Full(_)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -219,11 +219,24 @@ impl Bus {
     /// # Errors
     /// [`PublishError::Full`] gives the message back when the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
-        check_size(message.body_bytes(), self.shared.info.message_bytes_max)?;
-        if self.shared.is_closed.load(Ordering::Relaxed) {
-            return Err(PublishError::Closed);
-        }
+        self.check_open(message.body_bytes())?;
         self.shared.link.publish(message, timeout)
+    }
+
+    /// As [`Bus::publish_timeout`], of a message of nothing but subject and payload, which are copied where they are to be: the
+    /// fast way to publish. False, and nothing done, if there is no room in time.
+    ///
+    /// # Errors
+    /// It is too large, or the bus is closed.
+    pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<bool, PublishError> {
+        self.check_open(payload.len())?;
+        self.shared.link.publish_payload(subject, payload, timeout)
+    }
+
+    /// Whether it takes a message of so many bytes.
+    fn check_open(&self, bytes: usize) -> Result<(), PublishError> {
+        check_size(bytes, self.shared.info.message_bytes_max)?;
+        if self.shared.is_closed.load(Ordering::Relaxed) { Err(PublishError::Closed) } else { Ok(()) }
     }
 
     /// Subscribes to a pattern. When this returns the subscription is active: every message that reaches the peer from

@@ -2,12 +2,12 @@
 //! each.
 
 use crate::daemon::local::Connection;
-use crate::daemon::outbox::Pushed;
+use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::door::frame::ToClient;
 use crate::door::value::delivery_body;
-use crate::message::{ClientId, Delivery, Loss, Missing, Publisher, SubId};
+use crate::message::{ClientId, Loss, Missing, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
@@ -153,7 +153,7 @@ impl Clients {
         }
     }
 
-    /// Hands messages to every client that has one of the subscriptions. Each is encoded once.
+    /// Hands messages to every client that has one of the subscriptions.
     pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
@@ -178,19 +178,23 @@ impl Clients {
                 None => {}
             }
         }
-        if attached {
-            deliveries.for_each(|delivery| self.deliver_attached(now, to, &delivery));
+        match deliveries.run() {
+            _ if !attached => {}
+            Some(_) => self.push_attached(now, to, |outbox, subs| outbox.push_run(subs, deliveries.clone())),
+            None => deliveries.for_each(|delivery| {
+                let body = delivery_body(&delivery).freeze();
+                self.push_attached(now, to, |outbox, subs| outbox.push_message(subs, &body));
+            }),
         }
     }
 
-    fn deliver_attached(&mut self, now: Now, to: &[Target], delivery: &Delivery) {
-        let body = delivery_body(delivery).freeze();
+    fn push_attached(&mut self, now: Now, to: &[Target], push: impl Fn(&mut Outbox, &[SubId]) -> Pushed) {
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
             if let Kind::Attached(connection) = &mut client.kind {
                 self.subs.clear();
                 self.subs.extend(group.iter().map(|target| target.sub));
-                let pushed = connection.outbox.push_message(&self.subs, &body);
+                let pushed = push(&mut connection.outbox, &self.subs);
                 client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
             }
         }
@@ -282,10 +286,9 @@ impl Client {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
         }
-        match pushed {
-            Pushed::Taken => self.delivered += 1,
-            Pushed::FirstDropped => self.tell_slow(now, id),
-            Pushed::Dropped => {}
+        self.delivered += pushed.taken as u64;
+        if pushed.begins_drops {
+            self.tell_slow(now, id);
         }
     }
 

@@ -3,6 +3,8 @@
 use crate::daemon::outbox::Outbox;
 use crate::daemon::queue::QueueLimits;
 use crate::door::local::Door;
+use crate::door::run::PublishRun;
+use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fmt;
@@ -211,6 +213,10 @@ pub(crate) struct Connection {
     pub(crate) is_writable: bool,
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
+    /// What comes before all that is in the door: messages that wait to be published.
+    pub(crate) unpublished: Option<PublishRun>,
+    /// The subject of the last run of messages: the next one is often of the same.
+    pub(crate) subject: Option<Subject>,
     /// Frames that were read wait in the door.
     pub(crate) is_stalled: bool,
     /// Nothing more is read; it ends when the outbox is empty.
@@ -240,6 +246,8 @@ impl Connection {
             is_readable: true,
             is_writable: true,
             is_greeted: false,
+            unpublished: None,
+            subject: None,
             is_stalled: false,
             is_closing: false,
             is_deaf: false,
@@ -249,6 +257,13 @@ impl Connection {
     /// Whether the client has something for the engine, as far as is known.
     pub(crate) fn has_input(&self) -> bool {
         !self.is_closing && !self.outbox.is_choked() && (self.is_stalled || self.is_readable)
+    }
+
+    /// Remembers the subject of the last run, in a place of its own.
+    pub(crate) fn keep_subject(&mut self, subject: &Subject) {
+        if self.subject.as_ref() != Some(subject) {
+            self.subject = Some(subject.detached());
+        }
     }
 
     /// Reads once, into the door, by way of `scratch`.

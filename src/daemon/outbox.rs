@@ -3,8 +3,9 @@
 //! Frames are encoded on entry. Small ones are gathered in one buffer; a large body is shared by all its receivers.
 
 use crate::daemon::queue::QueueLimits;
-use crate::door::frame::{FRAME_SUBS_MAX, ToClient, put_message_head};
+use crate::door::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
+use crate::proto::delivery::Deliveries;
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Write};
@@ -22,15 +23,13 @@ const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
-/// What became of something that was pushed.
+/// What became of what was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// It waits to be written.
-    Taken,
-    /// It was dropped and counted, the first one after a span without drops.
-    FirstDropped,
-    /// It was dropped and counted.
-    Dropped,
+pub(crate) struct Pushed {
+    /// How many messages or reports wait to be written; the others were dropped and counted.
+    pub(crate) taken: usize,
+    /// Whether one was dropped after a span without drops.
+    pub(crate) begins_drops: bool,
 }
 
 /// A run of whole frames, or the body of the frame that the run before it ends with.
@@ -78,11 +77,8 @@ impl Outbox {
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
     /// [`delivery_body`](crate::door::value::delivery_body).
     pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> Pushed {
-        let part = if self.dropped.is_empty() { 1 } else { 2 };
-        let is_full = self.limits.count_max.div_ceil(part) <= self.events
-            || (0 < self.bytes && self.limits.bytes_max / part < self.bytes + body.len());
-        if is_full {
-            return self.drop_for(subs);
+        if self.room(body.len()) == 0 {
+            return self.drop_for(subs, 1);
         }
         self.tell_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
@@ -99,13 +95,44 @@ impl Outbox {
                 self.events += 1;
             }
         }
-        Pushed::Taken
+        Pushed { taken: 1, begins_drops: false }
+    }
+
+    /// Appends messages that came as a run; those for which there is no room are dropped for each of the subscriptions.
+    pub(crate) fn push_run(&mut self, subs: &[SubId], mut run: Deliveries) -> Pushed {
+        let (count, room) = (run.len(), self.room(run.bytes()));
+        if 0 < room {
+            self.tell_dropped();
+            run.truncate(room);
+            let taken = run.len();
+            let run = run.run().expect("it came as one");
+            for subs in subs.chunks(FRAME_SUBS_MAX) {
+                let start = self.tail.len();
+                put_message_run(&mut self.tail, subs, &run);
+                self.grown(start, taken, false);
+            }
+        }
+        let taken = count.min(room);
+        match count - taken {
+            0 => Pushed { taken, begins_drops: false },
+            dropped => Pushed { taken, ..self.drop_for(subs, dropped as u64) },
+        }
+    }
+
+    /// For how many messages there is room that have so many bytes together. After a drop the outbox takes messages again when
+    /// it has been written down to half, so that drops come in few spans.
+    fn room(&self, bytes: usize) -> usize {
+        let part = if self.dropped.is_empty() { 1 } else { 2 };
+        if 0 < self.bytes && self.limits.bytes_max / part < self.bytes + bytes {
+            return 0;
+        }
+        self.limits.count_max.div_ceil(part).saturating_sub(self.events)
     }
 
     /// Appends a loss report for these subscriptions, or counts it as dropped, as [`Outbox::push_message`] does.
     pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> Pushed {
         if self.limits.count_max + LOSSES_BEYOND_MAX <= self.events {
-            return self.drop_for(subs);
+            return self.drop_for(subs, 1);
         }
         self.tell_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
@@ -113,7 +140,7 @@ impl Outbox {
             ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(&mut self.tail);
             self.grown(start, 1, false);
         }
-        Pushed::Taken
+        Pushed { taken: 1, begins_drops: false }
     }
 
     /// Appends an answer to a request of the client. Answers are never dropped; see [`Outbox::is_choked`].
@@ -187,13 +214,13 @@ impl Outbox {
         }
     }
 
-    fn drop_for(&mut self, subs: &[SubId]) -> Pushed {
-        let is_first = self.dropped.is_empty();
+    fn drop_for(&mut self, subs: &[SubId], count: u64) -> Pushed {
+        let begins_drops = self.dropped.is_empty();
         for sub in subs {
-            *self.dropped.entry(*sub).or_default() += 1;
-            self.dropped_total += 1;
+            *self.dropped.entry(*sub).or_default() += count;
+            self.dropped_total += count;
         }
-        if is_first { Pushed::FirstDropped } else { Pushed::Dropped }
+        Pushed { taken: 0, begins_drops }
     }
 
     /// Says at this place what was dropped since the frame before.
@@ -258,6 +285,7 @@ mod tests {
     use crate::door::value::delivery_body;
     use crate::message::{Cause, Delivery, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
     use crate::rng::Rng;
+    use crate::seqno::Seq;
     use crate::time::Wall;
 
     /// A client that takes so many bytes now and then blocks.
@@ -322,8 +350,8 @@ mod tests {
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
         let pushed: Vec<Pushed> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
-        assert_eq!(pushed[..3], [Pushed::Taken; 3]);
-        assert_eq!(pushed[3..], [Pushed::FirstDropped, Pushed::Dropped]);
+        assert_eq!(pushed[..3], [Pushed { taken: 1, begins_drops: false }; 3]);
+        assert_eq!(pushed[3..], [true, false].map(|begins_drops| Pushed { taken: 0, begins_drops }));
         outbox.push_loss(&subs[..1], &loss());
         assert_eq!(outbox.fill().2, 4);
         client.room = usize::MAX;
@@ -344,6 +372,37 @@ mod tests {
         assert_eq!(read, ["m0", "m1", "m2", dropped, "loss", "m5"]);
     }
 
+    fn run(number: u32, count: u32) -> Deliveries {
+        let message = |number: u32| Message::new("a".parse().unwrap(), number.to_be_bytes().to_vec());
+        let messages: Vec<Message> = (number..number + count).map(message).collect();
+        Deliveries::run_of(&messages, Seq::new(1).unwrap(), publisher(), Verdict::Next)
+    }
+
+    #[test]
+    fn a_run_is_cut_where_the_room_ends() {
+        let mut outbox = Outbox::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
+        let mut client = slow(&mut outbox);
+        client.room = 0;
+        let subs = [SubId(1), SubId(7)];
+        assert_eq!(outbox.push_run(&subs, run(0, 5)), Pushed { taken: 5, begins_drops: false });
+        assert_eq!(outbox.push_run(&subs, run(5, 5)), Pushed { taken: 3, begins_drops: true });
+        assert_eq!(outbox.push_run(&subs, run(10, 4)), Pushed { taken: 0, begins_drops: false });
+        assert_eq!((outbox.fill().0, outbox.fill().2), (8, 12));
+        client.room = usize::MAX;
+        assert!(outbox.write_to(&mut client).unwrap());
+        let mut read = Vec::new();
+        while let Some(frame) = client.caller.poll_frame().unwrap() {
+            match frame {
+                ToClient::MessageRun { deliveries, .. } => {
+                    read.extend(deliveries.map(|d| u64::from(d.message.payload[3])))
+                }
+                ToClient::Dropped { counts } => read.extend(counts.iter().map(|(_, count)| 100 + count)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7, 106, 106]);
+    }
+
     #[test]
     fn everything_pushed_is_read_or_counted_whatever_the_pace() {
         for seed in 0..20 {
@@ -353,26 +412,36 @@ mod tests {
             let (mut pushed, mut read, mut dropped, mut next) = (0u64, 0u64, 0u64, 0u64);
             for step in 0..2000u32 {
                 let size = if rng.chance(0.1) { rng.below(30_000) } else { rng.below(50) };
-                outbox.push_message(&[SubId(1)], &body(step, usize::try_from(size).unwrap()));
-                pushed += 1;
+                let number = u32::try_from(pushed).unwrap();
+                if rng.chance(0.1) {
+                    let count = u32::try_from(rng.between(1, 20)).unwrap();
+                    outbox.push_run(&[SubId(1)], run(number, count));
+                    pushed += u64::from(count);
+                } else {
+                    outbox.push_message(&[SubId(1)], &body(number, usize::try_from(size).unwrap()));
+                    pushed += 1;
+                }
                 client.room = usize::try_from(rng.below(2_000)).unwrap();
                 if step == 1999 {
                     client.room = usize::MAX;
                 }
                 outbox.write_to(&mut client).unwrap();
                 while let Some(frame) = client.caller.poll_frame().unwrap() {
-                    match frame {
-                        ToClient::Message { delivery, .. } => {
-                            let number = u32::from_be_bytes(delivery.message.payload[..4].try_into().unwrap());
-                            assert_eq!(u64::from(number), next, "the dropped count stands at its place");
-                            read += 1;
-                            next += 1;
-                        }
+                    let deliveries = match frame {
+                        ToClient::Message { delivery, .. } => Deliveries::from(delivery),
+                        ToClient::MessageRun { deliveries, .. } => deliveries,
                         ToClient::Dropped { counts } => {
                             dropped += counts[0].1;
                             next += counts[0].1;
+                            continue;
                         }
                         other => panic!("{other:?}"),
+                    };
+                    for delivery in deliveries {
+                        let number = u32::from_be_bytes(delivery.message.payload[..4].try_into().unwrap());
+                        assert_eq!(u64::from(number), next, "the dropped count stands at its place");
+                        read += 1;
+                        next += 1;
                     }
                 }
             }

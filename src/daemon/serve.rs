@@ -5,6 +5,7 @@ use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::local::Reading;
 use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::Fault;
+use crate::door::run::PublishRun;
 use crate::message::{ClientId, SubId};
 use crate::proto::effect::{Refusal, Request, Unanswered};
 use crate::proto::question::Question;
@@ -38,6 +39,10 @@ impl Engine {
                 connection.is_stalled = is_held_up || connection.outbox.is_choked();
                 if connection.is_stalled {
                     return;
+                }
+                if let Some(run) = connection.unpublished.take() {
+                    self.publish_run(now, id, run);
+                    continue;
                 }
                 match connection.door.poll_frame() {
                     Ok(Some(frame)) => self.on_frame(now, id, frame),
@@ -86,6 +91,12 @@ impl Engine {
                 }
                 self.request(now, id, Request::Publish(message));
             }
+            ToPeer::PublishRun(mut run) => {
+                if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
+                    run.share_subject(subject);
+                }
+                self.publish_run(now, id, run);
+            }
             ToPeer::Subscribe { sub, pattern, mode, news } => {
                 let mode = mode.unwrap_or(self.delivery);
                 if self.request(now, id, Request::Subscribe { sub, pattern, mode, news }).is_none() {
@@ -115,6 +126,15 @@ impl Engine {
                 }
             },
             ToPeer::Flush { token } => self.flushes.push(Waiting::Attached(id, token)),
+        }
+    }
+
+    /// Publishes messages of a client, as many as there is room for; what is left comes first when there is room again.
+    fn publish_run(&mut self, now: Now, id: ClientId, mut run: PublishRun) {
+        let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
+        if let Some(connection) = self.clients.connection(id) {
+            connection.keep_subject(run.subject());
+            connection.unpublished = Some(run).filter(|_| !is_all);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use crate::message::NameError;
 use crate::subject::SubjectError;
+use crate::wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::fmt;
 
@@ -30,6 +31,8 @@ pub enum Malformed {
     Subject(SubjectError),
     /// A peer name that is none.
     Name(NameError),
+    /// A run of messages that is none.
+    Run(wire::Malformed),
 }
 
 impl fmt::Display for Malformed {
@@ -44,6 +47,7 @@ impl fmt::Display for Malformed {
             Malformed::Value(field) => write!(f, "bad value in field '{field}'"),
             Malformed::Subject(error) => error.fmt(f),
             Malformed::Name(error) => error.fmt(f),
+            Malformed::Run(malformed) => write!(f, "in a run of messages, {malformed}"),
         }
     }
 }
@@ -53,6 +57,12 @@ impl std::error::Error for Malformed {}
 impl From<SubjectError> for Malformed {
     fn from(error: SubjectError) -> Malformed {
         Malformed::Subject(error)
+    }
+}
+
+impl From<wire::Malformed> for Malformed {
+    fn from(malformed: wire::Malformed) -> Malformed {
+        Malformed::Run(malformed)
     }
 }
 

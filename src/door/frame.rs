@@ -1,4 +1,4 @@
-//! The frames of the local protocol, both directions, both codecs. Version 2; `docs/local-protocol.md` is the text for
+//! The frames of the local protocol, both directions, both codecs. Version 3; `docs/local-protocol.md` is the text for
 //! people.
 //!
 //! ```text
@@ -9,25 +9,27 @@
 //! ```
 
 use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::door::run::{PUBLISH_RUN, PublishRun};
 use crate::door::value::{
     FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss,
-    put_publisher,
+    put_publisher, put_run, run,
 };
 use crate::message::{
     Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, SubId,
 };
+use crate::proto::delivery::{Deliveries, RunRef};
 use crate::proto::effect::Unanswered;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
 /// The version of the local protocol that this build speaks. Peer and client must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
 
-/// The most subscriptions named in one MESSAGE, LOSS or DROPPED frame; more go into further frames.
+/// The most subscriptions named in one MESSAGE, MESSAGE RUN, LOSS or DROPPED frame; more go into further frames.
 pub const FRAME_SUBS_MAX: usize = 4096;
 
 const _: () = assert!(
@@ -56,6 +58,7 @@ const BYE: u8 = 0x88;
 const SUBSCRIBED: u8 = 0x89;
 const ANSWERED: u8 = 0x8a;
 const KNOWN: u8 = 0x8b;
+const MESSAGE_RUN: u8 = 0x8c;
 
 /// SUBSCRIBE: publishers are told of.
 const FLAG_NEWS: u8 = 0x01;
@@ -75,6 +78,8 @@ pub enum ToPeer {
     },
     /// Publish this message. There is no answer unless it is refused.
     Publish(Message),
+    /// Publish these messages, as if each came in a frame of its own.
+    PublishRun(PublishRun),
     /// Subscribe; answered by [`ToClient::Subscribed`] or [`ToClient::Refused`].
     Subscribe {
         /// The client's number for it.
@@ -132,6 +137,13 @@ pub enum ToClient {
         subs: Vec<SubId>,
         /// The message.
         delivery: Delivery,
+    },
+    /// Messages of one subject for these subscriptions of the client, with consecutive numbers if they have any.
+    MessageRun {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The messages; only those that came as a run can be written.
+        deliveries: Deliveries,
     },
     /// A loss that concerns these subscriptions of the client.
     Loss {
@@ -288,6 +300,7 @@ impl ToPeer {
     /// Appends the frame, with its length, to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         framed(out, |out| match self {
+            ToPeer::PublishRun(run) => run.put(out),
             ToPeer::Hello { version, name } => {
                 out.put_u8(HELLO);
                 out.put_u32(MAGIC);
@@ -353,6 +366,7 @@ impl ToPeer {
                 }
                 ToPeer::Publish(content(&mut reader, flags & FLAG_EVENT != 0)?)
             }
+            PUBLISH_RUN => ToPeer::PublishRun(PublishRun::decode(reader.rest())?),
             SUBSCRIBE => ToPeer::Subscribe {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
@@ -383,6 +397,9 @@ impl ToClient {
                 let body = delivery_body(delivery);
                 put_message_head(out, subs, body.len());
                 out.put_slice(&body);
+            }
+            ToClient::MessageRun { subs, deliveries } => {
+                put_message_run(out, subs, &deliveries.run().expect("only runs are put there"));
             }
             ToClient::Loss { subs, loss } => framed(out, |out| {
                 out.put_u8(LOSS);
@@ -448,6 +465,7 @@ impl ToClient {
         let read = match reader.u8()? {
             WELCOME => ToClient::Welcome(welcome(&mut reader)?),
             MESSAGE => ToClient::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
+            MESSAGE_RUN => ToClient::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
             LOSS => ToClient::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
             DROPPED => {
                 let count = reader.count32(12)?;
@@ -507,6 +525,15 @@ pub(crate) fn put_message_head(out: &mut BytesMut, subs: &[SubId], body_bytes: u
     out.put_u32(u32::try_from(bytes).expect("messages are limited to 8 MiB"));
     out.put_u8(MESSAGE);
     put_subs(out, subs);
+}
+
+/// Appends a MESSAGE RUN frame.
+pub(crate) fn put_message_run(out: &mut BytesMut, subs: &[SubId], run: &RunRef<'_>) {
+    framed(out, |out| {
+        out.put_u8(MESSAGE_RUN);
+        put_subs(out, subs);
+        put_run(out, run);
+    });
 }
 
 fn put_subs(out: &mut BytesMut, subs: &[SubId]) {

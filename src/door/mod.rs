@@ -6,4 +6,5 @@
 pub mod codec;
 pub mod frame;
 pub mod local;
+pub mod run;
 pub(crate) mod value;

@@ -4,16 +4,20 @@ use crate::door::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::message::{
     Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, Message, Missing, Publisher, Reason, Verdict,
 };
+use crate::proto::delivery::{Deliveries, RunRef};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Wall;
+use crate::wire::Run;
 use bytes::{BufMut, BytesMut};
 
-/// PUBLISH and MESSAGE: the message is a journalled event.
+/// PUBLISH, MESSAGE and MESSAGE RUN: the messages are journalled events.
 pub(crate) const FLAG_EVENT: u8 = 0x01;
-/// MESSAGE: a seq follows.
+/// MESSAGE and MESSAGE RUN: a seq follows.
 const FLAG_SEQ: u8 = 0x02;
 const FLAG_REPAIRED: u8 = 0x04;
+/// MESSAGE RUN: each entry has a meta part.
+const FLAG_META: u8 = 0x08;
 
 /// (Value on the wire, reason); both directions use it.
 const REASONS: [(u8, Reason); 9] = [
@@ -32,15 +36,33 @@ const REASONS: [(u8, Reason); 9] = [
 pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
-    let mut flags = if message.event { FLAG_EVENT } else { 0 };
-    flags |= if delivery.seq.is_some() { FLAG_SEQ } else { 0 };
-    flags |= if delivery.repaired { FLAG_REPAIRED } else { 0 };
-    out.put_u8(flags);
-    put_publisher(&mut out, &delivery.publisher);
-    if let Some(seq) = delivery.seq {
+    let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired);
+    put_place(&mut out, flags, &delivery.publisher, delivery.seq, delivery.verdict);
+    put_content(&mut out, message);
+    out
+}
+
+/// What follows the subscriptions in a MESSAGE RUN frame.
+pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
+    let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
+    put_place(out, flags, run.publisher, run.seq, run.verdict);
+    put_bytes8(out, run.subject.as_bytes());
+    out.put_u16(run.count);
+    out.put_slice(run.entries);
+}
+
+fn flag(flag: u8, is_set: bool) -> u8 {
+    if is_set { flag } else { 0 }
+}
+
+/// Flags, publisher, number and verdict of a message, or of the first of a run.
+fn put_place(out: &mut BytesMut, flags: u8, publisher: &Publisher, seq: Option<Seq>, verdict: Verdict) {
+    out.put_u8(flags | flag(FLAG_SEQ, seq.is_some()));
+    put_publisher(out, publisher);
+    if let Some(seq) = seq {
         out.put_u64(seq.raw());
     }
-    match delivery.verdict {
+    match verdict {
         Verdict::Start(wall) => {
             out.put_u8(0);
             out.put_u64(wall.as_nanos());
@@ -49,13 +71,11 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
         Verdict::Next => out.put_u8(2),
         Verdict::Skip(count) => {
             out.put_u8(3);
-            put_count(&mut out, count);
+            put_count(out, count);
         }
         Verdict::Unnumbered => out.put_u8(4),
         Verdict::Direct => out.put_u8(5),
     }
-    put_content(&mut out, message);
-    out
 }
 
 /// Subject, reply, headers, and the payload to the end of the frame.
@@ -114,8 +134,32 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
 }
 
 pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
+    let Place { flags, publisher, seq, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED)?;
+    let message = content(reader, flags & FLAG_EVENT != 0)?;
+    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0, replayed: false })
+}
+
+/// What follows the subscriptions in a MESSAGE RUN frame.
+pub(crate) fn run(reader: &mut Reader) -> Result<Deliveries, Malformed> {
+    let Place { flags, publisher, seq, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
+    let subject = Subject::from_bytes(reader.bytes8()?)?;
+    let count = reader.u16()?;
+    let has = |flag: u8| flags & flag != 0;
+    let run = Run::of_entries(subject, seq, (has(FLAG_EVENT), has(FLAG_META)), count, reader.rest())?;
+    Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)))
+}
+
+/// As [`put_place`] puts it.
+struct Place {
+    flags: u8,
+    publisher: Publisher,
+    seq: Option<Seq>,
+    verdict: Verdict,
+}
+
+fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
     let flags = reader.u8()?;
-    if flags & !(FLAG_EVENT | FLAG_SEQ | FLAG_REPAIRED) != 0 {
+    if flags & !(flags_known | FLAG_SEQ) != 0 {
         return Err(Malformed::Value("flags"));
     }
     let publisher = publisher(reader)?;
@@ -129,8 +173,7 @@ pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
         5 => Verdict::Direct,
         _ => return Err(Malformed::Value("verdict")),
     };
-    let message = content(reader, flags & FLAG_EVENT != 0)?;
-    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0, replayed: false })
+    Ok(Place { flags, publisher, seq, verdict })
 }
 
 pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {

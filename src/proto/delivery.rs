@@ -4,8 +4,9 @@
 use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
 use crate::proto::recv::Item;
 use crate::seqno::Seq;
-use crate::wire::RunMessages;
+use crate::subject::Subject;
 use crate::wire::entry::Parts;
+use crate::wire::{Run, RunMessages};
 use std::iter::FusedIterator;
 use std::vec;
 
@@ -42,7 +43,54 @@ impl Messages {
     }
 }
 
+/// A run as it stands in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunRef<'a> {
+    /// What the messages are published on.
+    pub(crate) subject: &'a Subject,
+    /// Who published them.
+    pub(crate) publisher: &'a Publisher,
+    /// The number of the first one.
+    pub(crate) seq: Option<Seq>,
+    /// The verdict on the first one.
+    pub(crate) verdict: Verdict,
+    /// Whether they were missing at first.
+    pub(crate) repaired: bool,
+    /// Whether they are journalled events.
+    pub(crate) event: bool,
+    /// Whether each entry has a meta part.
+    pub(crate) meta: bool,
+    /// How many.
+    pub(crate) count: u16,
+    /// The messages as they stand in a datagram.
+    pub(crate) entries: &'a [u8],
+}
+
 impl Deliveries {
+    /// The messages of a run that came by another way than in a datagram; the first of them has this verdict.
+    pub(crate) fn of_run(run: Run, publisher: Publisher, verdict: Verdict, repaired: bool) -> Deliveries {
+        let (seq, left, bytes) = (run.first, usize::from(run.count), run.entry_bytes());
+        let messages = Messages::Run(run.into_messages());
+        Deliveries { messages, publisher, seq, verdict, repaired, replayed: false, left, bytes }
+    }
+
+    /// Those that are left as one run, if they came as one.
+    pub(crate) fn run(&self) -> Option<RunRef<'_>> {
+        let Messages::Run(messages) = &self.messages else { return None };
+        let (run, entries) = messages.rest(self.left);
+        Some(RunRef {
+            subject: &run.subject,
+            publisher: &self.publisher,
+            seq: self.seq,
+            verdict: self.verdict,
+            repaired: self.repaired,
+            event: run.event,
+            meta: run.has_meta(),
+            count: u16::try_from(self.left).expect("a run has at most 65,535"),
+            entries,
+        })
+    }
+
     /// What is handed on of an item but for its first `repeated` messages, of which the next one has this verdict. `None`
     /// if that is nothing.
     pub(crate) fn of_item(
@@ -150,6 +198,8 @@ impl ExactSizeIterator for Deliveries {}
 
 impl FusedIterator for Deliveries {}
 
+impl Eq for Deliveries {}
+
 impl PartialEq for Deliveries {
     /// Whether they yield the same.
     fn eq(&self, other: &Deliveries) -> bool {
@@ -159,6 +209,17 @@ impl PartialEq for Deliveries {
 
 #[cfg(test)]
 impl Deliveries {
+    /// These messages, of one subject and all with a meta part or none, as they come in a datagram.
+    pub(crate) fn run_of(messages: &[Message], seq: Seq, publisher: Publisher, verdict: Verdict) -> Deliveries {
+        use crate::wire::entry;
+        let mut entries = Vec::new();
+        messages.iter().for_each(|message| entry::put(&mut entries, message));
+        let (first, count) = (&messages[0], u16::try_from(messages.len()).unwrap());
+        let kind = (first.event, entry::has_meta(first));
+        let run = Run::of_entries(first.subject.clone(), Some(seq), kind, count, entries.into());
+        Deliveries::of_run(run.unwrap(), publisher, verdict, false)
+    }
+
     /// Messages of one subject as they come from a history, from this number on.
     pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
         let place = crate::proto::stream::Place { seq, stamp: None, chain: None };
@@ -241,6 +302,29 @@ mod tests {
                 delivery = next.unwrap_or(delivery);
             }
             assert_eq!((deliveries.len(), deliveries.next()), (0, None));
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_run_makes_a_run_again() {
+        let mut rng = crate::rng::Rng::new(1);
+        for _ in 0..200 {
+            let (taken, left) = (rng.below(5), rng.below(6) as usize);
+            let mut deliveries = Deliveries::of_item(run(10), 0, publisher(), Verdict::First, true).unwrap();
+            (0..taken).for_each(|_| drop(deliveries.next()));
+            deliveries.truncate(left);
+            let run = deliveries.run().unwrap();
+            let entries = crate::wire::Run::of_entries(
+                run.subject.clone(),
+                run.seq,
+                (run.event, run.meta),
+                run.count,
+                run.entries.to_vec().into(),
+            );
+            match entries {
+                Ok(again) => assert_eq!(Deliveries::of_run(again, publisher(), run.verdict, true), deliveries),
+                Err(error) => assert_eq!((error, left), (crate::wire::Malformed::RunEmpty, 0)),
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::entry::{self, Parts};
 use super::reader::Reader;
-use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed};
+use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed, RUN};
 use crate::message::{Headers, Message, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -137,27 +137,60 @@ fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(Meta, Range<usiz
     Ok((meta, payload))
 }
 
+/// Reads so many entries.
+fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), Malformed> {
+    for _ in 0..count {
+        if meta {
+            decode_entry(reader, meta)?.0.reply(reader)?;
+        } else {
+            let payload_bytes = reader.varint()?;
+            reader.span(payload_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there can be so many numbers from there on, and at least one.
+fn check_range(first: Option<Seq>, count: u16) -> Result<(), Malformed> {
+    let following = count.checked_sub(1).ok_or(Malformed::RunEmpty)?;
+    match first {
+        Some(first) if first.forward(u64::from(following)).is_none() => Err(Malformed::RunRange),
+        _ => Ok(()),
+    }
+}
+
 impl Run {
     pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Run, Malformed> {
         let Start { seq: first, stamp, chain, event, meta, subject } = Start::decode(flags, reader)?;
         let count = reader.u16()?;
-        let Some(following) = count.checked_sub(1) else {
-            return Err(Malformed::RunEmpty);
-        };
-        if first.is_some_and(|first| first.forward(u64::from(following)).is_none()) {
-            return Err(Malformed::RunRange);
-        }
+        check_range(first, count)?;
         let mut check = reader.clone();
-        for _ in 0..count {
-            if meta {
-                decode_entry(&mut check, meta)?.0.reply(&check)?;
-            } else {
-                let payload_bytes = check.varint()?;
-                check.span(payload_bytes)?;
-            }
-        }
+        check_entries(&mut check, count, meta)?;
         let entries = reader.bytes(reader.left().saturating_sub(check.left()))?;
         Ok(Run { subject, first, stamp, chain, event, count, meta, entries })
+    }
+
+    /// A run that has come by another way than in a datagram: these entries and nothing else.
+    ///
+    /// # Errors
+    /// As of one in a datagram.
+    pub(crate) fn of_entries(
+        subject: Subject,
+        first: Option<Seq>,
+        (event, meta): (bool, bool),
+        count: u16,
+        entries: Bytes,
+    ) -> Result<Run, Malformed> {
+        check_range(first, count)?;
+        let mut reader = Reader::new(&entries);
+        check_entries(&mut reader, count, meta)?;
+        reader.finish(RUN)?;
+        Ok(Run { subject, first, stamp: None, chain: None, event, count, meta, entries })
+    }
+
+    /// Whether each entry has a meta part.
+    pub(crate) fn has_meta(&self) -> bool {
+        self.meta
     }
 
     /// The bytes of the entries: what a held run keeps in memory, apart from its datagram's other records.
@@ -196,6 +229,19 @@ impl RunMessages {
             at = next;
             each(&self.run, parts);
         }
+    }
+
+    /// The run, and where in it the next `count` entries stand, or as many as are left.
+    pub(crate) fn rest(&self, count: usize) -> (&Run, &[u8]) {
+        let entries = self.run.entries.get(self.at..).expect("the place of an entry or the end");
+        if usize::from(self.left) <= count {
+            return (&self.run, entries);
+        }
+        let mut end = 0;
+        for _ in 0..count {
+            end = entry::parts(entries, end, self.run.meta).1;
+        }
+        (&self.run, entries.get(..end).expect("the end of an entry"))
     }
 
     fn next_parts(&mut self) -> Option<(Option<Subject>, Headers, Bytes)> {

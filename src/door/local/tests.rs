@@ -3,15 +3,21 @@
 
 use super::*;
 use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
+use crate::door::run::OpenRun;
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
     Reason, SubId, Verdict,
 };
+use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};
 use crate::time::Wall;
+use crate::wire;
+
+/// MESSAGE RUN for subscription 1, up to its flags.
+const RUN_HEAD: &[u8] = b"\x8c\0\0\0\x01\0\0\0\x01";
 
 fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
     let mut out = BytesMut::new();
@@ -39,8 +45,17 @@ fn message(rng: &mut Rng) -> Message {
     }
 }
 
+fn publish_run(rng: &mut Rng) -> ToPeer {
+    let (mut out, mut run) = (BytesMut::new(), OpenRun::default());
+    for _ in 0..rng.between(1, 30) {
+        run.push(&mut out, &format!("a.{}", rng.below(3)).parse().unwrap(), &vec![7; rng.below(200) as usize]);
+    }
+    ToPeer::decode(out.freeze().slice(LENGTH_BYTES..)).unwrap()
+}
+
 fn to_peer(rng: &mut Rng) -> ToPeer {
-    match rng.below(6) {
+    match rng.below(7) {
+        6 => publish_run(rng),
         0 => ToPeer::Publish(message(rng)),
         1 => {
             let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
@@ -91,6 +106,16 @@ fn delivery(rng: &mut Rng) -> Delivery {
     Delivery::new(message(rng), publisher(rng), seq, verdict)
 }
 
+/// Messages as they come in one datagram, all with a meta part or none.
+fn message_run(rng: &mut Rng) -> Deliveries {
+    let first = message(rng);
+    let payload = |rng: &mut Rng| vec![1; usize::try_from(rng.below(200)).unwrap()].into();
+    let messages: Vec<Message> =
+        (0..rng.between(1, 30)).map(|_| Message { payload: payload(rng), ..first.clone() }).collect();
+    let Delivery { publisher, verdict, .. } = delivery(rng);
+    Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict)
+}
+
 fn loss(rng: &mut Rng) -> Loss {
     let what = match rng.below(4) {
         0 => Missing::Messages {
@@ -127,7 +152,8 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(9) {
+    match rng.below(10) {
+        9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
         0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
         1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
         2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
@@ -303,6 +329,23 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
         (b"\x84\x10\0\0\0", Malformed::Short),
         (b"\x88\x09\0", Malformed::Value("reason")),
+        (&[RUN_HEAD, b"\x10\x02\x05\0\x01a\0\x01\0"].concat(), Malformed::Value("flags")),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
+            Malformed::Run(wire::Malformed::RunEmpty),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\xff\xff\0\0"].concat(),
+            Malformed::Run(wire::Malformed::Truncated),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\x7f"].concat(),
+            Malformed::Run(wire::Malformed::Truncated),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
+            Malformed::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
+        ),
         (b"\x8a\0\0\0\0\0\0\0\x01\x07", Malformed::Value("why")),
         (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", Malformed::Trailing(1)),
     ] {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, Embedded, EventRef, Options, PublishError, RecvError, SubscribeError, Subscription};
+use crate::bus::{Bus, Embedded, EventRef, Options, RecvError, SubscribeError, Subscription};
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
@@ -17,7 +16,6 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
-use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 
 /// How long a peer may take to send what was published.
@@ -77,14 +75,9 @@ impl Peer {
     /// # Errors
     /// The peer is gone.
     pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, Failure> {
-        let message = || Message::new(subject.clone(), Bytes::copy_from_slice(payload));
         let outcome = match self {
             Peer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => match bus.publish_timeout(message(), GLANCE) {
-                Ok(()) => Ok(true),
-                Err(PublishError::Full(_)) => Ok(false),
-                Err(error) => Err(error),
-            },
+            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.publish_payload(subject, payload, GLANCE),
         };
         outcome.map_err(failed)
     }
