@@ -124,7 +124,7 @@ fn wire(figures: &mut Figures, name: &str, subjects: &[Subject]) {
 fn matching(figures: &mut Figures) {
     for count in [1_000, 100_000] {
         let subjects = subjects(count);
-        let mut tree = Tree::new();
+        let mut tree = Tree::new(1);
         for (n, subject) in subjects.iter().enumerate() {
             tree.insert(&subject.clone().into(), n);
         }
@@ -150,7 +150,7 @@ fn matching(figures: &mut Figures) {
 /// Look-ups of subjects that were never seen, among patterns with wildcards of which one matches.
 fn wildcards(figures: &mut Figures) {
     for count in [100, 100_000] {
-        let mut tree = Tree::new();
+        let mut tree = Tree::new(1);
         for n in 0..count {
             tree.insert(&format!("plant.{n}.*.temperature").parse().expect("valid"), n);
         }

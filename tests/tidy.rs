@@ -49,7 +49,7 @@ const BASE: &[&str] = &["time", "rng", "subject", "seqno", "message"];
 const LAYERS: &[Layer] = &[
     Layer { module: "time", may_use: &[], crates: &[] },
     Layer { module: "rng", may_use: &[], crates: &[] },
-    Layer { module: "subject", may_use: &[], crates: &["bytes"] },
+    Layer { module: "subject", may_use: &[], crates: &["bytes", "foldhash", "hashbrown"] },
     Layer { module: "seqno", may_use: &["time"], crates: &[] },
     Layer { module: "message", may_use: BASE, crates: &["bytes"] },
     Layer { module: "offset", may_use: &["seqno", "message"], crates: &[] },

@@ -97,7 +97,7 @@ impl Matcher {
     fn new(settings: &Settings, seed: u64) -> Matcher {
         let cache_max = NonZeroUsize::new(settings.match_cache_max).unwrap_or(NonZeroUsize::MIN);
         Matcher {
-            tree: Tree::new(),
+            tree: Tree::new(seed),
             len: 0,
             cache: LruCache::with_hasher(cache_max, FixedState::with_seed(seed)),
             answers: LruCache::with_hasher(ANSWERS_MAX, FixedState::with_seed(seed)),
