@@ -15,14 +15,32 @@ use std::vec;
 pub struct Deliveries {
     messages: Messages,
     publisher: Publisher,
-    /// The number of the next one.
-    seq: Option<Seq>,
-    /// The verdict on the next one.
-    verdict: Verdict,
+    place: Place,
     repaired: bool,
     replayed: bool,
     left: usize,
     bytes: usize,
+}
+
+/// The next one's place in the stream.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its number.
+    seq: Option<Seq>,
+    /// The verdict on it.
+    verdict: Verdict,
+}
+
+impl Place {
+    /// This place; goes on to the one after it.
+    fn next(&mut self) -> Place {
+        let place = *self;
+        self.seq = self.seq.and_then(|seq| seq.forward(1));
+        if !matches!(self.verdict, Verdict::Direct | Verdict::Unnumbered) {
+            self.verdict = Verdict::Next;
+        }
+        place
+    }
 }
 
 /// Where they are.
@@ -71,7 +89,7 @@ impl Deliveries {
     pub(crate) fn of_run(run: Run, publisher: Publisher, verdict: Verdict, repaired: bool) -> Deliveries {
         let (seq, left, bytes) = (run.first, usize::from(run.count), run.entry_bytes());
         let messages = Messages::Run(run.into_messages());
-        Deliveries { messages, publisher, seq, verdict, repaired, replayed: false, left, bytes }
+        Deliveries { messages, publisher, place: Place { seq, verdict }, repaired, replayed: false, left, bytes }
     }
 
     /// Those that are left as one run, if they came as one.
@@ -81,8 +99,8 @@ impl Deliveries {
         Some(RunRef {
             subject: &run.subject,
             publisher: &self.publisher,
-            seq: self.seq,
-            verdict: self.verdict,
+            seq: self.place.seq,
+            verdict: self.place.verdict,
             repaired: self.repaired,
             event: run.event,
             meta: run.has_meta(),
@@ -113,41 +131,31 @@ impl Deliveries {
             messages.next()?;
         }
         let left = count.checked_sub(repeated).filter(|left| 0 < *left)?;
-        Some(Deliveries { messages, publisher, seq, verdict, repaired, replayed: false, left, bytes })
+        let place = Place { seq, verdict };
+        Some(Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes })
     }
 
     /// Calls `each` with every one that is left, where it lies.
-    pub fn visit(mut self, mut each: impl FnMut(&DeliveryRef<'_>)) {
-        let (left, publisher) = (self.left, self.publisher.clone());
+    pub fn visit(self, mut each: impl FnMut(&DeliveryRef<'_>)) {
         let Messages::Run(messages) = &self.messages else {
             return self.for_each(|delivery| each(&(&delivery).into()));
         };
-        let messages = messages.clone();
-        messages.visit(left, |run, Parts { reply, headers, payload }| {
-            let (seq, verdict) = self.next_place();
+        let mut place = self.place;
+        messages.visit(self.left, |run, Parts { reply, headers, payload }| {
+            let Place { seq, verdict } = place.next();
             each(&DeliveryRef {
                 subject: &run.subject,
                 reply,
                 headers,
                 payload,
                 event: run.event,
-                publisher: &publisher,
+                publisher: &self.publisher,
                 seq,
                 verdict,
                 repaired: self.repaired,
                 replayed: self.replayed,
             });
         });
-    }
-
-    /// The number of the next one and the verdict on it.
-    fn next_place(&mut self) -> (Option<Seq>, Verdict) {
-        let place = (self.seq, self.verdict);
-        self.seq = self.seq.and_then(|seq| seq.forward(1));
-        if !matches!(self.verdict, Verdict::Direct | Verdict::Unnumbered) {
-            self.verdict = Verdict::Next;
-        }
-        place
     }
 
     /// Bytes of memory that those of them that have not been taken, and those that have, keep in use.
@@ -168,8 +176,7 @@ impl From<Delivery> for Deliveries {
         Deliveries {
             messages: Messages::One(Some(message)),
             publisher,
-            seq,
-            verdict,
+            place: Place { seq, verdict },
             repaired,
             replayed,
             left: 1,
@@ -184,7 +191,7 @@ impl Iterator for Deliveries {
     fn next(&mut self) -> Option<Delivery> {
         self.left = self.left.checked_sub(1)?;
         let message = self.messages.next()?;
-        let (seq, verdict) = self.next_place();
+        let Place { seq, verdict } = self.place.next();
         let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
         Some(Delivery { message, publisher, seq, verdict, repaired, replayed })
     }
@@ -249,7 +256,7 @@ mod tests {
         for index in 0..5 {
             let message = Message::new("a".parse().unwrap(), vec![index as u8; index as usize]);
             assert!(builder.push(&Entry {
-                message: &message,
+                message: (&message).into(),
                 seq: Some(seq(first + index)),
                 stamp: None,
                 chain: None

@@ -173,11 +173,24 @@ pub fn decode(bytes: Bytes) -> Result<Datagram, Discard> {
     decode_content(&content).map_err(Discard::Malformed)
 }
 
+/// How many records there are, at most.
+fn records_in(reader: &Reader<'_>) -> usize {
+    let mut reader = reader.clone();
+    let mut count = 0;
+    while let Ok([_, _, high, low]) = reader.array() {
+        count += 1;
+        if reader.span(usize::from(u16::from_be_bytes([high, low]))).is_err() {
+            break;
+        }
+    }
+    count
+}
+
 /// Decodes what the check value covers.
 fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
     let mut reader = Reader::new(content);
     let header = Header::decode(&mut reader)?;
-    let mut records = Vec::new();
+    let mut records = Vec::with_capacity(records_in(&reader));
     // Fragments of a message are one per datagram in consecutive datagrams, so a later part comes first and an
     // unfinished one last.
     let (mut is_first, mut is_open) = (true, false);

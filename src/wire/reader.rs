@@ -73,7 +73,8 @@ impl<'a> Reader<'a> {
         if self.is_done() { Ok(()) } else { Err(Malformed::Trailing { record, bytes: self.left() }) }
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    /// The next bytes.
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let span = self.span(N)?;
         let bytes = self.part.get(span).and_then(<[u8]>::first_chunk);
         bytes.copied().ok_or(Malformed::Truncated)
