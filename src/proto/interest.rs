@@ -1,8 +1,8 @@
 //! Which local client wants what: the subscriptions, and which of them match a subject.
 //!
-//! What matches is looked up in a tree. Where there are many subscriptions it is remembered in a cache of the most
-//! recently used subjects; few are found sooner than such a cache is searched, above all when there are more subjects
-//! than it has room for. Subjects with the same subscriptions share one answer. Every change of the
+//! What matches is looked up in a tree. Where that takes many steps it is remembered in a cache of the most recently used
+//! subjects; all else is found sooner than such a cache is searched, above all when there are more subjects than it has room for.
+//! Subjects with the same subscriptions share one answer; that of one subscription alone stays with it. Every change of the
 //! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
 use crate::message::{ClientId, DeliveryMode, SubId};
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Up to so many subscriptions are found in the tree each time.
-const FEW: usize = 16;
+/// What is found in less than so many steps is found in the tree each time.
+const STEPS: usize = 32;
 /// Different answers that are remembered; those of few subscriptions are few.
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
@@ -30,6 +30,8 @@ pub struct Matched {
     pub targets: Targets,
     /// When each of them began; as many as `targets`, in the same order.
     pub since: Box<[Instant]>,
+    /// Their places; in the same order.
+    places: Box<[u32]>,
     /// When the first of them began.
     pub oldest: Instant,
     /// When the last of them began.
@@ -42,27 +44,49 @@ impl Matched {
         if self.newest <= at {
             return Some(Arc::clone(self));
         }
-        let pairs = self.targets.iter().zip(self.since.iter()).filter(|(_, since)| **since <= at);
-        let (targets, since): (Vec<Target>, Vec<Instant>) = pairs.map(|(target, since)| (*target, *since)).unzip();
-        let (oldest, newest) = (*since.iter().min()?, *since.iter().max()?);
-        Some(Arc::new(Matched { targets: targets.into(), since: since.into(), oldest, newest }))
+        Matched::of(self.all().filter(|(_, since)| *since <= at).collect())
     }
 
-    /// These subscriptions and those of the other mode.
-    fn with(&self, other: &Matched) -> Matched {
-        let all = [self, other];
-        let pairs = all.iter().flat_map(|matched| matched.targets.iter().copied().zip(matched.since.iter().copied()));
-        let mut pairs: Vec<(Target, Instant)> = pairs.collect();
-        pairs.sort_unstable();
-        let (targets, since): (Vec<Target>, Vec<Instant>) = pairs.into_iter().unzip();
-        let (oldest, newest) = (self.oldest.min(other.oldest), self.newest.max(other.newest));
-        Matched { targets: targets.into(), since: since.into(), oldest, newest }
+    /// Those of the subscriptions and of others of the other mode.
+    fn with(&self, other: &Matched) -> Option<Arc<Matched>> {
+        let mut all: Vec<(Found, Instant)> = self.all().chain(other.all()).collect();
+        all.sort_unstable();
+        Matched::of(all)
     }
+
+    /// `None` if there are none.
+    fn of(all: Vec<(Found, Instant)>) -> Option<Arc<Matched>> {
+        let since = || all.iter().map(|(_, since)| *since);
+        Some(Arc::new(Matched {
+            targets: all.iter().map(|(found, _)| found.target).collect(),
+            since: since().collect(),
+            places: all.iter().map(|(found, _)| found.place).collect(),
+            oldest: since().min()?,
+            newest: since().max()?,
+        }))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Found, Instant)> {
+        let found =
+            self.targets.iter().zip(&self.places).map(|(target, place)| Found { target: *target, place: *place });
+        found.zip(self.since.iter().copied())
+    }
+}
+
+/// A subscription that matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Found {
+    target: Target,
+    place: u32,
 }
 
 /// All subscriptions of local clients.
 pub struct Interest {
-    clients: BTreeMap<ClientId, BTreeMap<SubId, Subscription>>,
+    /// Their places.
+    clients: BTreeMap<ClientId, BTreeMap<SubId, u32>>,
+    subscriptions: Vec<Option<Subscription>>,
+    /// Places without a subscription.
+    unused: Vec<u32>,
     /// Subscriptions of all clients.
     len: usize,
     /// One for each mode.
@@ -70,26 +94,29 @@ pub struct Interest {
     /// How often the subscriptions have changed.
     changes: u64,
     /// Empty between calls; keeps its room.
-    found: Vec<Target>,
+    found: Vec<Found>,
     client_subscriptions_max: usize,
     subscriptions_max: usize,
 }
 
 struct Subscription {
+    target: Target,
     pattern: Pattern,
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
+    /// The answer that names it alone, once there was one.
+    alone: Option<Arc<Matched>>,
 }
 
 /// What finds the subscriptions of one mode.
 struct Matcher {
-    tree: Tree<Target>,
+    tree: Tree<Found>,
     len: usize,
-    /// What matches a subject, if there are more than `FEW` subscriptions.
+    /// What matches a subject, if finding it takes many steps.
     cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
     /// The answer that names these subscriptions.
-    answers: LruCache<Box<[Target]>, Arc<Matched>, FixedState>,
+    answers: LruCache<Box<[Found]>, Arc<Matched>, FixedState>,
     one_per_client: Option<Targets>,
 }
 
@@ -105,15 +132,15 @@ impl Matcher {
         }
     }
 
-    fn insert(&mut self, pattern: &Pattern, target: Target) {
+    fn insert(&mut self, pattern: &Pattern, found: Found) {
         self.forget_matches();
-        self.tree.insert(pattern, target);
+        self.tree.insert(pattern, found);
         self.len += 1;
     }
 
-    fn remove(&mut self, pattern: &Pattern, target: Target) {
+    fn remove(&mut self, pattern: &Pattern, found: Found) {
         self.forget_matches();
-        assert!(self.tree.remove(pattern, target), "every subscription is in the tree");
+        assert!(self.tree.remove(pattern, found), "every subscription is in the tree");
         self.len -= 1;
     }
 
@@ -130,6 +157,8 @@ impl Interest {
     pub fn new(settings: &Settings, seed: u64) -> Interest {
         Interest {
             clients: BTreeMap::new(),
+            subscriptions: Vec::new(),
+            unused: Vec::new(),
             len: 0,
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             changes: 0,
@@ -162,9 +191,14 @@ impl Interest {
             return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
         }
         self.changes += 1;
-        self.matchers[mode as usize].insert(&pattern, target);
-        let subscription = Subscription { pattern, mode, since: now, deliveries: 0 };
-        self.clients.entry(client).or_default().insert(sub, subscription);
+        let place = self.unused.pop().unwrap_or_else(|| {
+            self.subscriptions.push(None);
+            u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
+        });
+        self.matchers[mode as usize].insert(&pattern, Found { target, place });
+        let subscription = Subscription { target, pattern, mode, since: now, deliveries: 0, alone: None };
+        self.subscriptions[place as usize] = Some(subscription);
+        self.clients.entry(client).or_default().insert(sub, place);
         self.len += 1;
         Ok(())
     }
@@ -172,38 +206,45 @@ impl Interest {
     /// Ends a subscription. False if there is none such.
     pub fn unsubscribe(&mut self, client: ClientId, sub: SubId) -> bool {
         let Some(subscriptions) = self.clients.get_mut(&client) else { return false };
-        let Some(subscription) = subscriptions.remove(&sub) else { return false };
+        let Some(place) = subscriptions.remove(&sub) else { return false };
         if subscriptions.is_empty() {
             self.clients.remove(&client);
         }
-        self.changes += 1;
-        self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
-        self.len -= 1;
+        self.end(place);
         true
     }
 
     /// Ends all subscriptions of a client.
     pub fn detach(&mut self, client: ClientId) {
         let Some(subscriptions) = self.clients.remove(&client) else { return };
+        subscriptions.into_values().for_each(|place| self.end(place));
+    }
+
+    fn end(&mut self, place: u32) {
+        let Subscription { target, pattern, mode, .. } =
+            self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
+        self.unused.push(place);
+        self.matchers[mode as usize].remove(&pattern, Found { target, place });
         self.changes += 1;
-        self.len -= subscriptions.len();
-        for (sub, subscription) in subscriptions {
-            self.matchers[subscription.mode as usize].remove(&subscription.pattern, Target { client, sub });
-        }
+        self.len -= 1;
     }
 
     /// The subscriptions of this mode that match `subject`, or `None` if nobody wants it.
     pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
         let matcher = &mut self.matchers[mode as usize];
-        match matcher.len {
-            0 => return None,
-            1..=FEW => return self.find(subject, mode),
-            _ => {}
+        if matcher.len == 0 {
+            return None;
+        }
+        self.found.clear();
+        if matcher.tree.matches_within(subject, &mut self.found, STEPS) {
+            return self.answer(mode);
         }
         if let Some(matched) = matcher.cache.get(subject) {
             return matched.clone();
         }
-        let matched = self.find(subject, mode);
+        self.found.clear();
+        matcher.tree.matches(subject, &mut self.found);
+        let matched = self.answer(mode);
         // The subject is a part of a datagram, which must not stay for its sake.
         self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
         matched
@@ -212,7 +253,7 @@ impl Interest {
     /// The subscriptions that match `subject`, whatever their mode.
     pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
         match (self.matches(subject, DeliveryMode::Repair), self.matches(subject, DeliveryMode::Live)) {
-            (Some(repair), Some(live)) => Some(Arc::new(repair.with(&live))),
+            (Some(repair), Some(live)) => repair.with(&live),
             (one, None) | (None, one) => one,
         }
     }
@@ -229,15 +270,19 @@ impl Interest {
 
     /// When a subscription began; `None` if it has ended.
     pub fn since(&self, target: Target) -> Option<Instant> {
-        Some(self.clients.get(&target.client)?.get(&target.sub)?.since)
+        let place = self.clients.get(&target.client)?.get(&target.sub)?;
+        Some(self.subscription(*place)?.since)
     }
 
     /// The first subscription of this mode of each client: where news goes that is not about one subject.
     pub fn one_per_client(&mut self, mode: DeliveryMode) -> Targets {
-        let clients = &self.clients;
+        let (clients, subscriptions) = (&self.clients, &self.subscriptions);
         let first = self.matchers[mode as usize].one_per_client.get_or_insert_with(|| {
-            let first = |(client, subscriptions): (&ClientId, &BTreeMap<SubId, Subscription>)| {
-                let (sub, _) = subscriptions.iter().find(|(_, subscription)| subscription.mode == mode)?;
+            let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
+                let has_mode = |place: &u32| {
+                    subscriptions[*place as usize].as_ref().is_some_and(|subscription| subscription.mode == mode)
+                };
+                let (sub, _) = places.iter().find(|(_, place)| has_mode(place))?;
                 Some(Target { client: *client, sub: *sub })
             };
             clients.iter().filter_map(first).collect()
@@ -247,18 +292,18 @@ impl Interest {
 
     /// The first subscription of each client, whatever its mode.
     pub fn one_of_each_client(&self) -> Targets {
-        let first = |(client, subscriptions): (&ClientId, &BTreeMap<SubId, Subscription>)| {
-            let (sub, _) = subscriptions.first_key_value()?;
+        let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
+            let (sub, _) = places.first_key_value()?;
             Some(Target { client: *client, sub: *sub })
         };
         self.clients.iter().filter_map(first).collect()
     }
 
-    /// Notes that `messages` messages were delivered to each of `targets`; subscriptions that have ended are left out.
-    pub fn count(&mut self, targets: &Targets, messages: u64) {
-        for target in targets.iter() {
-            let subscriptions = self.clients.get_mut(&target.client);
-            if let Some(subscription) = subscriptions.and_then(|subscriptions| subscriptions.get_mut(&target.sub)) {
+    /// Notes that `messages` messages were delivered to each of `matched`; subscriptions that have ended are left out.
+    pub fn count(&mut self, matched: &Matched, messages: u64) {
+        for (target, place) in matched.targets.iter().zip(&matched.places) {
+            let subscription = self.subscriptions.get_mut(*place as usize).and_then(Option::as_mut);
+            if let Some(subscription) = subscription.filter(|subscription| subscription.target == *target) {
                 subscription.deliveries += messages;
             }
         }
@@ -266,33 +311,40 @@ impl Interest {
 
     /// All subscriptions, in order.
     pub fn rows(&self) -> Vec<SubRow> {
-        let rows = self.clients.iter().flat_map(|(client, subscriptions)| {
-            subscriptions.iter().map(|(sub, subscription)| SubRow {
-                client: *client,
-                sub: *sub,
-                pattern: subscription.pattern.clone(),
-                mode: subscription.mode,
-                deliveries: subscription.deliveries,
-            })
+        let places = self.clients.values().flat_map(BTreeMap::values);
+        let rows = places.filter_map(|place| self.subscription(*place)).map(|subscription| SubRow {
+            client: subscription.target.client,
+            sub: subscription.target.sub,
+            pattern: subscription.pattern.clone(),
+            mode: subscription.mode,
+            deliveries: subscription.deliveries,
         });
         rows.collect()
     }
 
-    fn find(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
+    fn subscription(&self, place: u32) -> Option<&Subscription> {
+        self.subscriptions.get(place as usize)?.as_ref()
+    }
+
+    /// The answer that names what was found.
+    fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<Matched>> {
+        if let [found] = self.found[..] {
+            let subscription = self.subscriptions[found.place as usize].as_mut()?;
+            let alone = &mut subscription.alone;
+            if alone.is_none() {
+                *alone = Matched::of(vec![(found, subscription.since)]);
+            }
+            return alone.clone();
+        }
         let matcher = &mut self.matchers[mode as usize];
-        self.found.clear();
-        matcher.tree.matches(subject, &mut self.found);
         if self.found.is_empty() {
             return None;
         }
         if let Some(matched) = matcher.answers.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
-        let targets: Targets = self.found[..].into();
-        let since: Box<[Instant]> =
-            targets.iter().map(|target| self.clients[&target.client][&target.sub].since).collect();
-        let (oldest, newest) = (*since.iter().min()?, *since.iter().max()?);
-        let matched = Arc::new(Matched { targets, since, oldest, newest });
+        let since = |found: &Found| Some((*found, self.subscriptions[found.place as usize].as_ref()?.since));
+        let matched = Matched::of(self.found.iter().filter_map(since).collect())?;
         matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }
@@ -376,10 +428,10 @@ mod tests {
         assert_eq!(matched.oldest, at(1));
         assert_eq!(*interest.one_per_client(DeliveryMode::Repair), [target(1, 1), target(2, 7)]);
 
-        interest.count(&matched.targets, 5);
+        interest.count(&matched, 5);
         assert!(interest.unsubscribe(ClientId(1), SubId(1)));
         assert!(!interest.unsubscribe(ClientId(1), SubId(1)));
-        interest.count(&matched.targets, 1);
+        interest.count(&matched, 1);
         let rows: Vec<_> =
             interest.rows().into_iter().map(|row| (row.client.0, row.sub.0, row.pattern, row.deliveries)).collect();
         assert_eq!(rows, [(1, 2, pattern("a.>"), 0), (2, 7, pattern("*"), 6)]);
@@ -397,7 +449,7 @@ mod tests {
     fn interest_is_its_twin() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 3 * FEW as u64) as usize);
+            let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
             let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
             let mut twin: BTreeMap<Target, (Pattern, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {

@@ -125,14 +125,24 @@ impl<T: Ord + Copy> Tree<T> {
     /// Adds to `found`, which is empty, the values of all patterns that match `subject`, ascending; a value that stands
     /// under two matching patterns comes twice.
     pub fn matches(&self, subject: &Subject, found: &mut Vec<T>) {
-        self.collect(subject, found);
+        let all = self.matches_within(subject, found, usize::MAX);
+        assert!(all, "nothing takes so many steps");
+    }
+
+    /// The same if it takes less than so many steps: edges and tokens looked at, and values found. False if it does not; `found`
+    /// then holds whatever was found until there.
+    pub fn matches_within(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> bool {
+        if self.collect(subject, found, steps) == 0 {
+            return false;
+        }
         if !found.is_sorted() {
             found.sort_unstable();
         }
+        true
     }
 
-    /// Adds the values of all matching patterns to `found`; gives the number of edges and tokens visited, and one for the root.
-    fn collect(&self, subject: &Subject, found: &mut Vec<T>) -> usize {
+    /// Adds the values of all matching patterns to `found`, in at most so many steps; gives how many of them are left.
+    fn collect(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> usize {
         let bytes = subject.as_bytes();
         let mut ends = [0; SUBJECT_TOKENS_MAX];
         let mut depth = 0;
@@ -143,9 +153,9 @@ impl<T: Ord + Copy> Tree<T> {
             }
         }
         ends[depth] = bytes.len() as u8;
-        let mut walk = Walk { tree: self, bytes, ends: &ends[..=depth], found, visited: 1 };
+        let mut walk = Walk { tree: self, bytes, ends: &ends[..=depth], found, steps };
         walk.branch(ROOT, 0, 0);
-        walk.visited
+        walk.steps
     }
 
     /// The branch that the edge leads to, which is made if there is none: with the rest of the edge's text.
@@ -247,15 +257,15 @@ struct Walk<'a, T> {
     /// Where its tokens end.
     ends: &'a [u8],
     found: &'a mut Vec<T>,
-    /// Edges and tokens of rests looked at so far, and one for the root.
-    visited: usize,
+    /// How many more edges and tokens of rests may be looked at, and values found.
+    steps: usize,
 }
 
-impl<T: Ord + Copy> Walk<'_, T> {
+impl<'a, T: Ord + Copy> Walk<'a, T> {
     /// What goes on at a branch with the token of this index, which begins at byte `start`. As deep as the subject has tokens.
     fn branch(&mut self, at: u32, index: usize, start: usize) {
         let branch = self.tree.branch(at);
-        self.found.extend_from_slice(branch.rest.all());
+        self.find(&branch.rest);
         if branch.any {
             self.edge(at, b"*", index);
         }
@@ -266,22 +276,30 @@ impl<T: Ord + Copy> Walk<'_, T> {
 
     /// What goes on over an edge, which stands for the token of this index.
     fn edge(&mut self, from: u32, token: &[u8], index: usize) {
+        if self.steps == 0 {
+            return;
+        }
         let Some(edge) = self.tree.edge(from, token) else { return };
-        self.visited += 1;
+        self.steps -= 1;
         let start = usize::from(self.ends[index]) + 1;
         match (edge.text.rest(), index + 1 == self.ends.len()) {
-            (None, true) => self.found.extend_from_slice(edge.values.all()),
+            (None, true) => self.find(&edge.values),
             (None, false) if edge.to != NONE => self.branch(edge.to, index + 1, start),
-            (Some(rest), false) if self.is_match(rest, start) => self.found.extend_from_slice(edge.values.all()),
+            (Some(rest), false) if self.is_match(rest, start) => self.find(&edge.values),
             _ => {}
         }
+    }
+
+    fn find(&mut self, values: &'a Values<T>) {
+        self.found.extend_from_slice(values.all());
+        self.steps = self.steps.saturating_sub(values.all().len());
     }
 
     /// Whether the rest of a pattern matches that of the subject.
     fn is_match(&mut self, pattern: &[u8], start: usize) -> bool {
         let mut subject = self.bytes[start..].split(|byte| *byte == b'.');
         for wanted in pattern.split(|byte| *byte == b'.') {
-            self.visited += 1;
+            self.steps = self.steps.saturating_sub(1);
             match subject.next() {
                 Some(_) if wanted == b">" => return true,
                 Some(token) if wanted == b"*" || wanted == token => {}
@@ -517,7 +535,7 @@ mod tests {
 
     /// The worst set of patterns: `a` or `*` at each of the first twelve places, then `*` to the greatest depth.
     #[test]
-    fn the_cost_of_a_match_is_bounded_by_the_nodes() {
+    fn the_cost_of_a_match_is_bounded_by_the_patterns() {
         let mut tree = Tree::new(1);
         let width = 12;
         for bits in 0..1_u32 << width {
@@ -525,14 +543,18 @@ mod tests {
             let text: Vec<&str> = head.chain(std::iter::repeat_n("*", SUBJECT_TOKENS_MAX - width)).collect();
             tree.insert(&text.join(".").parse().unwrap(), bits);
         }
-        let nodes = (1 << (width + 1)) - 1 + (SUBJECT_TOKENS_MAX - width) * (1 << width);
+        // All edges and tokens of patterns there are, and what was found.
+        let steps = (1 << (width + 1)) - 2 + (SUBJECT_TOKENS_MAX - width) * (1 << width) + (1 << width);
         let subject: Subject = vec!["a"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         let mut found = Vec::new();
-        assert_eq!(tree.collect(&subject, &mut found), nodes);
-        assert_eq!(found.len(), 1 << width, "each node visited served a match");
+        assert_eq!(tree.collect(&subject, &mut found, usize::MAX), usize::MAX - steps);
+        assert_eq!(found.len(), 1 << width, "each step served a match");
+        found.clear();
+        assert!(!tree.matches_within(&subject, &mut found, 1000) && found.len() <= 1000);
         let other: Subject = vec!["b"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         found.clear();
-        assert_eq!(tree.collect(&other, &mut found), SUBJECT_TOKENS_MAX + 1);
+        assert_eq!(tree.collect(&other, &mut found, usize::MAX), usize::MAX - SUBJECT_TOKENS_MAX - 1);
+        assert!(!tree.matches_within(&other, &mut found, SUBJECT_TOKENS_MAX));
     }
 
     fn matches<T: Ord + Copy>(tree: &Tree<T>, subject: &Subject) -> Vec<T> {

@@ -4,7 +4,8 @@ use super::poll::is_text_poll;
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
-use crate::proto::effect::{Effect, Refusal, Request, Target, Targets};
+use crate::proto::effect::{Effect, Refusal, Request, Target};
+use crate::proto::interest::Matched;
 use crate::proto::members::Member;
 use crate::proto::send::Sealed;
 use crate::proto::streak::Key;
@@ -15,6 +16,7 @@ use crate::time::Now;
 use crate::wire::{Entry, entry};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 impl Peer {
     pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
@@ -123,7 +125,7 @@ impl Peer {
             self.route = Route {
                 is_poll: is_text_poll(&message.subject),
                 owner: inbox_owner(&message.subject),
-                local: self.all_targets(&message.subject),
+                local: self.interest.matches_any(&message.subject),
                 changes: self.interest.changes(),
             };
         }
@@ -140,12 +142,12 @@ impl Peer {
             }
             _ => self.send_to_all(now, key, message),
         };
-        if let Some(to) = self.route.local.clone() {
+        if let Some(matched) = self.route.local.clone() {
             self.counters.messages_local += 1;
             let (publisher, verdict) = (self.me(), Verdict::Direct);
             let deliveries = Delivery::new(message.clone(), publisher, seq, verdict).into();
-            self.count_deliveries(&to, 1);
-            self.effects.push_back(Effect::Deliver { to, deliveries });
+            self.count_deliveries(&matched, 1);
+            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
         }
     }
 
@@ -270,7 +272,7 @@ pub(super) struct Route {
     /// Whose inbox it is in.
     owner: Option<Epoch>,
     /// The local subscriptions to it.
-    local: Option<Targets>,
+    local: Option<Arc<Matched>>,
     /// How often the subscriptions had changed.
     changes: u64,
 }

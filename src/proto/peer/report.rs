@@ -90,7 +90,7 @@ impl Peer {
                     member.losses.repaired.add(messages * times, now.wall);
                 }
                 self.counters.messages_delivered += messages;
-                self.count_deliveries(&matched.targets, messages);
+                self.count_deliveries(&matched, messages);
             }
             Outcome::Lost { subject, first, last, count, since, matched, reason, cause } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
@@ -129,8 +129,8 @@ impl Peer {
         }
     }
 
-    pub(super) fn count_deliveries(&mut self, to: &Targets, messages: u64) {
-        self.counters.deliveries += to.len() as u64 * messages;
+    pub(super) fn count_deliveries(&mut self, to: &Matched, messages: u64) {
+        self.counters.deliveries += to.targets.len() as u64 * messages;
         self.interest.count(to, messages);
     }
 
@@ -186,16 +186,10 @@ impl Peer {
                 Stream::Outbound => OUTBOUND_BCAST,
             };
             let subject: Subject = subject.parse().expect("a constant that is a subject");
-            let to = self.all_targets(&subject).unwrap_or_else(|| Targets::from([]));
+            let matched = self.interest.matches_any(&subject);
+            let to = matched.map_or_else(|| Targets::from([]), |matched| matched.targets.clone());
             self.effects.push_back(Effect::Advise { to, advisory });
         }
-    }
-}
-
-impl Peer {
-    /// The subscriptions that match a subject, whatever their mode; `None` if none does.
-    pub(super) fn all_targets(&mut self, subject: &Subject) -> Option<Targets> {
-        Some(self.interest.matches_any(subject)?.targets.clone())
     }
 }
 
