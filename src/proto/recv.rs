@@ -385,7 +385,8 @@ impl Recv {
         };
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let place = Place { chain, ..place };
-        let entry = ctx.window.lookup(ctx.uid, item.subject()).copied();
+        let seen = ctx.window.find(ctx.uid, item.subject());
+        let entry = seen.map(|(_, entry)| entry);
         // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
         // which somebody began to, for it may have come before.
         let interrupted =
@@ -422,7 +423,11 @@ impl Recv {
         let lost = self.lose(ctx, (dseq, &item, place), entry, skip, &matched, out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
             // Not now: what came between then and now may have been dropped because nobody wanted it yet.
-            self.remember(ctx, &item, SubEntry { last, dseq, at: arrival.reached });
+            let entry = SubEntry { last, dseq, at: arrival.reached };
+            match seen {
+                Some((place, _)) => ctx.window.renew(place, entry),
+                None => self.remember(ctx, &item, entry),
+            }
         }
         let verdict = match (lost, place.stamp) {
             (Some(count), _) => Verdict::Skip(count),
@@ -560,11 +565,9 @@ impl Recv {
         Some(count)
     }
 
-    /// Notes the last number of the item's subject.
+    /// Notes the last number of the item's subject, the first one received of it.
     fn remember(&mut self, ctx: &mut Context<'_>, item: &Item, entry: SubEntry) {
-        if let Some(seen) = ctx.window.lookup(ctx.uid, item.subject()) {
-            *seen = entry;
-        } else if !ctx.window.insert(ctx.uid, item.subject(), entry) {
+        if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
             ctx.counters.untracked += item.count();
         }
@@ -582,8 +585,8 @@ impl Recv {
 
 /// Whether a message is for this peer itself and for none of its clients.
 fn is_service(subject: &Subject, inbox: &str) -> bool {
-    let rest = subject.as_str().strip_prefix(inbox);
-    rest.is_some_and(|rest| rest == HISTORY || rest.starts_with(ANSWERS))
+    let rest = subject.as_bytes().strip_prefix(inbox.as_bytes());
+    rest.is_some_and(|rest| rest == HISTORY.as_bytes() || rest.starts_with(ANSWERS.as_bytes()))
 }
 
 /// What a gap that `ctx` shows is given on its way.

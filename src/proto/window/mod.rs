@@ -160,6 +160,10 @@ pub struct SubEntry {
     pub at: Instant,
 }
 
+/// Where an entry of the subscription window stands.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamPlace(Place);
+
 /// The last number received of each (publisher, subject).
 pub struct SubWindow {
     streams: Rotating<SubSlot>,
@@ -174,6 +178,17 @@ impl SubWindow {
     /// The entry of a stream, if there is one; it then stays for another `time` at least.
     pub fn lookup(&mut self, publisher: u32, subject: &Subject) -> Option<&mut SubEntry> {
         self.streams.touch(publisher, subject.into()).map(|slot| &mut slot.entry)
+    }
+
+    /// The entry of a stream and where it stands, as [`SubWindow::lookup`].
+    pub fn find(&mut self, publisher: u32, subject: &Subject) -> Option<(StreamPlace, SubEntry)> {
+        let place = self.streams.place(publisher, subject.into())?;
+        Some((StreamPlace(place), self.streams.table.entry_mut(place).entry))
+    }
+
+    /// Replaces an entry that was found, since when nothing was called but this.
+    pub fn renew(&mut self, place: StreamPlace, entry: SubEntry) {
+        self.streams.table.entry_mut(place.0).entry = entry;
     }
 
     /// Adds an entry, or replaces the one that is there. False, and nothing done, if the hard limit allows no new one.
@@ -268,6 +283,7 @@ impl Entry for SubSlot {
 #[derive(Clone, Copy)]
 struct Recent {
     place: Place,
+    hash: u64,
     /// The streak it was used for; streaks are of one publisher.
     streak: Option<u64>,
 }
@@ -311,24 +327,39 @@ impl<E: Entry> Rotating<E> {
 
     /// The entry, moved into the current generation.
     fn touch(&mut self, publisher: u32, key: Key<'_>) -> Option<&mut E> {
+        let place = self.place(publisher, key)?;
+        Some(self.table.entry_mut(place))
+    }
+
+    /// Where the entry stands, moved into the current generation; until the next rotation.
+    fn place(&mut self, publisher: u32, key: Key<'_>) -> Option<Place> {
         let (text, streak) = (key.text(), key.streak());
-        let place = match self.recent {
-            Some(recent) if streak.is_some() && streak == recent.streak => recent.place,
-            Some(recent) if self.table.is_at(recent.place, publisher, text) => recent.place,
-            _ => self.table.find(publisher, text)?,
+        let recent = match self.recent {
+            Some(recent) if streak.is_some() && streak == recent.streak => recent,
+            recent => {
+                let hash = self.table.hash(publisher, text);
+                let is_recent =
+                    |recent: &Recent| recent.hash == hash && self.table.is_at(recent.place, publisher, text);
+                let place = match recent.filter(is_recent) {
+                    Some(recent) => recent.place,
+                    None => self.table.find(hash, publisher, text)?,
+                };
+                Recent { place, hash, streak }
+            }
         };
-        self.recent = Some(Recent { place, streak });
-        let entry = self.table.entry_mut(place);
+        self.recent = Some(recent);
+        let entry = self.table.entry_mut(recent.place);
         if entry.generation() != self.generation {
             entry.enter(self.generation);
             self.current_bytes += Table::<E>::entry_bytes(text);
         }
-        Some(entry)
+        Some(recent.place)
     }
 
     fn insert(&mut self, subject: &Subject, mut entry: E) -> bool {
         entry.enter(self.generation);
-        let inserted = self.table.insert(subject.as_bytes(), entry);
+        let hash = self.table.hash(entry.publisher(), subject.as_bytes());
+        let inserted = self.table.insert(hash, subject.as_bytes(), entry);
         if inserted {
             self.current_bytes += Table::<E>::entry_bytes(subject.as_bytes());
         }

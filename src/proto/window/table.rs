@@ -116,9 +116,9 @@ impl<E: Entry> Table<E> {
         size_of::<E>() + stride(class_of(text)) + INDEX_BYTES
     }
 
-    /// Where the entry of (`publisher`, `text`) stands.
-    pub fn find(&self, publisher: u32, text: &[u8]) -> Option<Place> {
-        let (hash, class) = (self.hash(publisher, text), class_of(text));
+    /// Where the entry of (`publisher`, `text`) stands, whose hash this is.
+    pub fn find(&self, hash: u64, publisher: u32, text: &[u8]) -> Option<Place> {
+        let class = class_of(text);
         self.shards[shard_of(hash)]
             .find(hash, |place| {
                 place.class() == class && {
@@ -142,9 +142,9 @@ impl<E: Entry> Table<E> {
         &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
     }
 
-    /// Adds an entry that is not in the table yet. False, and nothing done, if the limit does not allow it.
-    pub fn insert(&mut self, text: &[u8], entry: E) -> bool {
-        let (hash, class) = (self.hash(entry.publisher(), text), class_of(text));
+    /// Adds an entry that is not in the table yet, whose hash this is. False, and nothing done, if the limit does not allow it.
+    pub fn insert(&mut self, hash: u64, text: &[u8], entry: E) -> bool {
+        let class = class_of(text);
         let shard = &mut self.shards[shard_of(hash)];
         // While the index grows, the old and the new one exist side by side.
         let index_bytes = if shard.len() < shard.capacity() { 0 } else { (2 * shard.allocation_size()).max(64) };
@@ -229,7 +229,8 @@ impl<E: Entry> Table<E> {
         at(&self.classes, place)
     }
 
-    fn hash(&self, publisher: u32, text: &[u8]) -> u64 {
+    /// The hash that the other functions want.
+    pub fn hash(&self, publisher: u32, text: &[u8]) -> u64 {
         self.hasher.hash_one((publisher, text))
     }
 
@@ -363,11 +364,12 @@ mod tests {
                 let mut text = vec![b'x'; len];
                 text[0] = rng.below(200) as u8;
                 let key = (rng.below(3) as u32, text);
-                match table.find(key.0, &key.1) {
+                let hash = table.hash(key.0, &key.1);
+                match table.find(hash, key.0, &key.1) {
                     Some(place) => assert_eq!(Some(&table.entry_mut(place).value), twin.get(&key), "seed {seed}"),
                     None => {
                         assert!(!twin.contains_key(&key), "seed {seed} step {step}");
-                        assert!(table.insert(&key.1, Probe { value: step, publisher: key.0 }));
+                        assert!(table.insert(hash, &key.1, Probe { value: step, publisher: key.0 }));
                         twin.insert(key, step);
                     }
                 }
@@ -399,7 +401,7 @@ mod tests {
             for n in 0..5000_u32 {
                 let mut text = vec![b'y'; len];
                 text[..3].copy_from_slice(&n.to_be_bytes()[1..]);
-                added += usize::from(table.insert(&text, Probe { value: 0, publisher: 0 }));
+                added += usize::from(table.insert(table.hash(0, &text), &text, Probe { value: 0, publisher: 0 }));
                 assert!(table.bytes() <= limit, "{} bytes", table.bytes());
             }
             assert_eq!(added, table.len());

@@ -342,14 +342,21 @@ fn the_subscription_window_is_its_twin() {
             let now = Instant::from_nanos(at);
             let spread = [3, 30, 300][rng.below(3) as usize];
             let key = (rng.below(4) as u32, subject(&format!("s.{}", rng.below(spread))));
-            let found = window.lookup(key.0, &key.1).copied();
+            let seen = window.find(key.0, &key.1);
+            let found = seen.map(|(_, entry)| entry);
             assert_eq!(found, twin.get(&key).map(|(_, entry)| *entry), "{context}");
             if let Some((used, _)) = twin.get_mut(&key) {
                 *used = now;
             }
             let entry = SubEntry { last: Seq::new(step + 1).unwrap(), dseq: Dseq(step), at: now };
             if rng.chance(0.7) {
-                let inserted = window.insert(key.0, &key.1, entry);
+                let inserted = match seen {
+                    Some((place, _)) if rng.chance(0.5) => {
+                        window.renew(place, entry);
+                        true
+                    }
+                    _ => window.insert(key.0, &key.1, entry),
+                };
                 assert!(inserted || found.is_none(), "{context}: an entry that exists is always replaced");
                 if inserted {
                     twin.insert(key, (now, entry));
