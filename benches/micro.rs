@@ -77,7 +77,7 @@ fn subjects(count: usize) -> Vec<Subject> {
 fn pack(builder: &mut Builder, messages: &[Message], seqs: &[Seq]) -> usize {
     let mut packed = 0;
     for (message, seq) in messages.iter().zip(seqs) {
-        if !builder.push(&Entry { message, seq: Some(*seq), stamp: None, chain: None }) {
+        if !builder.push(&Entry { message: message.into(), seq: Some(*seq), stamp: None, chain: None }) {
             break;
         }
         packed += 1;

@@ -291,6 +291,40 @@ pub struct Message {
     pub event: bool,
 }
 
+/// A message where it lies, as long as it is looked at: nothing is copied and nothing counted for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRef<'a> {
+    /// What it is published on.
+    pub subject: &'a Subject,
+    /// Where an answer is wanted, if one is.
+    pub reply: Option<&'a Subject>,
+    /// The header fields, as [`Headers::block`].
+    pub headers: &'a [u8],
+    /// The content, opaque to the bus.
+    pub payload: &'a [u8],
+    /// As [`Message::event`].
+    pub event: bool,
+}
+
+impl<'a> MessageRef<'a> {
+    /// A volatile message without reply subject and headers.
+    pub fn new(subject: &'a Subject, payload: &'a [u8]) -> MessageRef<'a> {
+        MessageRef { subject, reply: None, headers: &[], payload, event: false }
+    }
+
+    /// Bytes of payload, headers and reply subject.
+    pub fn body_bytes(&self) -> usize {
+        self.payload.len() + self.headers.len() + self.reply.map_or(0, |reply| reply.as_bytes().len())
+    }
+}
+
+impl<'a> From<&'a Message> for MessageRef<'a> {
+    fn from(message: &'a Message) -> MessageRef<'a> {
+        let Message { subject, reply, headers, payload, event } = message;
+        MessageRef { subject, reply: reply.as_ref(), headers: headers.block(), payload, event: *event }
+    }
+}
+
 impl Message {
     /// A volatile message without reply subject and headers.
     pub fn new(subject: Subject, payload: impl Into<Bytes>) -> Message {

@@ -405,7 +405,7 @@ fn datagram(dseq: u64) -> Bytes {
     };
     let mut builder = wire::Builder::new(1400);
     let message = seqcast::message::Message::new("t.x".parse().expect("it is a subject"), "made up");
-    assert!(builder.push(&wire::Entry { message: &message, seq: None, stamp: None, chain: None }));
+    assert!(builder.push(&wire::Entry { message: (&message).into(), seq: None, stamp: None, chain: None }));
     builder.seal(&header)
 }
 

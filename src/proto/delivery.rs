@@ -220,9 +220,9 @@ impl Deliveries {
     pub(crate) fn run_of(messages: &[Message], seq: Seq, publisher: Publisher, verdict: Verdict) -> Deliveries {
         use crate::wire::entry;
         let mut entries = Vec::new();
-        messages.iter().for_each(|message| entry::put(&mut entries, message));
+        messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
         let (first, count) = (&messages[0], u16::try_from(messages.len()).unwrap());
-        let kind = (first.event, entry::has_meta(first));
+        let kind = (first.event, entry::has_meta(first.into()));
         let run = Run::of_entries(first.subject.clone(), Some(seq), kind, count, entries.into());
         Deliveries::of_run(run.unwrap(), publisher, verdict, false)
     }

@@ -77,7 +77,7 @@ impl Story {
         let message = self.oracle.on_publish(PUBLISHER, envelope, 8, false);
         let seq = Frame::new(7).unwrap().first().forward(nth).unwrap();
         let stamp = (nth == 0).then_some(Stamp { time: Frame::new(7).unwrap().start(), offset: 0 });
-        assert!(self.builder.push(&Entry { message: &message, seq: Some(seq), stamp, chain: None }));
+        assert!(self.builder.push(&Entry { message: (&message).into(), seq: Some(seq), stamp, chain: None }));
         let header = Header {
             kind: Kind::Data,
             group: 7500,

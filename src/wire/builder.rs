@@ -4,9 +4,8 @@ use super::{
     CHECK_BYTES, DATAGRAM_BYTES_MAX, FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, Header, PAD,
     RECORD_HEADER_BYTES, RUN, entry,
 };
-use crate::message::{Message, Stamp};
+use crate::message::{MessageRef, Stamp};
 use crate::seqno::Seq;
-use crate::subject::Subject;
 use bytes::{Buf, BufMut, Bytes};
 
 /// The smallest share of a large message that is worth a fragment in a datagram that already holds other records.
@@ -18,7 +17,7 @@ const FRAGMENT_NUMBERS_BYTES: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The message.
-    pub message: &'a Message,
+    pub message: MessageRef<'a>,
     /// Its number, or `None` if the publisher has no memory left to number its subject.
     pub seq: Option<Seq>,
     /// What dates the frame; exactly if `seq` begins one.
@@ -76,7 +75,8 @@ impl Entry<'_> {
 struct OpenRun {
     /// Where the record starts.
     at: usize,
-    subject: Subject,
+    /// Where the subject starts.
+    subject_at: usize,
     /// Where the subject ends and the count stands.
     count_at: usize,
     /// EVENT, META and UNSEQ, as every message of the run must have them.
@@ -140,12 +140,12 @@ impl Builder {
         if let Some(run) = &self.run
             && flags == run.flags
             && entry.seq == run.next
-            && (run.subject.is_same(&entry.message.subject) || run.subject == entry.message.subject)
+            && self.buffer.get(run.subject_at..run.count_at) == Some(entry.message.subject.as_bytes())
         {
             return self.grow(entry::bytes_of(entry.message), |buffer| entry::put(buffer, entry.message));
         }
         if entry::VARINT_MAX < entry.message.payload.len()
-            || entry::VARINT_MAX < entry.message.headers.block().len()
+            || entry::VARINT_MAX < entry.message.headers.len()
             || self.room() < entry.run_bytes()
         {
             return false;
@@ -155,7 +155,7 @@ impl Builder {
         entry.put_start(&mut self.buffer, RUN);
         self.run = Some(OpenRun {
             at,
-            subject: entry.message.subject.clone(),
+            subject_at: self.buffer.len() - entry.message.subject.as_bytes().len(),
             count_at: self.buffer.len(),
             flags: flags & !(FLAG_STAMP | FLAG_CHAIN),
             next: entry.seq.and_then(|seq| seq.forward(1)),
@@ -214,7 +214,7 @@ impl Builder {
     /// # Panics
     /// If `offset` is not within `body`, or the body is larger than
     /// [`FRAGMENT_TOTAL_MAX`](super::FRAGMENT_TOTAL_MAX).
-    pub fn push_fragment(&mut self, entry: &Entry<'_>, body: &Bytes, index: u32, offset: usize) -> usize {
+    pub fn push_fragment(&mut self, entry: &Entry<'_>, body: &[u8], index: u32, offset: usize) -> usize {
         assert!(body.len() <= super::FRAGMENT_TOTAL_MAX, "larger than a message can be");
         assert_eq!(index == 0, offset == 0, "the first part and no other starts at 0");
         let rest = body.get(offset..).filter(|rest| !rest.is_empty()).expect("the offset is within the body");

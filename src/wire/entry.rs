@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "only what was put here, or read by the decoder before, is read")]
 
-use crate::message::Message;
+use crate::message::MessageRef;
 use bytes::BufMut;
 
 /// The largest payload or header block whose length a variable-length number can say: 2^28 - 1 bytes.
@@ -53,44 +53,44 @@ fn varint(bytes: &[u8], mut at: usize) -> (usize, usize) {
 
 /// Whether the message has what a plain entry cannot carry.
 #[inline]
-pub(crate) fn has_meta(message: &Message) -> bool {
+pub(crate) fn has_meta(message: MessageRef<'_>) -> bool {
     message.reply.is_some() || !message.headers.is_empty()
 }
 
 /// Bytes of the message as an entry.
 #[inline]
-pub(crate) fn bytes_of(message: &Message) -> usize {
+pub(crate) fn bytes_of(message: MessageRef<'_>) -> usize {
     let payload = message.payload.len();
     varint_bytes(payload) + meta_bytes(message) + payload
 }
 
 /// Bytes of the meta part; 0 if there is none.
 #[inline]
-pub(crate) fn meta_bytes(message: &Message) -> usize {
+pub(crate) fn meta_bytes(message: MessageRef<'_>) -> usize {
     if !has_meta(message) {
         return 0;
     }
-    let headers = message.headers.block().len();
-    1 + message.reply.as_ref().map_or(0, |reply| reply.as_bytes().len()) + varint_bytes(headers) + headers
+    let headers = message.headers.len();
+    1 + message.reply.map_or(0, |reply| reply.as_bytes().len()) + varint_bytes(headers) + headers
 }
 
 /// Writes the message as an entry.
 #[inline]
-pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
+pub(crate) fn put(out: &mut Vec<u8>, message: MessageRef<'_>) {
     put_varint(out, message.payload.len());
     if has_meta(message) {
         put_meta(out, message);
     }
-    out.extend_from_slice(&message.payload);
+    out.extend_from_slice(message.payload);
 }
 
 /// Writes the meta part.
-pub(crate) fn put_meta(out: &mut impl BufMut, message: &Message) {
-    let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
+pub(crate) fn put_meta(out: &mut impl BufMut, message: MessageRef<'_>) {
+    let reply = message.reply.map_or(&[][..], |reply| reply.as_bytes());
     out.put_u8(u8::try_from(reply.len()).expect("subjects have at most 255 bytes"));
     out.put_slice(reply);
-    put_varint(out, message.headers.block().len());
-    out.put_slice(message.headers.block());
+    put_varint(out, message.headers.len());
+    out.put_slice(message.headers);
 }
 
 /// Writes a variable-length number; at most 28 bits.
@@ -113,7 +113,7 @@ pub(crate) fn varint_bytes(value: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Headers;
+    use crate::message::{Headers, Message};
 
     #[test]
     fn what_is_put_is_there() {
@@ -126,13 +126,13 @@ mod tests {
         let mut sizes = Vec::new();
         for message in &messages {
             let before = bytes.len();
-            put(&mut bytes, message);
+            put(&mut bytes, message.into());
             sizes.push(bytes.len() - before);
         }
-        assert_eq!(sizes, messages.iter().map(bytes_of).collect::<Vec<_>>());
+        assert_eq!(sizes, messages.iter().map(|message| bytes_of(message.into())).collect::<Vec<_>>());
         let mut at = 0;
         for message in &messages {
-            let (parts, next) = parts(&bytes, at, has_meta(message));
+            let (parts, next) = parts(&bytes, at, has_meta(message.into()));
             let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
             assert_eq!(parts, Parts { reply, headers: message.headers.block(), payload: &message.payload });
             at = next;

@@ -3,10 +3,11 @@
 use super::reader::Reader;
 use super::run::{Meta, Start};
 use super::{Malformed, entry};
-use crate::message::{MESSAGE_BYTES_MAX, Message, Stamp};
+use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use std::borrow::Cow;
 
 /// The largest body of a fragmented message in bytes: the largest message, and room for the lengths of its meta part.
 pub const FRAGMENT_TOTAL_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
@@ -91,14 +92,14 @@ impl Fragment {
 }
 
 /// The body of a message as its fragments carry it, and whether it begins with a meta part.
-pub fn body_of(message: &Message) -> (bool, Bytes) {
+pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
     if !entry::has_meta(message) {
-        return (false, message.payload.clone());
+        return (false, message.payload.into());
     }
-    let mut body = BytesMut::with_capacity(entry::meta_bytes(message) + message.payload.len());
+    let mut body = Vec::with_capacity(entry::meta_bytes(message) + message.payload.len());
     entry::put_meta(&mut body, message);
-    body.extend_from_slice(&message.payload);
-    (true, body.freeze())
+    body.extend_from_slice(message.payload);
+    (true, body.into())
 }
 
 /// The message whose fragments carried `body`; it refers to the memory of `body`.

@@ -12,7 +12,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
-use crate::message::{MESSAGE_BYTES_MAX, Message};
+use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef};
 use crate::offset::{Case, Modulus, Span};
 use crate::proto::streak::Key;
 use crate::seqno::Seq;
@@ -262,11 +262,11 @@ impl History {
     /// Keeps a message that was given this number and this offset. If the offset does not follow that of the
     /// subject's last message, the subject was created anew and what was kept of it before goes.
     pub fn record(&mut self, now: Now, seq: Seq, offset: u32, message: &Message) {
-        self.record_in(Key::from(&message.subject), now, seq, offset, message);
+        self.record_in(Key::from(&message.subject), now, seq, offset, message.into());
     }
 
     /// The same of a message that belongs to a streak.
-    pub fn record_in(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, message: &Message) {
+    pub fn record_in(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, message: MessageRef<'_>) {
         let Some(id) = self.slot_of(key, now, seq, offset) else { return };
         let entries = Entries {
             count: 1,

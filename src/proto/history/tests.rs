@@ -293,7 +293,7 @@ fn the_history_is_its_twin() {
                     history.record(now, seq(1, first), *offset, message);
                 } else {
                     let mut entries = Vec::new();
-                    messages.iter().for_each(|message| entry::put(&mut entries, message));
+                    messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
                     let key = Key::from(&messages[0].subject);
                     history.record_run(key, now, seq(1, first), *offset, messages.len(), &entries);
                 }

@@ -3,7 +3,7 @@
 use super::poll::is_text_poll;
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, Verdict};
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, MessageRef, Verdict};
 use crate::proto::effect::{Effect, Refusal, Request, Target};
 use crate::proto::interest::Matched;
 use crate::proto::members::Member;
@@ -59,11 +59,11 @@ impl Peer {
     /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
     #[inline]
     pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
-        if is_plain(message) && self.extend(now, &message.subject, &message.payload) {
+        if is_plain(message.into()) && self.extend(now, &message.subject, &message.payload) {
             return;
         }
         self.settle();
-        self.publish_alone(now, client, message);
+        self.publish_alone(now, client, message.into(), &|| message.clone());
     }
 
     /// Publishes a message of nothing but subject and payload, which are copied where they are to be.
@@ -73,7 +73,8 @@ impl Peer {
             return;
         }
         self.settle();
-        self.publish_alone(now, client, &Message::new(subject.clone(), Bytes::copy_from_slice(payload)));
+        let whole = || Message::new(subject.clone(), Bytes::copy_from_slice(payload));
+        self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
     }
 
     /// Publishes with the message before, if that can be.
@@ -108,7 +109,8 @@ impl Peer {
         }
     }
 
-    fn publish_alone(&mut self, now: Now, client: ClientId, message: &Message) {
+    /// `whole` makes a message to keep.
+    fn publish_alone(&mut self, now: Now, client: ClientId, message: MessageRef<'_>, whole: &dyn Fn() -> Message) {
         let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
@@ -120,17 +122,17 @@ impl Peer {
             self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
             return;
         }
-        let (key, begins) = self.streaks.next(&message.subject);
+        let (key, begins) = self.streaks.next(message.subject);
         if begins || self.route.changes != self.interest.changes() {
             self.route = Route {
-                is_poll: is_text_poll(&message.subject),
-                owner: inbox_owner(&message.subject),
-                local: self.interest.matches_any(&message.subject),
+                is_poll: is_text_poll(message.subject),
+                owner: inbox_owner(message.subject),
+                local: self.interest.matches_any(message.subject),
                 changes: self.interest.changes(),
             };
         }
         if self.route.is_poll && message.reply.is_some() {
-            return self.on_text_poll(now, client, message);
+            return self.on_text_poll(now, client, &whole());
         }
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
@@ -145,14 +147,14 @@ impl Peer {
         if let Some(matched) = self.route.local.clone() {
             self.counters.messages_local += 1;
             let (publisher, verdict) = (self.me(), Verdict::Direct);
-            let deliveries = Delivery::new(message.clone(), publisher, seq, verdict).into();
+            let deliveries = Delivery::new(whole(), publisher, seq, verdict).into();
             self.count_deliveries(&matched, 1);
             self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
         }
     }
 
     /// Sends to the group. Gives the message's number, if there was room for one.
-    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: &Message) -> Option<Seq> {
+    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<Seq> {
         let numbering = match self.pub_window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
@@ -185,7 +187,7 @@ impl Peer {
         seq
     }
 
-    pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: &Message) {
+    pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: MessageRef<'_>) {
         let Some(member) = self.members.get_mut(&owner) else { return };
         let entry = Entry { message, seq: None, stamp: None, chain: None };
         member.directed.push(now.instant, &self.origin, &entry, &mut self.sealed);
@@ -260,7 +262,7 @@ pub(super) struct Batch {
 
 /// Whether a message is nothing but subject and payload.
 #[inline]
-fn is_plain(message: &Message) -> bool {
+fn is_plain(message: MessageRef<'_>) -> bool {
     !message.event && !entry::has_meta(message)
 }
 
@@ -279,6 +281,10 @@ pub(super) struct Route {
 
 /// The epoch that an inbox subject names.
 fn inbox_owner(subject: &Subject) -> Option<Epoch> {
+    // Most subjects are in no inbox, which their first bytes tell.
+    if !subject.as_bytes().starts_with(INBOX_PREFIX.as_bytes()) {
+        return None;
+    }
     let rest = subject.as_str().strip_prefix(INBOX_PREFIX)?;
     let (digits, _) = rest.split_once('.')?;
     if digits.len() != 16 {

@@ -5,7 +5,7 @@
 
 use super::poll::TextPoll;
 use super::{INBOX_PREFIX, Peer, inbox_of};
-use crate::message::{ClientId, Dseq, Epoch, Message};
+use crate::message::{ClientId, Dseq, Epoch, Message, MessageRef};
 use crate::proto::effect::{Effect, Unanswered};
 use crate::proto::members::{Member, Side};
 use crate::proto::question::{self, Answer, AnswerContent, Question};
@@ -100,7 +100,7 @@ impl Peer {
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
         self.opened.get_or_insert(now.instant);
-        self.send_to(now, peer, &Message { reply, ..Message::new(subject, payload) });
+        self.send_to(now, peer, (&Message { reply, ..Message::new(subject, payload) }).into());
     }
 
     /// Asks the histories of publishers for what repair needs of them.
@@ -207,7 +207,7 @@ impl Peer {
         }
         self.opened.get_or_insert(now.instant);
         for part in parts {
-            self.send_to(now, from, &Message::new(reply.clone(), part));
+            self.send_to(now, from, MessageRef::new(&reply, &part));
         }
     }
 

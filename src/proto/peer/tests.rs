@@ -582,7 +582,7 @@ fn jumps_without_data_wait_for_a_second_word() {
         };
         let message = Message::new("a".parse().unwrap(), &b"y"[..]);
         let mut builder = crate::wire::Builder::new(1400);
-        assert!(builder.push(&crate::wire::Entry { message: &message, seq: None, stamp: None, chain: None }));
+        assert!(builder.push(&crate::wire::Entry { message: (&message).into(), seq: None, stamp: None, chain: None }));
         builder.seal(&header)
     };
     let forged = far(1 << 40);

@@ -55,7 +55,12 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
         let message = Message::new("t.0".parse().unwrap(), &b"x"[..]);
         let numbered = window.number(&message.subject, at(0), &mut Rng::new(1));
         let Numbering::Numbered { seq, stamp, chain, .. } = numbered else { unreachable!("{numbered:?}") };
-        send.push(Instant::ZERO, &origin, &Entry { message: &message, seq: Some(seq), stamp, chain }, &mut sealed);
+        send.push(
+            Instant::ZERO,
+            &origin,
+            &Entry { message: (&message).into(), seq: Some(seq), stamp, chain },
+            &mut sealed,
+        );
         send.seal(Instant::ZERO, &origin, &mut sealed);
     }
     let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
@@ -142,9 +147,9 @@ fn stream(rng: &mut Rng) -> Vec<Bytes> {
         let message = Message::new(subject, vec![7; bytes as usize]);
         let number = (!rng.chance(0.02)).then(|| window.number(&message.subject, at(millis), rng));
         let entry = match number {
-            None => Entry { message: &message, seq: None, stamp: None, chain: None },
+            None => Entry { message: (&message).into(), seq: None, stamp: None, chain: None },
             Some(Numbering::Numbered { seq, stamp, chain, .. }) => {
-                Entry { message: &message, seq: Some(seq), stamp, chain }
+                Entry { message: (&message).into(), seq: Some(seq), stamp, chain }
             }
             other => unreachable!("{other:?}"),
         };

@@ -40,7 +40,7 @@ impl Stream {
         self.subjects[subject] += 1;
         let seq = Seq::from_parts(Frame::new(9).unwrap(), self.subjects[subject]).filter(|_| subject != 0);
         let message = Message::new(format!("a.{subject}").parse().unwrap(), vec![subject as u8; payload_bytes]);
-        let entry = Entry { message: &message, seq, stamp: None, chain: None };
+        let entry = Entry { message: (&message).into(), seq, stamp: None, chain: None };
         let origin = Origin { group: 1, epoch: epoch(7), started: Instant::ZERO };
         let mut out = Vec::new();
         self.send.push(now, &origin, &entry, &mut out);

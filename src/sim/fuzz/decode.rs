@@ -28,7 +28,7 @@ struct Carried {
 
 impl Carried {
     fn entry(&self) -> Entry<'_> {
-        Entry { message: &self.message, seq: self.seq, stamp: self.stamp, chain: self.chain }
+        Entry { message: (&self.message).into(), seq: self.seq, stamp: self.stamp, chain: self.chain }
     }
 }
 

@@ -258,7 +258,7 @@ impl World {
                 };
                 let is_first = step == 0;
                 let (stamp, chain) = (stamp.filter(|_| is_first), chain.filter(|_| is_first));
-                builder.push(&Entry { message: &message, seq, stamp, chain });
+                builder.push(&Entry { message: (&message).into(), seq, stamp, chain });
             }
         }
         let kind = script.choose(&[Kind::Data, Kind::Data, Kind::Data, Kind::Directed]);
@@ -274,7 +274,7 @@ impl World {
         let index = u32::from(script.u8() % 5);
         let offset = if index == 0 { 0 } else { (index as usize * 400).clamp(1, body.len()) };
         if offset < body.len() {
-            builder.push_fragment(&Entry { message: &message, seq, stamp, chain }, &body, index, offset);
+            builder.push_fragment(&Entry { message: (&message).into(), seq, stamp, chain }, &body, index, offset);
         }
         let kind = script.choose(&[Kind::Data, Kind::Data, Kind::Data, Kind::Directed]);
         let header = self.forge_header(script, kind, builder.messages());
