@@ -60,7 +60,35 @@ pub struct RecvBatch {
     /// How many the next call asks for: twice as many as came last, for each that is asked for has its cost.
     wanted: usize,
     is_full: bool,
-    segments_seen: u64,
+    segments: SegmentsSeen,
+}
+
+/// How many datagrams have arrived as one buffer of late.
+#[derive(Clone, Copy, Debug)]
+struct SegmentsSeen {
+    /// The most in this span of [`SPAN_BUFFERS`], and in the one before.
+    most: [u64; 2],
+    /// Buffers in this span.
+    buffers: u32,
+}
+
+/// After so many buffers it is forgotten how many datagrams once were in one.
+const SPAN_BUFFERS: u32 = 1024;
+
+impl SegmentsSeen {
+    const NONE: SegmentsSeen = SegmentsSeen { most: [1; 2], buffers: 0 };
+
+    fn on_buffer(&mut self, datagrams: u64) {
+        if self.buffers == SPAN_BUFFERS {
+            *self = SegmentsSeen { most: [1, self.most[0]], buffers: 0 };
+        }
+        self.buffers += 1;
+        self.most[0] = self.most[0].max(datagrams);
+    }
+
+    fn most(&self) -> u64 {
+        self.most[0].max(self.most[1])
+    }
 }
 
 impl RecvBatch {
@@ -69,7 +97,13 @@ impl RecvBatch {
     pub fn new(buffers: usize) -> RecvBatch {
         let buffers = buffers.clamp(1, BATCH_BUFFERS_MAX);
         let slots = (0..buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
-        RecvBatch { slots, received: Vec::with_capacity(buffers), wanted: buffers, is_full: false, segments_seen: 1 }
+        RecvBatch {
+            slots,
+            received: Vec::with_capacity(buffers),
+            wanted: buffers,
+            is_full: false,
+            segments: SegmentsSeen::NONE,
+        }
     }
 
     /// Whether the last call got as many as it asked for: there may be more.
@@ -77,9 +111,9 @@ impl RecvBatch {
         self.is_full
     }
 
-    /// The most datagrams that have arrived as one buffer so far; at least 1.
+    /// The most datagrams that have arrived as one buffer of late; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
-        self.segments_seen
+        self.segments.most()
     }
 
     /// Takes out what the last call received, in order of arrival.
@@ -137,10 +171,13 @@ impl RecvBatch {
             };
             match told.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
                 Some(bytes) => {
-                    self.segments_seen = self.segments_seen.max(slot.len().div_ceil(bytes) as u64);
+                    self.segments.on_buffer(slot.len().div_ceil(bytes) as u64);
                     slot.chunks(bytes).for_each(|datagram| push(Bytes::copy_from_slice(datagram)));
                 }
-                None => push(taken(slot)),
+                None => {
+                    self.segments.on_buffer(1);
+                    push(taken(slot));
+                }
             }
             slot.clear();
         }
@@ -191,8 +228,7 @@ pub(super) fn send(
     segments: &mut bool,
 ) -> io::Result<usize> {
     match send_buffers(socket, group, batch, *segments) {
-        // Cards that cannot add checksums, and interfaces whose MTU is smaller than the datagrams.
-        Err(error) if *segments && 1 < segments_of(batch) => {
+        Err(error) if *segments && 1 < segments_of(batch) && is_about_dividing(&error) => {
             let sent = send_buffers(socket, group, batch, false)?;
             if 0 < sent {
                 tracing::info!(%error, "datagrams leave one by one: the kernel does not divide buffers on this way");
@@ -202,6 +238,13 @@ pub(super) fn send(
         }
         outcome => outcome,
     }
+}
+
+/// Whether an error can mean that the kernel does not divide buffers on this way: cards that cannot add checksums (EIO),
+/// interfaces whose MTU is smaller than the datagrams (EINVAL, EMSGSIZE), kernels without it (EOPNOTSUPP). An unreachable
+/// network or a firewall says nothing of that.
+fn is_about_dividing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
 /// How many datagrams at the beginning of `batch` can leave as one buffer: those of one size to one receiver, and one
@@ -458,6 +501,25 @@ mod tests {
             assert_eq!(name.decode(), Some(address));
         }
         assert_eq!(Name::EMPTY.decode(), None);
+    }
+
+    #[test]
+    fn only_what_dividing_fails_with_ends_it() {
+        let errors = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP, libc::ENETUNREACH, libc::EPERM];
+        let about = errors.map(|error| is_about_dividing(&io::Error::from_raw_os_error(error)));
+        assert_eq!(about, [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn how_many_datagrams_a_buffer_had_is_forgotten_after_a_while() {
+        let mut seen = SegmentsSeen::NONE;
+        seen.on_buffer(64);
+        let mut buffers = 1;
+        while seen.most() == 64 {
+            seen.on_buffer(2);
+            buffers += 1;
+        }
+        assert_eq!((seen.most(), buffers), (2, 2 * SPAN_BUFFERS + 1));
     }
 
     #[test]
