@@ -84,8 +84,8 @@ pub(crate) struct Engine {
     pub(super) is_readable: [bool; 2],
     /// Whether the core was told that readers are behind.
     pub(super) has_backlog: bool,
-    /// Turns that the inbox has waited for the group's socket.
-    pub(super) inbox_waits: u32,
+    /// Since when the inbox has waited for the group's socket.
+    pub(super) inbox_waits: Option<Instant>,
     pub(super) transmit: Transmit,
     /// Whether an event is to tell that the socket can take more.
     pub(super) is_watching_writes: bool,

@@ -29,8 +29,9 @@ const RECV_BYTES: usize = 1 << 20;
 /// The same of this peer's own multicasts, which the kernel gives back to every member of the group: nothing comes of them.
 /// More than a receive buffer holds, so that who publishes at full speed sees to its inbox in every turn.
 const OWN_BYTES: usize = 64 << 20;
-/// Turns that the inbox, and time, wait while the group's socket has more than one turn can take in.
-const INBOX_WAITS_MAX: u32 = 64;
+/// How long the inbox, and time, wait while the group's socket has more than one turn can take in: what publishers are asked
+/// there, and told of the room here, comes in time to matter, however fast multicasts come.
+const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
 impl Engine {
     /// Waits for something to do, and notes what.
@@ -193,11 +194,9 @@ impl Engine {
     /// passing of time: false as long as nothing should be settled.
     pub(super) fn receive(&mut self, now: Now) -> bool {
         self.receive_from(now, Path::Multicast);
-        if self.is_readable[0] && self.inbox_waits < INBOX_WAITS_MAX {
-            self.inbox_waits += 1;
+        if waits_on(&mut self.inbox_waits, now.instant, self.is_readable[0]) {
             return false;
         }
-        self.inbox_waits = 0;
         self.receive_from(now, Path::Unicast);
         true
     }
@@ -251,10 +250,33 @@ impl Engine {
             tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
         }
     }
+/// Whether the inbox goes on waiting, as it has done since then, while there is more in the group's socket.
+fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
+    let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
+    if !waits {
+        *since = None;
+    }
+    waits
+}
+
 }
 
 /// Drops of the kernel, each of up to `datagrams_each` datagrams.
 fn overrun(drops: u32, datagrams_each: u64) -> Input {
     let drops = u64::from(drops);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inbox_waits_for_the_group_for_a_time_and_not_for_turns() {
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        let mut since = None;
+        let turns = [(0, true), (1900, true), (2000, true), (2100, true), (2200, false), (9000, true), (10_900, true)];
+        let waits = turns.map(|(micros, has_more)| waits_on(&mut since, at(micros), has_more));
+        assert_eq!(waits, [true, true, false, true, false, true, true]);
+    }
+}
     Input::Overrun { drops, datagrams_max: drops * datagrams_each }
 }

@@ -126,7 +126,7 @@ impl Engine {
             batch: RecvBatch::new(RECV_BUFFERS),
             is_readable: [true; 2],
             has_backlog: false,
-            inbox_waits: 0,
+            inbox_waits: None,
             transmit: Transmit::default(),
             is_watching_writes: false,
             listener,

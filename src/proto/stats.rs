@@ -96,7 +96,7 @@ counters! {
     untracked,
     /// Messages published without a number because the publication window was full (reliability.md R9).
     published_unnumbered,
-    /// Datagrams that the kernel dropped because a receive buffer was full.
+    /// What the kernel dropped because a receive buffer was full; datagrams that arrived as one buffer count once.
     kernel_drops,
     /// Times that the multicasts of another peer did not arrive while its unicast words did.
     multicast_dead,
@@ -275,7 +275,7 @@ pub struct MemberRow {
     pub left_behind: Option<(Duration, bool)>,
     /// How often it was left behind so far.
     pub times_left: u64,
-    /// Datagrams that its system dropped for want of room, by its last report.
+    /// What its system dropped for want of room, by its last report; datagrams that arrived as one buffer count once.
     pub kernel_drops: Option<u64>,
 }
 
