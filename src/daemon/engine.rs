@@ -408,6 +408,9 @@ impl Engine {
                 }
                 Some(_) => {}
             }
+        let rows = self.peer.member_rows(now);
+        let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
+        status["left_behind"] = left_behind.collect();
             if let Some(command) = self.commands.pop_front() {
                 self.on_command(now, command);
             }
