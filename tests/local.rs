@@ -6,14 +6,18 @@ use seqcast::bus::{
     Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, SubscribeError,
     WaitError, Why,
 };
+use seqcast::daemon::clock::Clock;
 use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
 use seqcast::message::{Message, SubId};
+use seqcast::proto::pace::Pace;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A client that is written by hand: it says what it is told to and reads when it is told to.
@@ -560,4 +564,76 @@ fn clients_that_come_and_go_leave_nothing_behind() {
     assert_eq!(messages(&witness, 100).len(), 100, "what was published before leaving has arrived");
     let rows = |what: &str| peer.show(what).unwrap()["rows"].as_array().unwrap().len();
     eventually("only the embedded client is left", || rows("clients") == 1 && rows("subs") == 1);
+}
+
+/// Says more than the network may carry in minutes.
+fn publish_too_much(bus: &Bus) {
+    (0..8).for_each(|_| drop(bus.publish(Message::new("much".parse().unwrap(), vec![7u8; 1 << 20]))));
+}
+
+#[test]
+fn who_publishes_nothing_is_served_while_publishers_wait() {
+    let (mut config, _directory) = config_with_socket("wait");
+    config.pace = Pace::Rate(20_000);
+    let peer = serve(&config);
+    let publisher = Bus::attach(&config.socket).unwrap();
+    publish_too_much(&publisher);
+    publish_too_much(&peer);
+    assert_eq!(publisher.flush(Duration::from_millis(200)), Err(WaitError::Timeout), "publishers are held up");
+    let other = Bus::attach(&config.socket).unwrap();
+    for bus in [&other, &peer] {
+        let subscription = bus.subscribe("x".parse().unwrap()).unwrap();
+        assert!(bus.show("status").unwrap()["status"]["epoch"].is_string());
+        drop(subscription);
+    }
+    // A stop does not wait for minutes either.
+    let start = Clock::now().instant;
+    peer.close();
+    assert!(Clock::now().instant.since(start) < Duration::from_secs(10));
+}
+
+#[test]
+fn publishers_that_are_held_up_have_their_turns() {
+    let (mut config, _directory) = config_with_socket("turns");
+    config.pace = Pace::Rate(2_000_000);
+    let peer = serve(&config);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publishing = ["low", "high"].map(|name| {
+        let (bus, is_over) = (Bus::attach_as(&config.socket, name).unwrap(), is_over.clone());
+        std::thread::spawn(move || {
+            let message = Message::new("turn".parse().unwrap(), vec![7u8; 1000]);
+            while !is_over.load(Ordering::Relaxed) {
+                drop(bus.publish_timeout(message.clone(), Duration::from_millis(20)));
+            }
+        })
+    });
+    let published = |name: &str| {
+        let clients = peer.show("clients").unwrap();
+        let row = clients["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
+        row["published"].as_u64().unwrap()
+    };
+    eventually("both have published", || 1000 < published("low") && 1000 < published("high"));
+    let ratio = published("high") as f64 / published("low") as f64;
+    assert!((0.2..5.0).contains(&ratio), "{ratio}");
+    // What was published before a flush leaves, though others go on.
+    let flushing = Bus::attach(&config.socket).unwrap();
+    flushing.publish(message("flush", "me")).unwrap();
+    assert_eq!(flushing.flush(PATIENCE), Ok(()));
+    is_over.store(true, Ordering::Relaxed);
+    for thread in publishing {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn what_was_published_before_a_stop_leaves() {
+    let (mut config, _directory) = config_with_socket("drain");
+    config.pace = Pace::Rate(8_000_000);
+    let (peer, hearer) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = hearer.subscribe("last".parse().unwrap()).unwrap();
+    wait_for(&peer, &hearer);
+    // About half a second's worth.
+    (0..4000).for_each(|_| peer.publish_blocking(Message::new("last".parse().unwrap(), vec![7u8; 1000])).unwrap());
+    peer.close();
+    assert_eq!(messages(&subscription, 4000).len(), 4000);
 }

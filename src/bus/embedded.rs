@@ -197,7 +197,7 @@ impl Embedded {
         self.engine.show(Clock::now(), query)
     }
 
-    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, about two seconds at most.
+    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, about three seconds at most.
     /// Dropping does the same.
     ///
     /// # Errors

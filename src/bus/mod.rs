@@ -392,7 +392,8 @@ impl Bus {
     }
 
     /// Closes the bus, for all its clones: what was published leaves, subscriptions end. An embedded peer says BYE to the
-    /// group. Waits for that, about two seconds at most.
+    /// group. Waits for that, about three seconds at most; what has not left by then, because receivers or a rate do not let it, is
+    /// lost.
     pub fn close(&self) {
         self.shared.close();
     }

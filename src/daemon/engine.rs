@@ -10,7 +10,7 @@ use crate::daemon::clock::Clock;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::local::Listener;
 use crate::daemon::log;
-use crate::daemon::mailbox::{AnswerTo, Answered, Command, Mailbox};
+use crate::daemon::mailbox::{AnswerTo, Answered, Command, Commands, Mailbox};
 use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
@@ -19,7 +19,7 @@ use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId};
-use crate::proto::effect::{Effect, Input, Refusal, Request, Unanswered};
+use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Unanswered};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
 use crate::subject::{Pattern, Subject};
@@ -27,8 +27,8 @@ use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,6 +42,8 @@ const FLUSHES_MAX: usize = 4096;
 const COMMANDS_PER_TURN: usize = 4096;
 /// The longest that a client can wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a stop waits for what programs in the same process have published and the peer has not yet taken.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long a graceful stop may take before it is cut short.
 const STOP_TIME: Duration = Duration::from_secs(2);
 /// How long the clients are given to read the rest.
@@ -51,6 +53,10 @@ const CLOSE_TIME: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Running,
+    /// Taking what was published before the stop.
+    Draining {
+        until: Instant,
+    },
     /// Saying BYE to the group.
     Stopping {
         until: Instant,
@@ -67,6 +73,15 @@ pub(super) enum Phase {
 pub(super) enum Waiting {
     Attached(ClientId, u64),
     Embedded(Sender<()>),
+}
+
+/// What has to leave before somebody is told so.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaving {
+    /// This has to leave the core.
+    Core(Published),
+    /// So many datagrams, of all there ever were, have to leave the queue before the socket.
+    Socket(u64),
 }
 
 /// One peer with its sockets and clients. Built in `start`.
@@ -94,14 +109,16 @@ pub(crate) struct Engine {
     pub(super) signals: Option<mio::net::UnixStream>,
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
+    /// Who of the attached clients was served first in the last turn that served any.
+    pub(super) served_first: ClientId,
     /// What subscriptions get that do not say it themselves.
     pub(super) delivery: DeliveryMode,
     /// How long to look for something to do before sleeping.
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(super) commands: VecDeque<Command>,
-    pub(super) flushes: Vec<Waiting>,
+    pub(super) commands: Commands,
+    pub(super) flushes: Vec<(Waiting, Leaving)>,
     /// Who published last, and how many messages that it was not credited with yet.
     pub(super) published: Option<(ClientId, u64)>,
     /// Embedded clients that wait for the answer to a question, by its number.
@@ -153,13 +170,28 @@ impl Engine {
         }
     }
 
-    /// Begins a graceful stop.
+    /// Begins a graceful stop. What programs in the same process have published before is taken first, as far as there is
+    /// room for it soon.
     pub(crate) fn stop(&mut self, now: Now) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
-            self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
-            self.peer.handle(now, Input::Stop);
+            self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
+            self.end_drain(now);
         }
+    }
+
+    /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
+    fn end_drain(&mut self, now: Now) {
+        let Phase::Draining { until } = self.phase else { return };
+        let waiting = self.commands.waiting() + self.mailbox.waiting();
+        if 0 < waiting && now.instant < until {
+            return;
+        }
+        if 0 < waiting {
+            tracing::warn!(requests = waiting, "stopped before all that was published or asked has left");
+        }
+        self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
+        self.peer.handle(now, Input::Stop);
     }
 
     /// The first signal asks for a graceful stop, the second for none.
@@ -376,6 +408,9 @@ impl Engine {
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["offloads"] = json!({ "gso": gso, "gro": gro });
+        let rows = self.peer.member_rows(now);
+        let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
+        status["left_behind"] = left_behind.collect();
         status["send_queue"] = json!(self.transmit.len());
         status["phase"] = json!(match self.phase {
             Phase::Running => "running",
@@ -395,25 +430,17 @@ impl Engine {
         ]
     }
 
+    /// Does what programs in the same process ask for, in the order in which they asked. While publishers are held up
+    /// everything else overtakes what they have published: subscribing, reports, and above all what ends things. What a client
+    /// has published leaves all the same when it has detached meanwhile.
     fn take_commands(&mut self, now: Now) {
         for _ in 0..COMMANDS_PER_TURN {
-            if self.commands.is_empty() {
-                self.mailbox.take(&mut self.commands);
+            let is_held_up = self.is_held_up();
+            if !self.commands.has_some(is_held_up) {
+                self.mailbox.take(&mut self.commands, is_held_up);
             }
-            // While the socket is behind, publishers wait; the mailbox fills and answers "full".
-            match self.commands.front() {
-                None => return,
-                Some(Command::Publish { .. } | Command::Ask { .. } | Command::Flush { .. }) if self.is_held_up() => {
-                    return;
-                }
-                Some(_) => {}
-            }
-        let rows = self.peer.member_rows(now);
-        let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
-        status["left_behind"] = left_behind.collect();
-            if let Some(command) = self.commands.pop_front() {
-                self.on_command(now, command);
-            }
+            let Some(command) = self.commands.pop(is_held_up) else { return };
+            self.on_command(now, command);
         }
     }
 
@@ -438,7 +465,7 @@ impl Engine {
                 // Who asked may have stopped waiting.
                 let _ = answer.send(self.show(now, &query));
             }
-            Command::Flush { answer } => self.flushes.push(Waiting::Embedded(answer)),
+            Command::Flush { answer } => self.await_leaving(Waiting::Embedded(answer)),
             Command::Detach { client } => self.detach(now, client),
             Command::Stop => self.stop(now),
         }
@@ -489,23 +516,41 @@ impl Engine {
         self.hosts.get(&epoch).copied()
     }
 
+    /// Somebody is to be told when all that has been published so far has left.
+    pub(super) fn await_leaving(&mut self, waiting: Waiting) {
+        self.flushes.push((waiting, Leaving::Core(self.peer.published())));
+    }
+
     /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
-    /// still have an open datagram, so nobody can be told that everything has left.
+    /// still have an open datagram, so what is to leave it has not.
     fn let_out(&mut self, now: Now, has_ticked: bool) {
         self.transmit.flush(&mut self.sockets);
-        if has_ticked && self.transmit.is_empty() && !self.peer.has_held() {
-            for waiting in std::mem::take(&mut self.flushes) {
-                match waiting {
-                    Waiting::Attached(client, token) => self.clients.answer(client, &ToClient::Flushed { token }),
-                    Waiting::Embedded(answer) => {
-                        // Who asked may have stopped waiting.
-                        let _ = answer.send(());
-                    }
-                }
-            }
+        if has_ticked && !self.flushes.is_empty() {
+            self.tell_flushed();
         }
         for id in self.clients.write() {
             self.detach(now, id);
+        }
+    }
+
+    /// Tells those who wait for what has left by now, whatever came after it.
+    fn tell_flushed(&mut self) {
+        for (waiting, mut leaving) in std::mem::take(&mut self.flushes) {
+            if let Leaving::Core(published) = leaving
+                && self.peer.has_let_go(published)
+            {
+                leaving = Leaving::Socket(self.transmit.pushed());
+            }
+            match (leaving, waiting) {
+                (Leaving::Socket(count), Waiting::Attached(client, token)) if self.transmit.has_sent(count) => {
+                    self.clients.answer(client, &ToClient::Flushed { token });
+                }
+                (Leaving::Socket(count), Waiting::Embedded(answer)) if self.transmit.has_sent(count) => {
+                    // Who asked may have stopped waiting.
+                    let _ = answer.send(());
+                }
+                (_, waiting) => self.flushes.push((waiting, leaving)),
+            }
         }
     }
 
@@ -530,6 +575,7 @@ impl Engine {
 
     /// Goes on with a stop.
     fn advance(&mut self, now: Now) {
+        self.end_drain(now);
         match self.phase {
             Phase::Stopping { until } if until <= now.instant => {
                 tracing::warn!("the stop took too long and was cut short");

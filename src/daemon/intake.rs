@@ -36,9 +36,7 @@ const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 impl Engine {
     /// Waits for something to do, and notes what.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // While publishers are held up, what waits in the mailbox waits for the network.
-        let takes_commands = !self.is_held_up() || self.commands.is_empty();
-        let is_busy = self.has_work() || (takes_commands && !self.mailbox.sleep());
+        let is_busy = self.has_work() || !self.mailbox.sleep(self.is_held_up());
         let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
         if self.transmit.is_blocked() != self.is_watching_writes {
             self.is_watching_writes = self.transmit.is_blocked();
@@ -132,7 +130,7 @@ impl Engine {
     /// When a wait of at most `timeout` that begins now has to end.
     fn deadline(&self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let stop = match self.phase {
-            Phase::Stopping { until } | Phase::Closing { until } => Some(until),
+            Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
             Phase::Running | Phase::Ended => None,
         };
         [self.peer.poll_deadline(), stop, timeout.map(|timeout| now + timeout)].into_iter().flatten().min()
@@ -142,8 +140,8 @@ impl Engine {
     fn has_work(&mut self) -> bool {
         let is_held_up = self.is_held_up();
         self.is_readable.contains(&true)
-            || (!is_held_up && !self.commands.is_empty())
-            || (!is_held_up && self.clients.attached().any(|(_, connection)| connection.has_input()))
+            || self.commands.has_some(is_held_up)
+            || self.clients.attached().any(|(_, connection)| connection.has_input(is_held_up))
     }
 
     /// Takes in new clients.
@@ -250,6 +248,8 @@ impl Engine {
             tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
         }
     }
+}
+
 /// Whether the inbox goes on waiting, as it has done since then, while there is more in the group's socket.
 fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
@@ -259,11 +259,11 @@ fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     waits
 }
 
-}
-
 /// Drops of the kernel, each of up to `datagrams_each` datagrams.
 fn overrun(drops: u32, datagrams_each: u64) -> Input {
     let drops = u64::from(drops);
+    Input::Overrun { drops, datagrams_max: drops * datagrams_each }
+}
 
 #[cfg(test)]
 mod tests {
@@ -277,6 +277,4 @@ mod tests {
         let waits = turns.map(|(micros, has_more)| waits_on(&mut since, at(micros), has_more));
         assert_eq!(waits, [true, true, false, true, false, true, true]);
     }
-}
-    Input::Overrun { drops, datagrams_max: drops * datagrams_each }
 }

@@ -2,8 +2,8 @@
 
 use crate::daemon::outbox::Outbox;
 use crate::daemon::queue::QueueLimits;
+use crate::door::frame::ToPeer;
 use crate::door::local::Door;
-use crate::door::run::PublishRun;
 use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -213,8 +213,8 @@ pub(crate) struct Connection {
     pub(crate) is_writable: bool,
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
-    /// What comes before all that is in the door: messages that wait to be published.
-    pub(crate) unpublished: Option<PublishRun>,
+    /// What comes before all that is in the door, and has to wait while publishers are held up.
+    pub(crate) waiting: Option<ToPeer>,
     /// The subject of the last run of messages: the next one is often of the same.
     pub(crate) subject: Option<Subject>,
     /// Frames that were read wait in the door.
@@ -246,7 +246,7 @@ impl Connection {
             is_readable: true,
             is_writable: true,
             is_greeted: false,
-            unpublished: None,
+            waiting: None,
             subject: None,
             is_stalled: false,
             is_closing: false,
@@ -254,9 +254,11 @@ impl Connection {
         }
     }
 
-    /// Whether the client has something for the engine, as far as is known.
-    pub(crate) fn has_input(&self) -> bool {
-        !self.is_closing && !self.outbox.is_choked() && (self.is_stalled || self.is_readable)
+    /// Whether the client has something that the engine can do now, as far as is known.
+    pub(crate) fn has_input(&self, is_held_up: bool) -> bool {
+        let must_wait = is_held_up && self.waiting.is_some();
+        let is_stuck = must_wait || self.is_closing || self.outbox.is_choked();
+        !is_stuck && (self.is_stalled || self.is_readable)
     }
 
     /// Remembers the subject of the last run, in a place of its own.

@@ -124,6 +124,40 @@ impl Command {
     fn is_urgent(&self) -> bool {
         matches!(self, Command::Unsubscribe { .. } | Command::Detach { .. } | Command::Stop)
     }
+
+    /// Whether it has to wait while publishers are held up. All others overtake it then.
+    pub(crate) fn must_wait(&self) -> bool {
+        matches!(self, Command::Publish { .. } | Command::Ask { .. } | Command::Flush { .. })
+    }
+}
+
+/// Commands, each with its place in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    /// Those that have to wait while publishers are held up.
+    waiting: VecDeque<(u64, Command)>,
+    /// The others.
+    quick: VecDeque<(u64, Command)>,
+}
+
+impl Commands {
+    /// Takes the first one; while publishers are held up the first one that need not wait.
+    pub(crate) fn pop(&mut self, is_held_up: bool) -> Option<Command> {
+        let place = |queue: &VecDeque<(u64, Command)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
+        let is_quick = is_held_up || place(&self.quick) < place(&self.waiting);
+        let queue = if is_quick { &mut self.quick } else { &mut self.waiting };
+        queue.pop_front().map(|(_, command)| command)
+    }
+
+    /// Whether there is something to take.
+    pub(crate) fn has_some(&self, is_held_up: bool) -> bool {
+        !self.quick.is_empty() || (!is_held_up && !self.waiting.is_empty())
+    }
+
+    /// How many have to wait while publishers are held up.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
 }
 
 /// Why a command was not taken.
@@ -144,17 +178,35 @@ pub(crate) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct State {
-    commands: VecDeque<Command>,
+    commands: Commands,
+    /// How many have come so far.
+    count: u64,
+    /// Bytes of those that have to wait while publishers are held up.
     bytes: usize,
     writers_waiting: usize,
-    /// The engine waits for events and must be woken.
-    is_sleeping: bool,
+    sleep: Sleep,
     closed: bool,
 }
 
+/// Whether the engine waits for events, and must be woken for a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sleep {
+    #[default]
+    Awake,
+    /// For one that need not wait while publishers are held up.
+    Quick,
+    /// For any.
+    Any,
+}
+
 impl State {
-    fn is_full_for(&self, bytes: usize) -> bool {
-        COMMANDS_MAX <= self.commands.len() || (0 < self.bytes && BYTES_MAX < self.bytes + bytes)
+    /// Whether there is no room for a command of so many bytes. What publishers leave while they are held up takes no room
+    /// from the others.
+    fn is_full_for(&self, must_wait: bool, bytes: usize) -> bool {
+        if !must_wait {
+            return COMMANDS_MAX <= self.commands.quick.len();
+        }
+        COMMANDS_MAX <= self.commands.waiting.len() || (0 < self.bytes && BYTES_MAX < self.bytes + bytes)
     }
 }
 
@@ -170,53 +222,78 @@ impl Mailbox {
 
     /// Leaves a command; waits for room for at most `timeout`, zero for not at all.
     pub(crate) fn push(&self, command: Command, timeout: Duration) -> Result<(), Rejected> {
-        let bytes = command.bytes();
+        let (must_wait, bytes) = (command.must_wait(), command.bytes());
         let mut state = self.lock();
-        if !command.is_urgent() && state.is_full_for(bytes) && !timeout.is_zero() {
+        if !command.is_urgent() && state.is_full_for(must_wait, bytes) && !timeout.is_zero() {
             state.writers_waiting += 1;
-            let is_full = |state: &mut State| state.is_full_for(bytes) && !state.closed;
+            let is_full = |state: &mut State| state.is_full_for(must_wait, bytes) && !state.closed;
             state = self.room.wait_timeout_while(state, timeout, is_full).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
         }
         if state.closed {
             return Err(Rejected::Closed);
         }
-        if !command.is_urgent() && state.is_full_for(bytes) {
+        if !command.is_urgent() && state.is_full_for(must_wait, bytes) {
             return Err(Rejected::Full(Box::new(command)));
         }
-        state.bytes += bytes;
-        state.commands.push_back(command);
-        if std::mem::take(&mut state.is_sleeping) {
+        state.count += 1;
+        let place = state.count;
+        if must_wait {
+            state.bytes += bytes;
+            state.commands.waiting.push_back((place, command));
+        } else {
+            state.commands.quick.push_back((place, command));
+        }
+        let wakes = match state.sleep {
+            Sleep::Awake => false,
+            Sleep::Quick => !must_wait,
+            Sleep::Any => true,
+        };
+        if wakes {
+            state.sleep = Sleep::Awake;
             drop(state);
             self.waker.wake().expect("an eventfd takes one more wake-up");
         }
         Ok(())
     }
 
-    /// Moves all commands into `taken`, which must be empty.
-    pub(crate) fn take(&self, taken: &mut VecDeque<Command>) {
-        debug_assert!(taken.is_empty());
+    /// Moves commands behind those in `taken`: all of them, but if publishers are held up, or some in `taken` have waited for
+    /// them, only those that need not wait.
+    pub(crate) fn take(&self, taken: &mut Commands, is_held_up: bool) {
         let mut state = self.lock();
-        std::mem::swap(&mut state.commands, taken);
-        state.bytes = 0;
+        taken.quick.append(&mut state.commands.quick);
+        if !is_held_up && taken.waiting.is_empty() {
+            std::mem::swap(&mut state.commands.waiting, &mut taken.waiting);
+            state.bytes = 0;
+        }
         if 0 < state.writers_waiting {
             drop(state);
             self.room.notify_all();
         }
     }
 
-    /// The engine is about to wait: from now on a push wakes it. False if there is something to take instead.
-    pub(crate) fn sleep(&self) -> bool {
+    /// How many have to wait while publishers are held up.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().commands.waiting()
+    }
+
+    /// The engine is about to wait: from now on a push of what it can take wakes it. False if there is something to take
+    /// instead.
+    pub(crate) fn sleep(&self, is_held_up: bool) -> bool {
         let mut state = self.lock();
-        state.is_sleeping = state.commands.is_empty();
-        state.is_sleeping
+        state.sleep = match (state.commands.has_some(is_held_up), is_held_up) {
+            (true, _) => Sleep::Awake,
+            (false, true) => Sleep::Quick,
+            (false, false) => Sleep::Any,
+        };
+        state.sleep != Sleep::Awake
     }
 
     /// The engine has ended: nothing more is taken, and what waits is dropped, which tells those who wait for answers.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        state.commands.clear();
+        state.commands = Commands::default();
         drop(state);
         self.room.notify_all();
     }
@@ -245,9 +322,9 @@ mod tests {
         assert!(matches!(*back, Command::Publish { .. }));
         assert!(matches!(mailbox.push(publish(1 << 20), Duration::from_millis(2)), Err(Rejected::Full(_))));
         assert!(mailbox.push(Command::Stop, Duration::ZERO).is_ok());
-        let mut taken = VecDeque::new();
-        mailbox.take(&mut taken);
-        assert!((15..=17).contains(&taken.len()), "{}", taken.len());
+        let mut taken = Commands::default();
+        mailbox.take(&mut taken, false);
+        assert!((14..=16).contains(&taken.waiting()), "{}", taken.waiting());
         assert!(mailbox.push(publish(64 << 20), Duration::ZERO).is_ok(), "the first message always fits");
         mailbox.close();
         assert!(matches!(mailbox.push(Command::Stop, Duration::ZERO), Err(Rejected::Closed)));
@@ -264,19 +341,49 @@ mod tests {
         while mailbox.lock().writers_waiting == 0 {
             std::thread::yield_now();
         }
-        mailbox.take(&mut VecDeque::new());
+        mailbox.take(&mut Commands::default(), false);
         assert!(writer.join().unwrap());
     }
 
     #[test]
     fn a_sleeping_engine_is_woken_once() {
         let (mut poll, mailbox) = mailbox();
-        assert!(mailbox.sleep());
+        assert!(mailbox.sleep(false));
         mailbox.push(publish(1), Duration::ZERO).unwrap();
         mailbox.push(publish(1), Duration::ZERO).unwrap();
         let mut events = mio::Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().count(), 1);
-        assert!(!mailbox.sleep(), "there is something to take");
+        assert!(!mailbox.sleep(false), "there is something to take");
+    }
+
+    #[test]
+    fn while_publishers_are_held_up_what_need_not_wait_overtakes_and_wakes() {
+        let (mut poll, mailbox) = mailbox();
+        let detach = |client| Command::Detach { client: ClientId(client) };
+        let mut taken = Commands::default();
+        let mut next = |is_held_up| {
+            mailbox.take(&mut taken, is_held_up);
+            taken.pop(is_held_up).map(|command| match command {
+                Command::Publish { .. } => 0,
+                Command::Detach { client } => client.0,
+                other => panic!("{other:?}"),
+            })
+        };
+        for command in [publish(1), detach(1), publish(1), publish(1), detach(2), publish(1)] {
+            mailbox.push(command, Duration::ZERO).unwrap();
+        }
+        assert_eq!([next(false), next(true), next(true), next(true)], [Some(0), Some(1), Some(2), None]);
+        mailbox.push(detach(3), Duration::ZERO).unwrap();
+        let rest: Vec<Option<u32>> = (0..5).map(|_| next(false)).collect();
+        assert_eq!(rest, [Some(0), Some(0), Some(0), Some(3), None], "otherwise they come in their order");
+        assert!(mailbox.sleep(true));
+        mailbox.push(publish(1), Duration::ZERO).unwrap();
+        let mut events = mio::Events::with_capacity(4);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty(), "it could not be taken");
+        mailbox.push(detach(4), Duration::ZERO).unwrap();
+        poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
+        assert_eq!(events.iter().count(), 1);
     }
 }

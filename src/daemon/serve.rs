@@ -20,33 +20,48 @@ const READ_BYTES: usize = 256 * 1024;
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl Engine {
-    /// Serves every attached client that has something, up to a budget each.
+    /// Serves every attached client that has something, up to a budget each. The turns begin with one after the other: while
+    /// publishers are held up again and again, who comes first has all the room that there is.
     pub(super) fn serve_clients(&mut self, now: Now) {
-        let waiting = self.clients.attached().filter(|(_, connection)| connection.has_input());
-        let ids: Vec<ClientId> = waiting.map(|(id, _)| id).collect();
+        let is_held_up = self.is_held_up();
+        let waiting = self.clients.attached().filter(|(_, connection)| connection.has_input(is_held_up));
+        let mut ids: Vec<ClientId> = waiting.map(|(id, _)| id).collect();
+        let after = ids.partition_point(|id| *id <= self.served_first) % ids.len().max(1);
+        ids.rotate_left(after);
+        if let Some(first) = ids.first() {
+            self.served_first = *first;
+        }
         for id in ids {
             self.serve(now, id);
         }
     }
 
-    /// Takes frames and reads in turn, until nothing is left, the budget is used up, or publishers must wait.
+    /// Takes frames and reads in turn, until nothing is left, the budget is used up, or the next frame must wait. That one
+    /// stays before all others of its connection.
     fn serve(&mut self, now: Now, id: ClientId) {
         let mut budget = READ_BYTES;
         loop {
             loop {
                 let is_held_up = self.is_held_up();
                 let Some(connection) = self.clients.connection(id) else { return };
-                connection.is_stalled = is_held_up || connection.outbox.is_choked();
-                if connection.is_stalled {
+                connection.is_stalled = true;
+                if connection.outbox.is_choked() {
                     return;
                 }
-                if let Some(run) = connection.unpublished.take() {
-                    self.publish_run(now, id, run);
-                    continue;
-                }
-                match connection.door.poll_frame() {
+                let frame = match connection.waiting.take() {
+                    Some(frame) => Ok(Some(frame)),
+                    None => connection.door.poll_frame(),
+                };
+                match frame {
+                    Ok(Some(frame)) if is_held_up && must_wait(&frame) => {
+                        connection.waiting = Some(frame);
+                        return;
+                    }
                     Ok(Some(frame)) => self.on_frame(now, id, frame),
-                    Ok(None) => break,
+                    Ok(None) => {
+                        connection.is_stalled = false;
+                        break;
+                    }
                     Err(fault) => return self.on_fault(now, id, &fault),
                 }
             }
@@ -125,7 +140,7 @@ impl Engine {
                     self.on_answered(id, number, Err(Unanswered::Malformed));
                 }
             },
-            ToPeer::Flush { token } => self.flushes.push(Waiting::Attached(id, token)),
+            ToPeer::Flush { token } => self.await_leaving(Waiting::Attached(id, token)),
         }
     }
 
@@ -134,7 +149,7 @@ impl Engine {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
             connection.keep_subject(run.subject());
-            connection.unpublished = Some(run).filter(|_| !is_all);
+            connection.waiting = Some(ToPeer::PublishRun(run)).filter(|_| !is_all);
         }
     }
 
@@ -164,6 +179,11 @@ impl Engine {
         }
         self.refused = Some(refusal);
     }
+}
+
+/// Whether a frame has to wait while publishers are held up. Everything else is answered all the same.
+fn must_wait(frame: &ToPeer) -> bool {
+    matches!(frame, ToPeer::Publish(_) | ToPeer::PublishRun(_) | ToPeer::Ask { .. } | ToPeer::Flush { .. })
 }
 
 /// The bytes of an answer; what does not fit a frame is an error instead.

@@ -9,21 +9,21 @@ use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
-use crate::daemon::mailbox::Mailbox;
+use crate::daemon::mailbox::{Commands, Mailbox};
 use crate::daemon::multicast::{self, OpenError, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
-use crate::message::Epoch;
+use crate::message::{ClientId, Epoch};
 use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use mio::{Events, Interest, Poll, Waker};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -134,11 +134,12 @@ impl Engine {
             signals,
             clients: Clients::new(limits),
             clients_max: config.client_max,
+            served_first: ClientId(0),
             delivery: config.delivery,
             busy_poll: config.busy_poll,
             clients_refused: 0,
             mailbox: Arc::new(Mailbox::new(waker)),
-            commands: VecDeque::new(),
+            commands: Commands::default(),
             published: None,
             flushes: Vec::new(),
             asks: BTreeMap::new(),

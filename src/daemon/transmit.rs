@@ -14,6 +14,8 @@ const DATAGRAMS_MAX: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Transmit {
     queue: VecDeque<Outgoing>,
+    /// Datagrams that were ever in the queue.
+    pushed: u64,
     /// The last attempt took nothing; wait for the socket to become writable.
     is_blocked: bool,
     /// Datagrams that the system refused.
@@ -28,7 +30,18 @@ impl Transmit {
             self.overflow += 1;
         } else {
             self.queue.push_back(outgoing);
+            self.pushed += 1;
         }
+    }
+
+    /// How many datagrams have come so far, for [`Transmit::has_sent`].
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Whether the first so many datagrams have left.
+    pub(crate) fn has_sent(&self, count: u64) -> bool {
+        count + self.queue.len() as u64 <= self.pushed
     }
 
     /// Whether local publishers should be held up.

@@ -1,6 +1,6 @@
 //! `Input` and `Effect`: the whole contract of the core with the outside.
 
-use crate::message::{ClientId, DeliveryMode, Epoch, Loss, Message, Publisher, SubId};
+use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId};
 use crate::proto::advisory::Advisory;
 use crate::proto::delivery::Deliveries;
 use crate::proto::question::{Answer, Question};
@@ -19,6 +19,14 @@ pub enum Path {
     Multicast,
     /// Through the unicast inbox.
     Unicast,
+}
+
+/// A place in what a peer has published to the group; from [`Peer::published`](crate::proto::peer::Peer::published).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    pub(crate) epoch: Epoch,
+    /// The datagram with which it ends.
+    pub(crate) last: Dseq,
 }
 
 /// What enters the core.

@@ -3,8 +3,8 @@
 use super::poll::is_text_poll;
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Message, MessageRef, Verdict};
-use crate::proto::effect::{Effect, Refusal, Request, Target};
+use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Message, MessageRef, Verdict};
+use crate::proto::effect::{Effect, Published, Refusal, Request, Target};
 use crate::proto::interest::Matched;
 use crate::proto::members::Member;
 use crate::proto::send::Sealed;
@@ -92,6 +92,19 @@ impl Peer {
             self.counters.messages_published += 1;
         }
         fits
+    }
+
+    /// What [`Peer::has_let_go`] is to be asked: the end of what has been published to the group so far.
+    pub fn published(&self) -> Published {
+        let Dseq(high) = self.multicast.high();
+        Published { epoch: self.origin.epoch, last: Dseq(high + u64::from(self.multicast.is_open())) }
+    }
+
+    /// Whether what was published to the group by then has been handed out to be sent, after the next tick: whatever was
+    /// published since.
+    pub fn has_let_go(&self, published: Published) -> bool {
+        // With a new epoch everything of the old one has left.
+        published.epoch != self.origin.epoch || published.last <= self.sent().0
     }
 
     /// Whether something is to be done outside.
