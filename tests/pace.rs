@@ -1,9 +1,13 @@
 //! Pacing on real sockets: receivers with hardly any room, and one that stands still while others publish at full speed.
 
 use crate::support::bus::{config, eventually, wait_for};
+use crate::support::command::Place;
 use seqcast::bus::{Bus, Embedded, Event, Subscription};
 use seqcast::message::{Message, Missing};
+use seqcast::seqno::Seq;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -13,27 +17,47 @@ const LONG: Duration = Duration::from_secs(60);
 struct Account {
     delivered: u64,
     lost: u64,
+    /// Messages and reports, because the program or its connection was too slow.
+    dropped: u64,
     /// The last number delivered, which must rise.
     last: Option<u64>,
+    /// The seq up to which everything was delivered or told as lost, or dropped: nothing is both.
+    reached: Option<Seq>,
 }
 
 impl Account {
+    /// Takes what is there, of which nothing may have been dropped.
     fn take(&mut self, subscription: &Subscription) {
+        self.take_some(subscription);
+        assert_eq!(self.dropped, 0);
+    }
+
+    /// Takes what is there, and what of it had to be dropped.
+    fn take_some(&mut self, subscription: &Subscription) {
         while let Ok(event) = subscription.try_recv() {
-            match event {
-                Event::Message(delivery) => {
-                    let number = delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes);
-                    assert!(self.last < number, "{number:?} after {:?}", self.last);
-                    (self.last, self.delivered) = (number, self.delivered + 1);
-                }
-                Event::Loss(loss) => {
-                    if let Missing::Messages { count, .. } = loss.what {
-                        assert_eq!(count.min(), count.max(), "{loss:?}");
-                        self.lost += count.min();
-                    }
-                }
-                other => panic!("{other:?}"),
+            self.enter(event);
+        }
+    }
+
+    fn enter(&mut self, event: Event) {
+        match event {
+            Event::Message(delivery) => {
+                let number = delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes);
+                assert!(self.last < number, "{number:?} after {:?}", self.last);
+                assert!(self.reached < delivery.seq, "{:?} after {:?}", delivery.seq, self.reached);
+                self.reached = delivery.seq;
+                (self.last, self.delivered) = (number, self.delivered + 1);
             }
+            Event::Loss(loss) => {
+                if let Missing::Messages { first, last, count, .. } = loss.what {
+                    assert_eq!(count.min(), count.max(), "{loss:?}");
+                    assert!(self.reached < Some(first), "{loss:?} after {:?}", self.reached);
+                    self.reached = Some(last);
+                    self.lost += count.min();
+                }
+            }
+            Event::Dropped(count) => self.dropped += count,
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -49,8 +73,8 @@ fn peer(answer: &Value) -> &Value {
     &answer["rows"][0]
 }
 
-fn counter(receiver: &mut Embedded, name: &str) -> u64 {
-    let counters = receiver.show(&json!({ "show": "counters" }));
+/// A row of `show counters`.
+fn counter(counters: &Value, name: &str) -> u64 {
     let row = counters["rows"].as_array().unwrap().iter().find(|row| row["counter"] == name).unwrap();
     row["value"].as_u64().unwrap()
 }
@@ -94,7 +118,7 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
     publishing.join().unwrap();
     assert_eq!(account.lost, 0);
     // 1,100 datagrams; without pacing most of them find no room.
-    let dropped = counter(&mut receiver, "kernel_drops");
+    let dropped = counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops");
     assert!(dropped < 200, "{dropped} datagrams found no room");
     let shown = publisher.show("peers").unwrap();
     assert_eq!(peer(&shown)["times_left_behind"], 0, "{shown}");
@@ -127,7 +151,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
     });
     assert!(0 < account.lost && 0 < account.delivered, "{account:?}");
     // It is waited for again, and misses nothing more.
-    let before = (account.delivered + 5000, counter(&mut receiver, "kernel_drops"));
+    let before = (account.delivered + 5000, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops"));
     let handle = publisher.clone();
     let publishing = std::thread::spawn(move || {
         (sent..sent + 5000).for_each(|number| handle.publish_blocking(numbered(number, 4000)).unwrap());
@@ -140,7 +164,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
     });
     publishing.join().unwrap();
     // What was unverified may be lost by now.
-    assert_eq!((account.delivered, counter(&mut receiver, "kernel_drops")), before);
+    assert_eq!((account.delivered, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops")), before);
     assert_eq!(peer(&publisher.show("peers").unwrap())["left_behind"], Value::Null);
 }
 
@@ -166,4 +190,61 @@ fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
     });
     (0..sent).for_each(|number| publisher.publish_blocking(numbered(number, 100)).unwrap());
     reading.join().unwrap();
+}
+
+#[test]
+fn a_process_that_is_stopped_for_seconds_neither_stops_the_publisher_nor_loses_its_account() {
+    let place = Place::new();
+    let receiver = place.peer(&["--interface", "lo"]);
+    let attached = Bus::attach(place.socket()).unwrap();
+    let subscription = attached.subscribe("pace".parse().unwrap()).unwrap();
+    let status = attached.show("status").unwrap()["status"].take();
+    let mut config = config("stop");
+    config.group = status["group"].as_str().unwrap().parse().unwrap();
+    config.port = place.port();
+    let publisher = Bus::embed(&config).unwrap();
+    wait_for(&publisher, &attached);
+    let (sent, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let publishing = {
+        let (publisher, sent, is_over) = (publisher.clone(), sent.clone(), is_over.clone());
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                publisher.publish_blocking(numbered(sent.load(Ordering::Relaxed), 1000)).unwrap();
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+            publisher.flush(LONG).unwrap();
+        })
+    };
+    let mut account = Account::default();
+    while account.delivered < 1000 {
+        account.enter(subscription.recv_timeout(LONG).unwrap());
+    }
+    receiver.signal("STOP");
+    // It is waited for a while, then the publisher goes on.
+    let half = Duration::from_millis(2500);
+    std::thread::sleep(half);
+    let before = sent.load(Ordering::Relaxed);
+    std::thread::sleep(half);
+    let during = sent.load(Ordering::Relaxed) - before;
+    receiver.signal("CONT");
+    assert!(1000 < during, "{during} messages in {half:?}");
+    let goal = sent.load(Ordering::Relaxed) + 1000;
+    eventually("the publisher goes on", || {
+        account.take_some(&subscription);
+        goal < sent.load(Ordering::Relaxed)
+    });
+    is_over.store(true, Ordering::Relaxed);
+    eventually("every message is accounted for", || {
+        account.take_some(&subscription);
+        let delivered = counter(&attached.show("counters").unwrap(), "messages_delivered");
+        let loss = attached.show("loss").unwrap();
+        let [lost, unverified] =
+            ["msg_loss", "unverified"].map(|column| peer(&loss)[column]["count"].as_u64().unwrap());
+        let (told, sent) = (delivered + lost + unverified, sent.load(Ordering::Relaxed));
+        assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
+        told == sent && publishing.is_finished() && account.delivered + account.dropped >= delivered
+    });
+    publishing.join().unwrap();
+    let delivered = counter(&attached.show("counters").unwrap(), "messages_delivered");
+    assert!(1000 < account.delivered && account.delivered <= delivered, "{delivered} delivered, {account:?}");
 }
