@@ -40,9 +40,9 @@ pub struct Matched {
 
 impl Matched {
     /// Those of the subscriptions that stood at `at`; `None` if there are none.
-    pub fn at(self: &Arc<Matched>, at: Instant) -> Option<Arc<Matched>> {
+    pub fn at(self: Arc<Matched>, at: Instant) -> Option<Arc<Matched>> {
         if self.newest <= at {
-            return Some(Arc::clone(self));
+            return Some(self);
         }
         Matched::of(self.all().filter(|(_, since)| *since <= at).collect())
     }

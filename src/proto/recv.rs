@@ -21,7 +21,7 @@ use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
 use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
-use crate::proto::window::SubEntry;
+use crate::proto::window::{StreamPlace, SubEntry};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -50,6 +50,18 @@ pub enum Kind {
     Ptp,
 }
 
+/// What becomes of an item.
+enum Judged {
+    /// It has to wait.
+    Waits,
+    /// Nothing: nobody wants it, or it came before, or what it stands for has been told.
+    Done,
+    /// It is for this peer itself.
+    Service,
+    /// All but its first `repeated` messages are handed on.
+    Deliver { repeated: usize, verdict: Verdict, matched: Arc<Matched> },
+}
+
 /// The receiving side of one stream.
 #[derive(Clone, Debug)]
 pub struct Recv {
@@ -62,6 +74,8 @@ pub struct Recv {
     /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
     /// count as repaired until then.
     partly: BTreeMap<Dseq, bool>,
+    /// Where the streams of a datagram's records stand in the window; empty between calls, keeps its room.
+    sought: Vec<Option<StreamPlace>>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
 }
@@ -77,6 +91,7 @@ impl Recv {
             reassembly,
             rebuilds: Rebuilds::default(),
             partly: BTreeMap::new(),
+            sought: Vec::new(),
             evicted: false,
         }
     }
@@ -131,7 +146,15 @@ impl Recv {
         ctx.losses.datagrams_in += 1;
         let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty()
             || accept == Accept::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
+        let mut sought = std::mem::take(&mut self.sought);
+        if self.kind != Kind::Ptp && 1 < records.len() {
+            sought.extend(records.iter().map(|record| match record {
+                Record::Run(run) => ctx.window.seek(ctx.uid, &run.subject),
+                _ => None,
+            }));
+        }
         for (index, record) in records.into_iter().enumerate() {
+            ctx.sought = sought.get(index).copied().flatten();
             let index = index as u32 + 1;
             match record {
                 Record::Run(run) => self.take(ctx, (dseq, index), (arrival, Item::Run(run)), direct, out),
@@ -139,6 +162,9 @@ impl Recv {
                 _ => {}
             }
         }
+        ctx.sought = None;
+        sought.clear();
+        self.sought = sought;
         if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
             // It came just before.
             self.place_large(ctx, dseq, fetched.clone(), out);
@@ -206,9 +232,12 @@ impl Recv {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
         let followers = self.held.followers_of(&item);
-        match self.judge(ctx, (at.0, arrival), item, settled, out) {
-            Some(item) => self.hold(at, arrival, item),
-            None => self.held.on_gone(followers),
+        match self.judge(ctx, (at.0, arrival), &item, settled, out) {
+            Judged::Waits => self.hold(at, arrival, item),
+            judged => {
+                hand_on(item, arrival, judged, out);
+                self.held.on_gone(followers);
+            }
         }
     }
 
@@ -260,9 +289,12 @@ impl Recv {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.held.pop(frontier) {
             let followers = self.held.followers_of(&item);
-            if let Some(item) = self.judge(ctx, (at.0, arrival), item, at.0 < frontier, out) {
-                self.held.insert(at, arrival, item);
-                continue;
+            match self.judge(ctx, (at.0, arrival), &item, at.0 < frontier, out) {
+                Judged::Waits => {
+                    self.held.insert(at, arrival, item);
+                    continue;
+                }
+                judged => hand_on(item, arrival, judged, out),
             }
             self.held.on_gone(followers);
             if !self.held.has(at.0) {
@@ -353,21 +385,17 @@ impl Recv {
         }
     }
 
-    /// Judges an item and hands it on; gives it back if it has to wait. `settled` says that no gap before it is open.
+    /// Judges an item, and tells what is missing before it. `settled` says that no gap before it is open.
     fn judge(
         &mut self,
         ctx: &mut Context<'_>,
         (dseq, arrival): (Dseq, Arrival),
-        item: Item,
+        item: &Item,
         settled: bool,
         out: &mut Vec<Outcome>,
-    ) -> Option<Item> {
+    ) -> Judged {
         if self.kind == Kind::Ptp && is_service(item.subject(), ctx.inbox) {
-            if settled {
-                item.for_each(|message| out.push(Outcome::Service(message)));
-                return None;
-            }
-            return Some(item);
+            return if settled { Judged::Service } else { Judged::Waits };
         }
         let matched = match self.kind {
             // There is one directed stream for both modes.
@@ -378,14 +406,14 @@ impl Recv {
             if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
                 ctx.losses.not_sub.add(item.count(), ctx.now.wall);
             }
-            return None;
+            return Judged::Done;
         };
         let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
             return self.judge_unnumbered(ctx, (dseq, arrival), item, matched, settled, out);
         };
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let place = Place { chain, ..place };
-        let seen = ctx.window.find(ctx.uid, item.subject());
+        let seen = ctx.window.find(ctx.uid, item.subject(), ctx.sought);
         let entry = seen.map(|(_, entry)| entry);
         // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
         // which somebody began to, for it may have come before.
@@ -404,29 +432,30 @@ impl Recv {
                     ctx.losses.repeat.add(repeated, ctx.now.wall);
                 }
                 match item {
-                    _ if repeated == item.count() => return None,
+                    _ if repeated == item.count() => return Judged::Done,
                     Item::Gone(gone) => {
-                        return self.judge(ctx, (dseq, arrival), Item::Gone(gone.skip(repeated)), settled, out);
+                        let rest = Item::Gone(gone.clone().skip(repeated));
+                        return self.judge(ctx, (dseq, arrival), &rest, settled, out);
                     }
                     _ => (Verdict::Next, None),
                 }
             }
             // Rule: release
             // While the datagram of a doomed message's beginning is awaited, nobody knows which of them accounts for it.
-            Judgement::Follows if !settled && item.is_headless() => return Some(item),
+            Judgement::Follows if !settled && item.is_headless() => return Judged::Waits,
             Judgement::Follows => (Verdict::Next, None),
-            _ if !settled => return Some(item),
+            _ if !settled => return Judged::Waits,
             Judgement::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
             Judgement::Restart => (Verdict::First, None),
             Judgement::Skip(skip) => (Verdict::First, Some(skip)),
         };
-        let lost = self.lose(ctx, (dseq, &item, place), entry, skip, &matched, out);
+        let lost = self.lose(ctx, (dseq, item, place), entry, skip, &matched, out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
             // Not now: what came between then and now may have been dropped because nobody wanted it yet.
             let entry = SubEntry { last, dseq, at: arrival.reached };
             match seen {
                 Some((place, _)) => ctx.window.renew(place, entry),
-                None => self.remember(ctx, &item, entry),
+                None => self.remember(ctx, item, entry),
             }
         }
         let verdict = match (lost, place.stamp) {
@@ -435,29 +464,26 @@ impl Recv {
             (None, _) => verdict,
         };
         // What was under way when a subscription began is not for it (A6), however long it was awaited.
-        if !item.is_absent()
-            && let Some(matched) = matched.at(arrival.reached)
-        {
-            let repaired = arrival.repaired;
-            out.push(Outcome::Deliver { item, repeated: repeated as usize, repaired, verdict, matched });
+        match matched.at(arrival.reached).filter(|_| !item.is_absent()) {
+            Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, matched },
+            None => Judged::Done,
         }
-        None
     }
 
     fn judge_unnumbered(
         &mut self,
         ctx: &mut Context<'_>,
         (dseq, arrival): (Dseq, Arrival),
-        item: Item,
+        item: &Item,
         matched: Arc<Matched>,
         settled: bool,
         out: &mut Vec<Outcome>,
-    ) -> Option<Item> {
+    ) -> Judged {
         if !settled {
-            return Some(item);
+            return Judged::Waits;
         }
         let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
-        match &item {
+        match item {
             Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
             Item::Doomed(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
@@ -474,12 +500,11 @@ impl Recv {
             }
             _ => {
                 if let Some(matched) = matched.at(arrival.reached) {
-                    let repaired = arrival.repaired;
-                    out.push(Outcome::Deliver { item, repeated: 0, repaired, verdict, matched });
+                    return Judged::Deliver { repeated: 0, verdict, matched };
                 }
             }
         }
-        None
+        Judged::Done
     }
 
     /// A subject's first message received is not its first one sent: what came before is owed if this peer wanted the
@@ -580,6 +605,17 @@ impl Recv {
         self.rebuilds.assert_invariants();
         assert!(self.held.is_empty() || self.ledger.is_waiting());
         assert_eq!(self.ledger.states().held, self.held.datagrams());
+    }
+}
+
+/// Hands on an item that does not wait.
+fn hand_on(item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
+    match judged {
+        Judged::Deliver { repeated, verdict, matched } => {
+            out.push(Outcome::Deliver { item, repeated, repaired: arrival.repaired, verdict, matched });
+        }
+        Judged::Service => item.for_each(|message| out.push(Outcome::Service(message))),
+        Judged::Waits | Judged::Done => {}
     }
 }
 

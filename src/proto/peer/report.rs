@@ -42,6 +42,7 @@ impl Peer {
             now,
             uid,
             window: &mut self.sub_window,
+            sought: None,
             interest: &mut self.interest,
             mode: side.mode(),
             inbox: &self.inbox,

@@ -7,7 +7,7 @@ use crate::proto::ledger::Settled;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::Counters;
-use crate::proto::window::SubWindow;
+use crate::proto::window::{StreamPlace, SubWindow};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::{Instant, Now};
@@ -21,6 +21,8 @@ pub struct Context<'a> {
     pub uid: u32,
     /// The last number of each stream.
     pub window: &'a mut SubWindow,
+    /// Where the stream of the run at hand stands there, if it was sought before.
+    pub sought: Option<StreamPlace>,
     /// Who wants what.
     pub interest: &'a mut Interest,
     /// Whose subscriptions count.

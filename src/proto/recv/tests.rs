@@ -236,6 +236,7 @@ impl Receiver {
             now,
             uid: 1,
             window: &mut self.window,
+            sought: None,
             interest: &mut self.interest,
             mode: DeliveryMode::Repair,
             inbox: "_INBOX.0000000000000002.",

@@ -180,9 +180,26 @@ impl SubWindow {
         self.streams.touch(publisher, subject.into()).map(|slot| &mut slot.entry)
     }
 
-    /// The entry of a stream and where it stands, as [`SubWindow::lookup`].
-    pub fn find(&mut self, publisher: u32, subject: &Subject) -> Option<(StreamPlace, SubEntry)> {
-        let place = self.streams.place(publisher, subject.into())?;
+    /// Where the entry of a stream stands, until one leaves. Several that are sought one after the other are waited for together:
+    /// none depends on what another finds in memory.
+    pub fn seek(&self, publisher: u32, subject: &Subject) -> Option<StreamPlace> {
+        self.streams.seek(publisher, subject.as_bytes()).map(StreamPlace)
+    }
+
+    /// The entry of a stream and where it stands, as [`SubWindow::lookup`]; `sought` is where it was found before, if it was.
+    pub fn find(
+        &mut self,
+        publisher: u32,
+        subject: &Subject,
+        sought: Option<StreamPlace>,
+    ) -> Option<(StreamPlace, SubEntry)> {
+        let place = match sought {
+            Some(StreamPlace(place)) => {
+                self.streams.enter(place, subject.as_bytes());
+                place
+            }
+            None => self.streams.place(publisher, subject.into())?,
+        };
         Some((StreamPlace(place), self.streams.table.entry_mut(place).entry))
     }
 
@@ -348,12 +365,22 @@ impl<E: Entry> Rotating<E> {
             }
         };
         self.recent = Some(recent);
-        let entry = self.table.entry_mut(recent.place);
+        self.enter(recent.place, text);
+        Some(recent.place)
+    }
+
+    /// Moves an entry into the current generation.
+    fn enter(&mut self, place: Place, text: &[u8]) {
+        let entry = self.table.entry_mut(place);
         if entry.generation() != self.generation {
             entry.enter(self.generation);
             self.current_bytes += Table::<E>::entry_bytes(text);
         }
-        Some(recent.place)
+    }
+
+    /// Where the entry stands; it stays in its generation.
+    fn seek(&self, publisher: u32, text: &[u8]) -> Option<Place> {
+        self.table.find(self.table.hash(publisher, text), publisher, text)
     }
 
     fn insert(&mut self, subject: &Subject, mut entry: E) -> bool {

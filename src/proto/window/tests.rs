@@ -342,7 +342,8 @@ fn the_subscription_window_is_its_twin() {
             let now = Instant::from_nanos(at);
             let spread = [3, 30, 300][rng.below(3) as usize];
             let key = (rng.below(4) as u32, subject(&format!("s.{}", rng.below(spread))));
-            let seen = window.find(key.0, &key.1);
+            let sought = window.seek(key.0, &key.1).filter(|_| rng.chance(0.5));
+            let seen = window.find(key.0, &key.1, sought);
             let found = seen.map(|(_, entry)| entry);
             assert_eq!(found, twin.get(&key).map(|(_, entry)| *entry), "{context}");
             if let Some((used, _)) = twin.get_mut(&key) {
