@@ -3,23 +3,18 @@
 
 use crate::subject::Subject;
 
-/// A subject, and the streak that the message on it belongs to.
+/// The text of a subject, and the streak that the message on it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    subject: &'a Subject,
+    text: &'a [u8],
     /// Of one peer never the same for two subjects; 0 for a message that belongs to no streak.
     streak: u64,
 }
 
 impl<'a> Key<'a> {
-    /// The subject.
-    pub fn subject(self) -> &'a Subject {
-        self.subject
-    }
-
     /// The subject's bytes.
     pub fn text(self) -> &'a [u8] {
-        self.subject.as_bytes()
+        self.text
     }
 
     /// What tells the streak from others, if there is one.
@@ -31,36 +26,48 @@ impl<'a> Key<'a> {
 impl<'a> From<&'a Subject> for Key<'a> {
     /// Outside of all streaks.
     fn from(subject: &'a Subject) -> Key<'a> {
-        Key { subject, streak: 0 }
+        Key { text: subject.as_bytes(), streak: 0 }
     }
 }
 
 /// Tells where streaks begin and end.
 #[derive(Debug, Default)]
 pub struct Streaks {
+    /// The subject of the present streak.
+    text: Vec<u8>,
+    /// The same once a second message has come: only then it is worth a reference, which tells sooner.
     recent: Option<Subject>,
     number: u64,
 }
 
 impl Streaks {
     /// Whether a message on `subject` goes on with the present streak.
-    pub fn goes_on(&self, subject: &Subject) -> bool {
-        self.recent.as_ref().is_some_and(|recent| recent.is_same(subject) || recent == subject)
+    pub fn goes_on(&mut self, subject: &Subject) -> bool {
+        if self.recent.as_ref().is_some_and(|recent| recent.is_same(subject)) {
+            return true;
+        }
+        let goes_on = self.text == subject.as_bytes();
+        if goes_on {
+            self.recent = Some(subject.clone());
+        }
+        goes_on
     }
 
     /// The key of the present streak.
     pub fn key(&self) -> Option<Key<'_>> {
-        Some(Key { subject: self.recent.as_ref()?, streak: self.number })
+        (self.number != 0).then_some(Key { text: &self.text, streak: self.number })
     }
 
     /// The key of a message on `subject`, and whether it begins a streak.
     pub fn next<'a>(&mut self, subject: &'a Subject) -> (Key<'a>, bool) {
         let goes_on = self.goes_on(subject);
         if !goes_on {
-            self.recent = Some(subject.clone());
+            self.recent = None;
+            self.text.clear();
+            self.text.extend_from_slice(subject.as_bytes());
             self.number += 1;
         }
-        (Key { subject, streak: self.number }, !goes_on)
+        (Key { text: subject.as_bytes(), streak: self.number }, !goes_on)
     }
 }
 

@@ -262,12 +262,21 @@ impl History {
     /// Keeps a message that was given this number and this offset. If the offset does not follow that of the
     /// subject's last message, the subject was created anew and what was kept of it before goes.
     pub fn record(&mut self, now: Now, seq: Seq, offset: u32, message: &Message) {
-        self.record_in(Key::from(&message.subject), now, seq, offset, message.into());
+        self.record_in(Key::from(&message.subject), None, now, seq, offset, message.into());
     }
 
-    /// The same of a message that belongs to a streak.
-    pub fn record_in(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, message: MessageRef<'_>) {
-        let Some(id) = self.slot_of(key, now, seq, offset) else { return };
+    /// The same of a message that belongs to a streak. Gives the number of the subject's slot, if it has one: with it the subject
+    /// is found sooner the next time, if it still stands there.
+    pub fn record_in(
+        &mut self,
+        key: Key<'_>,
+        slot: Option<u32>,
+        now: Now,
+        seq: Seq,
+        offset: u32,
+        message: MessageRef<'_>,
+    ) -> Option<u32> {
+        let id = self.slot_of((key, slot.map(SlotId)), now, seq, offset)?;
         let entries = Entries {
             count: 1,
             content_bytes: message.body_bytes(),
@@ -276,6 +285,7 @@ impl History {
             meta: entry::has_meta(message),
         };
         self.append(now, id, seq, offset, entries, |out| entry::put(out, message));
+        Some(id.0)
     }
 
     /// Keeps `count` messages of one subject that were published at one time: plain ones, whose numbers and offsets follow
@@ -286,7 +296,7 @@ impl History {
             // Offsets count modulo 2^32.
             let offset = offset.wrapping_add(taken as u32);
             let seq = seq.forward(taken as u64).expect("the numbers of a run are in one frame");
-            let Some(id) = self.slot_of(key, now, seq, offset) else { return };
+            let Some(id) = self.slot_of((key, None), now, seq, offset) else { return };
             let limits = &self.limits[usize::from(self.subjects.slot(id).rule)];
             let mut part = Entries { count: 0, content_bytes: 0, bytes: 0, event: false, meta: false };
             let mut at = from;
@@ -309,20 +319,21 @@ impl History {
         }
     }
 
-    /// The slot of the subject, made if need be. `None` if it has no history, or there is no room for one.
-    fn slot_of(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32) -> Option<SlotId> {
+    /// The slot of the subject, made if need be; perhaps the one that is given. `None` if it has no history, or there is no room
+    /// for one.
+    fn slot_of(&mut self, (key, slot): (Key<'_>, Option<SlotId>), now: Now, seq: Seq, offset: u32) -> Option<SlotId> {
         if self.is_off {
             return None;
         }
         self.now = self.now.max(now.instant);
         let (text, streak) = (key.text(), key.streak());
-        let is_recent = |(id, recent): &(SlotId, Option<u64>)| {
-            let slot = self.subjects.get(*id);
-            slot.is_some_and(|slot| streak.is_some() && streak == *recent || slot.text() == text)
-        };
-        let id = match self.recent.filter(is_recent) {
-            Some((id, _)) => id,
-            None => self.enter(text, offset, seq)?,
+        let is_in = |id: SlotId| self.subjects.get(id).is_some_and(|slot| slot.text() == text);
+        let id = match self.recent {
+            Some((id, recent)) if streak.is_some() && streak == recent && self.subjects.get(id).is_some() => id,
+            recent => match slot.or(recent.map(|(id, _)| id)).filter(|id| is_in(*id)) {
+                Some(id) => id,
+                None => self.enter(text, offset, seq)?,
+            },
         };
         self.recent = Some((id, streak));
         Some(id)

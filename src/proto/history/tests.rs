@@ -261,6 +261,7 @@ fn the_history_is_its_twin() {
         let mut history = History::new(&bounds, rng.next_u64());
         let mut twin = Twin::default();
         let mut streams: BTreeMap<String, (u64, u32)> = BTreeMap::new();
+        let mut slots: BTreeMap<String, u32> = BTreeMap::new();
         let mut nanos = 0;
         for step in 0..4000 {
             let context = format!("seed {seed} step {step}");
@@ -290,7 +291,11 @@ fn the_history_is_its_twin() {
                 let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
                 let now = at(nanos);
                 if let [message] = &messages[..] {
-                    history.record(now, seq(1, first), *offset, message);
+                    // Where the subject may stand: from before, or anywhere.
+                    let slot = [None, slots.get(&name).copied(), Some(rng.below(300) as u32)][rng.below(3) as usize];
+                    let key = Key::from(&message.subject);
+                    let slot = history.record_in(key, slot, now, seq(1, first), *offset, message.into());
+                    slots.extend(slot.map(|slot| (name.clone(), slot)));
                 } else {
                     let mut entries = Vec::new();
                     messages.iter().for_each(|message| entry::put(&mut entries, message.into()));

@@ -177,7 +177,11 @@ impl Peer {
         };
         let entry = match numbering {
             Numbering::Numbered { seq, stamp, chain, offset } => {
-                self.history.record_in(key, now, seq, offset, message);
+                let noted = self.pub_window.noted();
+                let slot = self.history.record_in(key, noted, now, seq, offset, message);
+                if let Some(slot) = slot.filter(|_| slot != noted) {
+                    self.pub_window.note(slot);
+                }
                 Entry { message, seq: Some(seq), stamp, chain }
             }
             Numbering::Unnumbered | Numbering::FramesExhausted => {

@@ -57,6 +57,8 @@ pub struct PubWindow {
     frame_messages_max: u64,
     /// The highest frame of all entries that have left in this epoch.
     floor: Option<Frame>,
+    /// Where the subject numbered last stands, unless it was new; until the next rotation.
+    numbered: Option<Place>,
     mutants: Mutants,
 }
 
@@ -69,6 +71,7 @@ impl PubWindow {
             streams: Rotating::new(settings, seed),
             frame_messages_max,
             floor: None,
+            numbered: None,
             mutants: Mutants::default(),
         }
     }
@@ -83,7 +86,9 @@ impl PubWindow {
     pub fn number<'a>(&mut self, subject: impl Into<Key<'a>>, now: Now, rng: &mut Rng) -> Numbering {
         let key = subject.into();
         let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
-        if let Some(entry) = self.streams.touch(OWN, key) {
+        self.numbered = self.streams.place(OWN, key);
+        if let Some(place) = self.numbered {
+            let entry = self.streams.table.entry_mut(place);
             let last = entry.last;
             if last.count() < self.frame_messages_max {
                 entry.last = last.forward(1).expect("the count is below its maximum");
@@ -109,12 +114,26 @@ impl PubWindow {
             Some(Some(next)) => clock.max(next),
             Some(None) => return Numbering::FramesExhausted,
         };
-        let entry = PubEntry { last: frame.first(), offset: rng.next_u32(), generation: 0 };
-        if !self.streams.insert(key.subject(), entry) {
+        let entry = PubEntry { last: frame.first(), offset: rng.next_u32(), generation: 0, note: NO_NOTE };
+        self.numbered = None;
+        if !self.streams.insert(key.text(), entry) {
             return Numbering::Unnumbered;
         }
         let (seq, offset) = (entry.last, entry.offset);
         Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
+    }
+
+    /// What was noted for the subject numbered last. Where that lies is for whoever noted it to check.
+    pub fn noted(&mut self) -> Option<u32> {
+        let [a, b, c] = self.streams.table.entry_mut(self.numbered?).note;
+        ([a, b, c] != NO_NOTE).then_some(u32::from_le_bytes([a, b, c, 0]))
+    }
+
+    /// Notes a number of 24 bits for the subject numbered last; one that is larger, or for a new subject, is not kept.
+    pub fn note(&mut self, number: u32) {
+        if let ([a, b, c, 0], Some(place)) = (number.to_le_bytes(), self.numbered) {
+            self.streams.table.entry_mut(place).note = [a, b, c];
+        }
     }
 
     /// How many messages may follow one with this number in its frame.
@@ -135,6 +154,7 @@ impl PubWindow {
     /// per turn of the loop; costs nothing when there is nothing to do.
     pub fn rotate_if_due(&mut self, now: Instant) {
         let floor = &mut self.floor;
+        self.numbered = None;
         self.streams.rotate_if_due(now, |entry| *floor = (*floor).max(Some(entry.last.frame())));
     }
 
@@ -214,7 +234,7 @@ impl SubWindow {
             slot.entry = entry;
             return true;
         }
-        self.streams.insert(subject, SubSlot { entry, publisher, generation: 0 })
+        self.streams.insert(subject.as_bytes(), SubSlot { entry, publisher, generation: 0 })
     }
 
     /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
@@ -249,7 +269,11 @@ struct PubEntry {
     /// The offset of the first message of the current frame.
     offset: u32,
     generation: u8,
+    /// What somebody else wants to find again with the subject; `NO_NOTE` if nobody does.
+    note: [u8; 3],
 }
+
+const NO_NOTE: [u8; 3] = [0xff; 3];
 
 impl PubEntry {
     /// The offset of the last message; modulo 2^32, as are the counts of messages that are cut here.
@@ -383,12 +407,12 @@ impl<E: Entry> Rotating<E> {
         self.table.find(self.table.hash(publisher, text), publisher, text)
     }
 
-    fn insert(&mut self, subject: &Subject, mut entry: E) -> bool {
+    fn insert(&mut self, text: &[u8], mut entry: E) -> bool {
         entry.enter(self.generation);
-        let hash = self.table.hash(entry.publisher(), subject.as_bytes());
-        let inserted = self.table.insert(hash, subject.as_bytes(), entry);
+        let hash = self.table.hash(entry.publisher(), text);
+        let inserted = self.table.insert(hash, text, entry);
         if inserted {
-            self.current_bytes += Table::<E>::entry_bytes(subject.as_bytes());
+            self.current_bytes += Table::<E>::entry_bytes(text);
         }
         self.refused |= !inserted;
         inserted

@@ -260,7 +260,8 @@ fn the_publication_window_is_its_twin() {
         let mut highest: BTreeMap<Subject, Seq> = BTreeMap::new();
         let (mut rotated, mut floor, mut at, mut wall) = (Instant::ZERO, None, 0, 4_000_000_000 * SECOND);
         window.rotate_if_due(rotated);
-        for step in 0..3000 {
+        let mut notes: BTreeMap<Subject, u32> = BTreeMap::new();
+        for step in 0..3000_u32 {
             let context = format!("seed {seed} step {step}");
             at += rng.below(SECOND / 4);
             wall = match rng.below(200) {
@@ -297,6 +298,15 @@ fn the_publication_window_is_its_twin() {
                 }
                 (Numbering::Unnumbered, None) => {}
                 (numbering, known) => panic!("{context}: {numbering:?} where the twin has {known:?}"),
+            }
+            // What is noted for a subject stays with it; for a new one nothing is.
+            let note = known.and_then(|_| notes.get(&name).copied());
+            assert_eq!(window.noted(), note, "{context}");
+            window.note([step, 1 << 24][step as usize % 2]);
+            match known {
+                Some(_) if step % 2 == 0 => drop(notes.insert(name.clone(), step)),
+                Some(_) => {}
+                None => drop(notes.remove(&name)),
             }
             if let Some((_, seq, _)) = twin.get(&name) {
                 let before = highest.insert(name.clone(), *seq);
