@@ -252,6 +252,9 @@ impl Interest {
 
     /// The subscriptions that match `subject`, whatever their mode.
     pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+        if self.len == 0 {
+            return None;
+        }
         match (self.matches(subject, DeliveryMode::Repair), self.matches(subject, DeliveryMode::Live)) {
             (Some(repair), Some(live)) => repair.with(&live),
             (one, None) | (None, one) => one,

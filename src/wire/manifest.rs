@@ -338,12 +338,16 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
     let (chain, rest) = rest.split_at_checked(if has(FLAG_CHAIN) { 8 } else { 0 })?;
     let (subject_bytes, rest) = rest.split_first()?;
     let (subject, rest) = rest.split_at_checked(usize::from(*subject_bytes))?;
-    out.push(flags & (FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN) | part);
     let told = if subject == previous { &[][..] } else { subject };
-    out.push(if told.is_empty() { 0 } else { *subject_bytes });
-    for bytes in [told, seq, chain, rest.get(..what_bytes)?] {
+    let told_bytes = if told.is_empty() { 0 } else { *subject_bytes };
+    out.extend_from_slice(&[flags & (FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN) | part, told_bytes]);
+    for bytes in [told, seq] {
         out.extend_from_slice(bytes);
     }
+    if !chain.is_empty() {
+        out.extend_from_slice(chain);
+    }
+    out.extend_from_slice(rest.get(..what_bytes)?);
     Some(subject)
 }
 

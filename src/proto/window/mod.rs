@@ -202,7 +202,7 @@ impl SubWindow {
 
     /// Where the entry of a stream stands, until one leaves. Several that are sought one after the other are waited for together:
     /// none depends on what another finds in memory.
-    pub fn seek(&self, publisher: u32, subject: &Subject) -> Option<StreamPlace> {
+    pub fn seek(&mut self, publisher: u32, subject: &Subject) -> Option<StreamPlace> {
         self.streams.seek(publisher, subject.as_bytes()).map(StreamPlace)
     }
 
@@ -324,9 +324,18 @@ impl Entry for SubSlot {
 #[derive(Clone, Copy)]
 struct Recent {
     place: Place,
-    hash: u64,
     /// The streak it was used for; streaks are of one publisher.
     streak: Option<u64>,
+}
+
+/// Whether entries are looked up in the order in which they were added, as they are for who publishes on its subjects in turn.
+/// Then the next one is known before its hash is.
+#[derive(Clone, Copy, Default)]
+struct Order {
+    /// The one found last.
+    last: Option<Place>,
+    /// Whether it stood behind the one before.
+    holds: bool,
 }
 
 /// A table with two generations.
@@ -334,6 +343,7 @@ struct Rotating<E> {
     table: Table<E>,
     /// Where the entry used last stood: often it is the next one, too.
     recent: Option<Recent>,
+    order: Order,
     settings: WindowSettings,
     /// The current generation; the one before it is the previous one. Counts modulo 256.
     generation: u8,
@@ -355,6 +365,7 @@ impl<E: Entry> Rotating<E> {
         Rotating {
             table: Table::new(settings.bytes_max, seed),
             recent: None,
+            order: Order::default(),
             settings,
             generation: 0,
             current_bytes: 0,
@@ -377,16 +388,7 @@ impl<E: Entry> Rotating<E> {
         let (text, streak) = (key.text(), key.streak());
         let recent = match self.recent {
             Some(recent) if streak.is_some() && streak == recent.streak => recent,
-            recent => {
-                let hash = self.table.hash(publisher, text);
-                let is_recent =
-                    |recent: &Recent| recent.hash == hash && self.table.is_at(recent.place, publisher, text);
-                let place = match recent.filter(is_recent) {
-                    Some(recent) => recent.place,
-                    None => self.table.find(hash, publisher, text)?,
-                };
-                Recent { place, hash, streak }
-            }
+            _ => Recent { place: self.seek(publisher, text)?, streak },
         };
         self.recent = Some(recent);
         self.enter(recent.place, text);
@@ -403,8 +405,15 @@ impl<E: Entry> Rotating<E> {
     }
 
     /// Where the entry stands; it stays in its generation.
-    fn seek(&self, publisher: u32, text: &[u8]) -> Option<Place> {
-        self.table.find(self.table.hash(publisher, text), publisher, text)
+    fn seek(&mut self, publisher: u32, text: &[u8]) -> Option<Place> {
+        let next = self.order.last.and_then(Place::next);
+        let is_next = |place: &Place| self.order.holds && self.table.is_at(*place, publisher, text);
+        let place = match next.filter(is_next) {
+            Some(next) => next,
+            None => self.table.find(self.table.hash(publisher, text), publisher, text)?,
+        };
+        self.order = Order { last: Some(place), holds: next == Some(place) };
+        Some(place)
     }
 
     fn insert(&mut self, text: &[u8], mut entry: E) -> bool {

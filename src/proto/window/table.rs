@@ -48,6 +48,12 @@ impl Place {
         Place((class << SLOT_BITS | slot) as u32)
     }
 
+    /// The one behind it in its class: there stands what was added after it, unless entries have left.
+    pub fn next(self) -> Option<Place> {
+        let slot = self.slot() + 1;
+        (slot < 1 << SLOT_BITS).then(|| Place::new(self.class(), slot))
+    }
+
     fn class(self) -> usize {
         (self.0 >> SLOT_BITS) as usize
     }
