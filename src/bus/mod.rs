@@ -46,8 +46,9 @@ use std::time::Duration;
 /// As long as anyone would wait.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Events that wait in a subscription of an attached bus.
-const QUEUE_COUNT_MAX: usize = 100_000;
+/// Events that wait in a subscription of an attached bus: as many small messages as come while its thread waits for a
+/// processor. Memory is bounded by the bytes.
+const QUEUE_COUNT_MAX: usize = 1_000_000;
 /// Bytes that wait in a subscription of an attached bus.
 const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
