@@ -12,6 +12,7 @@
 
 use crate::time::Wall;
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Bits of the count within a frame.
 pub const COUNT_BITS: u32 = 35;
@@ -54,38 +55,41 @@ impl Frame {
 
     /// The first sequence number of the frame: `((ns >> 33) << 35) + 1`.
     pub fn first(self) -> Seq {
-        Seq((u64::from(self.0) << COUNT_BITS) + 1)
+        Seq::from_parts(self, 1).expect("the first count is 1")
     }
 }
 
-/// The number of a message within (publisher, epoch, subject); its count is never 0.
+/// The number of a message within (publisher, epoch, subject); its count is never 0, so that one that is absent takes no more room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Seq(u64);
+pub struct Seq(NonZeroU64);
 
 impl Seq {
     /// A number as it stands on the wire, or `None` if its count is 0.
     pub fn new(raw: u64) -> Option<Seq> {
-        (raw & COUNT_MAX != 0).then_some(Seq(raw))
+        NonZeroU64::new(raw).filter(|_| raw & COUNT_MAX != 0).map(Seq)
     }
 
     /// The number `count` of `frame`, or `None` unless `1 <= count <= COUNT_MAX`.
     pub fn from_parts(frame: Frame, count: u64) -> Option<Seq> {
-        (1 <= count && count <= COUNT_MAX).then(|| Seq((u64::from(frame.0) << COUNT_BITS) + count))
+        if COUNT_MAX < count {
+            return None;
+        }
+        Seq::new((u64::from(frame.0) << COUNT_BITS) + count)
     }
 
     /// The 64 bits as they stand on the wire.
     pub fn raw(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// The time frame in which the numbering started.
     pub fn frame(self) -> Frame {
-        Frame((self.0 >> COUNT_BITS) as u32)
+        Frame((self.raw() >> COUNT_BITS) as u32)
     }
 
     /// The place within the frame, from 1.
     pub fn count(self) -> u64 {
-        self.0 & COUNT_MAX
+        self.raw() & COUNT_MAX
     }
 
     /// The number `steps` further within the same frame, or `None` past its end.
@@ -103,7 +107,7 @@ impl fmt::Debug for Seq {
 impl fmt::Display for Seq {
     /// As the seed prints it: `0x5c19adc000000001`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#018x}", self.0)
+        write!(f, "{:#018x}", self.raw())
     }
 }
 

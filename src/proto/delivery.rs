@@ -111,6 +111,7 @@ impl Deliveries {
 
     /// What is handed on of an item but for its first `repeated` messages, of which the next one has this verdict. `None`
     /// if that is nothing.
+    #[inline]
     pub(crate) fn of_item(
         item: Item,
         repeated: usize,

@@ -609,6 +609,7 @@ impl Recv {
 }
 
 /// Hands on an item that does not wait.
+#[inline]
 fn hand_on(item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
     match judged {
         Judged::Deliver { repeated, verdict, matched } => {

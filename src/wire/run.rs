@@ -204,6 +204,7 @@ impl Run {
     }
 
     /// The same, of a run that is not needed any more.
+    #[inline]
     pub fn into_messages(self) -> RunMessages {
         RunMessages { left: self.count, run: self, at: 0 }
     }
