@@ -11,7 +11,7 @@ mod repair;
 mod tests;
 
 pub use item::{Fetched, Gone, Item};
-pub use outcome::{Context, Outcome};
+pub use outcome::{Context, Outcome, Sought};
 
 use crate::message::{Cause, Count, Dseq, Reason, Verdict};
 use crate::proto::ask::Asking;
@@ -21,7 +21,7 @@ use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
 use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
-use crate::proto::window::{StreamPlace, SubEntry};
+use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -74,8 +74,8 @@ pub struct Recv {
     /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
     /// count as repaired until then.
     partly: BTreeMap<Dseq, bool>,
-    /// Where the streams of a datagram's records stand in the window; empty between calls, keeps its room.
-    sought: Vec<Option<StreamPlace>>,
+    /// What was sought of a datagram's records; empty between calls, keeps its room.
+    sought: Vec<Option<Sought>>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
 }
@@ -149,12 +149,16 @@ impl Recv {
         let mut sought = std::mem::take(&mut self.sought);
         if self.kind != Kind::Ptp && 1 < records.len() {
             sought.extend(records.iter().map(|record| match record {
-                Record::Run(run) => ctx.window.seek(ctx.uid, &run.subject),
+                Record::Run(run) => {
+                    let matched = ctx.interest.matches(&run.subject, ctx.mode);
+                    let place = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
+                    Some(Sought { matched, place })
+                }
                 _ => None,
             }));
         }
         for (index, record) in records.into_iter().enumerate() {
-            ctx.sought = sought.get(index).copied().flatten();
+            ctx.sought = sought.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
                 Record::Run(run) => self.take(ctx, (dseq, index), (arrival, Item::Run(run)), direct, out),
@@ -397,10 +401,13 @@ impl Recv {
         if self.kind == Kind::Ptp && is_service(item.subject(), ctx.inbox) {
             return if settled { Judged::Service } else { Judged::Waits };
         }
-        let matched = match self.kind {
+        let (matched, sought) = match ctx.sought.take() {
+            Some(Sought { matched, place }) => (matched, place),
             // There is one directed stream for both modes.
-            Kind::Ptp if !ctx.mutants.is(Mutant::DirectedRepairOnly) => ctx.interest.matches_any(item.subject()),
-            _ => ctx.interest.matches(item.subject(), ctx.mode),
+            None if self.kind == Kind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
+                (ctx.interest.matches_any(item.subject()), None)
+            }
+            None => (ctx.interest.matches(item.subject(), ctx.mode), None),
         };
         let Some(matched) = matched else {
             if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
@@ -413,7 +420,7 @@ impl Recv {
         };
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
         let place = Place { chain, ..place };
-        let seen = ctx.window.find(ctx.uid, item.subject(), ctx.sought);
+        let seen = ctx.window.find(ctx.uid, item.subject(), sought);
         let entry = seen.map(|(_, entry)| entry);
         // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
         // which somebody began to, for it may have come before.

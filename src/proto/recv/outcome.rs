@@ -21,8 +21,8 @@ pub struct Context<'a> {
     pub uid: u32,
     /// The last number of each stream.
     pub window: &'a mut SubWindow,
-    /// Where the stream of the run at hand stands there, if it was sought before.
-    pub sought: Option<StreamPlace>,
+    /// What was sought before of the run at hand.
+    pub sought: Option<Sought>,
     /// Who wants what.
     pub interest: &'a mut Interest,
     /// Whose subscriptions count.
@@ -52,6 +52,16 @@ pub struct Context<'a> {
     pub frame_messages_max: u64,
     /// Deliberate mistakes, in tests of the oracle.
     pub mutants: Mutants,
+}
+
+/// What is looked up of a run before it is judged: all runs of a datagram one after the other, so that their memory is waited for
+/// together.
+#[derive(Clone, Debug)]
+pub struct Sought {
+    /// Who wants it.
+    pub matched: Option<Arc<Matched>>,
+    /// Where its stream stands in the window, if somebody wants it and it stands there.
+    pub place: Option<StreamPlace>,
 }
 
 /// What a stream decided.
