@@ -9,6 +9,7 @@ use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
 use crate::door::run::OpenRun;
 use crate::message::{DeliveryMode, Loss, Message, Missing, PeerRef, SubId};
+use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
 use crate::subject::{Pattern, Subject};
@@ -104,6 +105,7 @@ impl Attached {
             poll,
             caller,
             writing: BytesMut::new(),
+            silent: Vec::new(),
             is_readable: true,
             is_writable: true,
         };
@@ -271,21 +273,11 @@ impl Attached {
         }
     }
 
-    fn on_frame(&self, frame: ToClient) {
+    /// Queues to which something was added whose readers have yet to be woken go to `silent`.
+    fn on_frame(&self, frame: ToClient, silent: &mut Vec<Arc<EventQueue>>) {
         match frame {
-            ToClient::Message { subs, delivery } => {
-                let queues = locked(&self.queues);
-                if let [sub] = subs[..] {
-                    return queues.get(&sub).into_iter().for_each(|queue| queue.push(Event::Message(delivery.clone())));
-                }
-                let queues = distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect());
-                queues.iter().for_each(|queue| queue.push(Event::Message(delivery.clone())));
-            }
-            ToClient::MessageRun { subs, deliveries } => {
-                let queues = locked(&self.queues);
-                let queues = distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect());
-                queues.iter().for_each(|queue| queue.push_messages(deliveries.clone()));
-            }
+            ToClient::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
+            ToClient::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, silent),
             ToClient::Loss { subs, loss } => self.on_loss(&subs, &loss),
             ToClient::Dropped { counts } => {
                 let queues = locked(&self.queues);
@@ -332,6 +324,16 @@ impl Attached {
             }
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
+        }
+    }
+
+    fn on_messages(&self, subs: &[SubId], deliveries: &Deliveries, silent: &mut Vec<Arc<EventQueue>>) {
+        let queues = locked(&self.queues);
+        for queue in distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect()) {
+            queue.push_messages_silently(deliveries.clone());
+            if !silent.last().is_some_and(|last| Arc::ptr_eq(last, queue)) {
+                silent.push(queue.clone());
+            }
         }
     }
 
@@ -435,6 +437,8 @@ struct Pump {
     poll: Poll,
     caller: Caller,
     writing: BytesMut,
+    /// Queues whose readers are woken when all is handed out that was read at once.
+    silent: Vec<Arc<EventQueue>>,
     is_readable: bool,
     is_writable: bool,
 }
@@ -537,11 +541,13 @@ impl Pump {
                     self.caller.push(&scratch[..count]);
                     loop {
                         match self.caller.poll_frame() {
-                            Ok(Some(frame)) => self.shared.on_frame(frame),
+                            Ok(Some(frame)) => self.shared.on_frame(frame, &mut self.silent),
                             Ok(None) => break,
+                            // The end closes all queues, which wakes their readers.
                             Err(fault) => return Ok(Some(format!("the peer sends what it must not: {fault}"))),
                         }
                     }
+                    self.silent.drain(..).for_each(|queue| queue.ring());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -139,10 +139,19 @@ impl EventQueue {
     }
 
     /// Appends messages; those for which there is no room are dropped and counted.
-    pub(crate) fn push_messages(&self, mut messages: Deliveries) {
+    pub(crate) fn push_messages(&self, messages: Deliveries) {
+        self.wake(self.put_messages(messages));
+    }
+
+    /// As [`EventQueue::push_messages`], but nobody is woken: [`EventQueue::ring`] has to follow when no more comes at once.
+    pub(crate) fn push_messages_silently(&self, messages: Deliveries) {
+        drop(self.put_messages(messages));
+    }
+
+    fn put_messages(&self, mut messages: Deliveries) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         if state.closed {
-            return;
+            return state;
         }
         let bytes = EVENT_BYTES + messages.bytes();
         let (count, room) = (messages.len(), self.room(&state, bytes));
@@ -154,7 +163,7 @@ impl EventQueue {
             state.queued.push_back(Queued::Messages(messages, bytes));
         }
         state.drop_events(count.saturating_sub(room) as u64);
-        self.wake(state);
+        state
     }
 
     /// Appends an event, or drops and counts it. A [`Event::Dropped`] adds to the count.
@@ -190,7 +199,7 @@ impl EventQueue {
         }
     }
 
-    /// Something came elsewhere that a late join waits for.
+    /// Something came, or came elsewhere, that somebody may wait for.
     pub(crate) fn ring(&self) {
         self.wake(self.lock());
     }
