@@ -157,6 +157,16 @@ fn a_publisher_at_full_speed_runs_at_the_speed_of_the_slowest_and_overruns_nobod
 }
 
 #[test]
+fn a_publisher_at_full_speed_does_not_run_away_from_what_is_lost_on_the_way() {
+    // What is kept to be sent again leaves in a tenth of a second; what is lost four times in a row takes longer than that.
+    let outcome = sim::run(&Scenario::of_flood(1, &[speed(200); 3], 8000).with_loss(0.1, 16 << 20), false);
+    check_clean(&outcome);
+    let rate = rates(&outcome, 8000)[0];
+    show(&format!("a tenth lost: {} MB/s", rate / 1_000_000));
+    assert!(15_000_000 < rate, "{rate} bytes a second");
+}
+
+#[test]
 fn who_is_slower_than_the_floor_is_left_behind_and_nobody_else_notices() {
     let datagrams = 8000;
     let speeds = [speed(FLOOR / 1_000_000 / 5), speed(100), speed(200), speed(300)];

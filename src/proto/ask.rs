@@ -15,6 +15,8 @@ const AGAIN_MIN: Duration = Duration::from_millis(5);
 pub const APART: Duration = Duration::from_millis(2);
 /// The longest time between two requests for the same datagram.
 pub const AGAIN_MAX: Duration = Duration::from_millis(640);
+/// The same where there are few receivers, for each of them: what they ask for costs the publisher little, and it may wait for that.
+const AGAIN_EACH: Duration = Duration::from_millis(10);
 /// The random wait is drawn from this span at least, where it is needed at all.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// And from this at most.
@@ -66,7 +68,9 @@ impl Asking {
     /// When to ask again, after `asked` requests.
     pub fn again(&mut self, now: Instant, asked: u32) -> Option<Instant> {
         let base = AGAIN_MIN.max(self.round_trip * 2);
-        let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(AGAIN_MAX);
+        let most =
+            (AGAIN_EACH * u32::try_from(self.receivers.max(FEW)).unwrap_or(u32::MAX)).clamp(base, AGAIN_MAX.max(base));
+        let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(most);
         // A quarter of chance, so that receivers that asked together do not do so again.
         let part = u64::try_from(wait.as_nanos() / 4).unwrap_or(u64::MAX);
         let is_over = self.mutants.is(Mutant::AskOnce);
@@ -133,9 +137,14 @@ mod tests {
         let mut waits = Vec::new();
         for asked in 1..12 {
             let wait = asking.again(Instant::ZERO, asked).unwrap().since(Instant::ZERO);
-            let whole = millis(5 << (asked - 1)).min(millis(640));
+            let whole = millis(5 << (asked - 1)).min(millis(40));
             assert!(whole * 3 / 4 <= wait && wait <= whole, "{asked}: {wait:?}");
             waits.push(wait);
+        }
+        for (receivers, most) in [(4, 40), (10, 100), (1000, 640)] {
+            asking.on_receivers(receivers);
+            let wait = asking.again(Instant::ZERO, 20).unwrap().since(Instant::ZERO);
+            assert!(millis(most) * 3 / 4 <= wait && wait <= millis(most), "{receivers}: {wait:?}");
         }
         asking.on_answer(millis(20));
         assert_eq!(asking.round_trip, millis(20));

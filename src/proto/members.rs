@@ -37,6 +37,8 @@ const DIRECTED_RING_BYTES: usize = 256 << 10;
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
+/// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
+pub const HELLO_BYTES: usize = 256;
 
 /// A name heard from two live epochs this long after the first contact with the newer is a duplicate; a packet of
 /// a peer that was restarted is never under way that long.
@@ -310,6 +312,22 @@ impl Member {
     /// Whether the number in the subscription window is this member's.
     pub fn has_uid(&self, uid: u32) -> bool {
         self.publisher.uid == uid & !LIVE_BIT
+    }
+
+    /// How large a datagram to it must be at least: until its token came, there is to be room for an answer that carries it.
+    pub fn padding(&self) -> usize {
+        if self.echo.is_some() { 0 } else { HELLO_BYTES }
+    }
+
+    /// Whether a number of its multicast stream is not so far ahead that another one must confirm it first (A10).
+    pub fn is_plausible(&self, dseq: Dseq) -> bool {
+        dseq.0.saturating_sub(self.bcast.ledger().high().0) <= JUMP_MAX
+    }
+
+    /// The lowest datagram of its multicast stream that is missing, if any is.
+    pub fn awaited(&self) -> Option<Dseq> {
+        let ledger = self.bcast.ledger();
+        ledger.is_waiting().then(|| ledger.frontier())
     }
 
     /// Begins the live side here: what is pending or comes later is seen by it.

@@ -27,6 +27,7 @@
 //! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
 //! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
 //! | `pace` | nobody is sent more than it has room for, and nothing is told as sent before it is | 3.2 |
+//! | `pace-resends` | nobody is sent so much that what it still asks for cannot be sent again | 3.2 |
 //! | `left-behind` | who takes less than the floor is not waited for until it has come close again | 3.2 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 

@@ -83,6 +83,8 @@ pub enum Mutant {
     HeldAnnounced,
     /// A publisher does not heed what receivers have room for.
     PacerDeaf,
+    /// A publisher does not heed what receivers still ask for.
+    PacerRunsAway,
     /// Who was left behind once is not waited for ever again.
     LeftForGood,
     /// A late joiner gets live what came from the history already.

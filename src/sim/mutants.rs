@@ -123,7 +123,7 @@ fn continuity_of_subscriptions_ignored() {
 
 #[test]
 fn chain_ignored() {
-    check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss]);
+    check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss, Fault::NoRepair]);
 }
 
 #[test]
@@ -236,6 +236,17 @@ fn a_publisher_that_heeds_nobody_overruns_receivers_and_one_that_forgives_nobody
     assert_eq!(overruns(Mutants::default()), [0, 0]);
     assert!(0 < overruns(Mutants::only(Mutant::PacerDeaf))[0]);
     assert!(0 < overruns(Mutants::only(Mutant::LeftForGood))[1]);
+}
+
+#[test]
+fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
+    let lost = |mutants| {
+        let speed = Speed { bytes_per_second: 200_000_000, buffer_bytes: 4 << 20 };
+        let scenario = Scenario::of_floods(1, &[speed], &[(0, 3 * SECOND, 6000)], mutants).with_loss(0.1, 8 << 20);
+        World::new(&scenario, false).run().figures.owed_lost
+    };
+    assert_eq!(lost(Mutants::default()), 0);
+    assert!(0 < lost(Mutants::only(Mutant::PacerRunsAway)));
 }
 
 #[test]

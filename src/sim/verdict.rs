@@ -395,6 +395,7 @@ fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, (bound, w
         let end = end.saturating_add(receiver.paused(silence.until, end)).max(repaired_by);
         silence.from <= due && (covered == NEVER || covered <= end)
     });
-    let crashed = track.ends.iter().any(|end| end.at <= due && end.after < sent.last);
+    // Of a message that its publisher never finished, the last datagram is one that was never sent.
+    let crashed = track.ends.iter().any(|end| end.at <= due && (end.after < sent.last || !sent.is_whole));
     (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)
 }

@@ -26,7 +26,10 @@ pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
 /// |     window: bytes that the receiver can take beyond that      |
 /// |                                                               |
 /// +---------------------------------------------------------------+
-/// |   dropped: datagrams that its system had no room for so far   |
+/// |      awaited: lowest dseq that is still awaited, or 0         |
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// |     dropped: what its system had no room for so far           |
 /// |                                                               |
 /// +---------------------------------------------------------------+
 /// ```
@@ -39,7 +42,11 @@ pub struct ReceiverReport {
     pub taken: Dseq,
     /// How much more the receiver can take, where a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`]. 0: nothing.
     pub window: u64,
-    /// Datagrams, of anybody, that the receiver's system dropped for want of room since it started.
+    /// The lowest datagram that is missing and asked for, so that the publisher should still have it when it is; `None` (0 on
+    /// the wire) if there is none.
+    pub awaited: Option<Dseq>,
+    /// What the receiver's system dropped for want of room since it started, of anybody: datagrams, or buffers of
+    /// several.
     pub dropped: u64,
 }
 
@@ -48,14 +55,16 @@ impl ReceiverReport {
         let epoch = Epoch::new(reader.u64()?).ok_or(Malformed::Epoch)?;
         let taken = Dseq(number(reader.u64()?)?);
         let window = number(reader.u64()?)?;
+        let awaited = number(reader.u64()?)?;
         let dropped = number(reader.u64()?)?;
-        Ok(ReceiverReport { epoch, taken, window, dropped })
+        Ok(ReceiverReport { epoch, taken, window, awaited: Some(Dseq(awaited)).filter(|dseq| dseq.0 != 0), dropped })
     }
 
     pub(super) fn encode(&self, out: &mut BytesMut) {
         out.put_u64(self.epoch.bits());
         out.put_u64(self.taken.0);
         out.put_u64(self.window);
+        out.put_u64(self.awaited.map_or(0, |dseq| dseq.0));
         out.put_u64(self.dropped);
     }
 }

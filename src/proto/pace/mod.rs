@@ -3,13 +3,15 @@
 //! Each receiver tells how far it has come and how much more it has room for ([`Room`], [`Taking`]; RECEIVER_REPORT on the
 //! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`Receiver`]), and keeps what is sealed
 //! beyond that; the next report lets it go on. So it runs at the speed of the slowest, without a clock and whatever the
-//! delay of the network. Who allows less than the floor for longer than the patience is left behind: it is not waited for until
-//! it has come close again, and what it misses is accounted for as always.
+//! delay of the network. Nor does it run away from what a receiver still asks for: only so far that it can be sent again. Who
+//! allows less than the floor for longer than the patience is left behind: it is not waited for until it has come close again,
+//! and what it misses is accounted for as always.
 
 mod room;
 #[cfg(test)]
 mod tests;
 
+use room::ACTIVE;
 pub use room::{Change, Room, Taking};
 
 use crate::message::Dseq;
@@ -24,6 +26,9 @@ use std::time::Duration;
 /// mostly, shorter than people notice.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
+/// How long one datagram that a receiver still asks for may hold up a publisher: it has been asked for some eight times by then.
+const RESEND_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The window of a receiver that has not reported yet, in bytes as windows count: what the receive buffer holds that Linux
 /// grants without being asked.
 pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
@@ -36,7 +41,7 @@ const COLD_TIME: Duration = Duration::from_millis(100);
 const HELD_BYTES_MAX: usize = 256 << 10;
 
 /// Of so many datagrams it is known how much was sent up to each; who has read none of them is as far behind as can be.
-const MARKS_MAX: usize = 32_768;
+const MARKS_MAX: usize = 65_536;
 
 /// Under a rate, what it gives in one part in so many of a second may be sent at once, for a timer wakes once in a millisecond;
 /// and so many bytes at least.
@@ -98,8 +103,12 @@ pub struct LeftBehind {
 /// What a member can take of this peer's multicasts.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    /// How much may have been sent altogether before it must be heard of again.
+    /// How much may have been sent altogether before it must be heard of again: it has no room for more.
     limit: u64,
+    /// The same, because of what it asks for.
+    resend_limit: u64,
+    /// The lowest datagram that it asks for, and since when it is that one.
+    awaited: Option<(Dseq, Instant)>,
     /// The control datagram that carried its last report; 0 before the first.
     number: u64,
     /// Its last report.
@@ -120,6 +129,8 @@ impl Receiver {
     pub fn new(now: Instant, pacer: &Pacer) -> Receiver {
         Receiver {
             limit: pacer.sent + pacer.settings.first_bytes,
+            resend_limit: u64::MAX,
+            awaited: None,
             number: 0,
             report: None,
             left: None,
@@ -133,6 +144,17 @@ impl Receiver {
     /// Since when and why it is not waited for, if it is not.
     pub fn left_behind(&self) -> Option<LeftBehind> {
         self.left
+    }
+
+    /// How much may have been sent altogether before it must be heard of again, for whatever reason.
+    fn least(&self) -> u64 {
+        self.limit.min(self.resend_limit)
+    }
+
+    /// Whether it has let this peer come no further than that by now, in spite of all patience.
+    fn is_below(&self, line: u64, now: Instant) -> bool {
+        let is_stuck = || self.awaited.is_some_and(|(_, since)| RESEND_PATIENCE <= now.since(since));
+        self.limit < line || self.resend_limit < line && is_stuck()
     }
 
     /// How often it was left behind so far.
@@ -190,14 +212,19 @@ struct Wait {
 #[derive(Debug)]
 pub struct Pacer {
     settings: PaceSettings,
+    /// How far to be ahead of what is still asked for, at most.
+    ahead_bytes: u64,
     /// Bytes sent so far, as windows count.
     sent: u64,
+    /// When the last datagram was sent.
+    sent_at: Option<Instant>,
     /// How much was sent up to and including each of the last datagrams.
     marks: VecDeque<u64>,
     /// The number of the datagram that is sent next.
     next: u64,
-    /// How much may be sent altogether.
+    /// How much may be sent altogether; and whether that is so because of what is asked for.
     allowance: u64,
+    is_behind: bool,
     /// Until when, and up to how much, this peer does not know who is there.
     cold: Option<(Instant, u64)>,
     bucket: Option<Bucket>,
@@ -207,20 +234,28 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Nothing sent yet, by a peer that has just started.
-    pub fn new(settings: &PaceSettings, now: Instant) -> Pacer {
+    /// Nothing sent yet, by a peer that has just started. It keeps `resend_bytes` of what it sent to send it again.
+    pub fn new(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
         let cold = settings.first_bytes;
-        Pacer { cold: Some((now + COLD_TIME, cold)), allowance: cold, ..Pacer::resumed(settings, now) }
+        Pacer { cold: Some((now + COLD_TIME, cold)), allowance: cold, ..Pacer::resumed(settings, resend_bytes, now) }
     }
 
     /// Nothing sent yet, by a peer that knows the others.
-    pub fn resumed(settings: &PaceSettings, now: Instant) -> Pacer {
+    pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
+        // Half of it: the rest is for what is sent until the receiver has been heard, and for who is not waited for any more.
+        let ahead_bytes = match resend_bytes as u64 / 2 {
+            0 => u64::MAX,
+            half => half.max(settings.first_bytes),
+        };
         let mut pacer = Pacer {
             settings: settings.clone(),
+            ahead_bytes,
             sent: 0,
+            sent_at: None,
             marks: VecDeque::new(),
             next: 1,
             allowance: u64::MAX,
+            is_behind: false,
             cold: None,
             bucket: matches!(settings.pace, Pace::Rate(_)).then(|| Bucket::full(now)),
             wait: None,
@@ -246,6 +281,11 @@ impl Pacer {
         }
         self.refill(now);
         self.bucket.as_ref().is_none_or(|bucket| bucket.has(DATAGRAM_BYTES_MAX as u64))
+    }
+
+    /// Whether this peer shares the room of receive buffers, its own among them.
+    pub fn is_active(&self, now: Instant) -> bool {
+        self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
     /// Whether nothing is held.
@@ -283,9 +323,10 @@ impl Pacer {
     }
 
     /// The next datagram is sent.
-    pub fn on_sent(&mut self, dseq: Dseq, bytes: usize) {
+    pub fn on_sent(&mut self, now: Instant, dseq: Dseq, bytes: usize) {
         assert_eq!(dseq.0, self.next, "datagrams leave in the order of their numbers");
         self.next += 1;
+        self.sent_at = Some(now);
         self.on_resent(bytes);
         // What leaves out of turn, at a stop, may find too few.
         if let Some(bucket) = self.bucket.as_mut().filter(|bucket| bucket.has(bytes as u64)) {
@@ -328,32 +369,54 @@ impl Pacer {
         }
         receiver.look_at_share(now, self.next);
         (receiver.number, receiver.report) = (number, Some(report));
-        let before = receiver.limit;
+        let before = receiver.least();
         if let Some(sent) = self.sent_up_to(report.taken) {
             // Where there is room, there is some for a datagram.
             let window = (report.window / SHARE_ALL).saturating_mul(receiver.share).max(report.window.min(1));
             receiver.limit = sent.saturating_add(window);
         }
-        let is_back = receiver.left.is_some() && self.sent < receiver.limit;
+        self.on_awaited(now, receiver, report.awaited);
+        let is_back = receiver.left.is_some() && self.sent < receiver.least();
         if is_back {
             receiver.left = None;
         }
-        Some(Heard { is_back, matters: is_back || before.min(receiver.limit) <= self.allowance })
+        Some(Heard { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
+    }
+
+    /// A receiver still asks for what was sent from a datagram on: this peer must not send so much more that it has it no more.
+    fn on_awaited(&mut self, now: Instant, receiver: &mut Receiver, awaited: Option<Dseq>) {
+        // Rule: pace-resends
+        let awaited = awaited.filter(|dseq| dseq.0 < self.next);
+        let same = receiver.awaited.filter(|(before, _)| Some(*before) == awaited);
+        receiver.awaited = same.or(awaited.map(|dseq| (dseq, now)));
+        receiver.resend_limit = match awaited {
+            // If that was too long ago to know, no more is sent at all.
+            Some(dseq) => self.sent_up_to(Dseq(dseq.0 - 1)).unwrap_or(0).saturating_add(self.ahead_bytes),
+            None => u64::MAX,
+        };
     }
 
     /// Reckons anew how much may be sent: what all `receivers` allow that are waited for.
     pub fn reckon<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a Receiver>) {
         // Rule: pace
-        let limits = receivers.filter(|receiver| receiver.left.is_none()).map(|receiver| receiver.limit);
         self.cold = self.cold.filter(|(until, _)| now < *until);
-        self.allowance = limits.chain(self.cold.map(|(_, limit)| limit)).min().unwrap_or(u64::MAX);
+        let (mut room, mut resends) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
+        for receiver in receivers.filter(|receiver| receiver.left.is_none()) {
+            (room, resends) = (room.min(receiver.limit), resends.min(receiver.resend_limit));
+        }
+        (self.allowance, self.is_behind) = (room.min(resends), resends < room);
+    }
+
+    /// Whether something is held only because of what receivers still ask for.
+    pub fn waits_for_resends(&self) -> bool {
+        self.is_behind && !self.held.is_empty() && self.allowance <= self.sent
     }
 
     /// Whether `receiver` has held up this peer below the floor for too long. If so, it is left behind.
     pub fn leave_behind(&self, now: Instant, receiver: &mut Receiver) -> bool {
         // Rule: left-behind
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.limit < wait.line);
-        let is_slow = is_due && receiver.left.is_none() && receiver.limit <= self.sent;
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now));
+        let is_slow = is_due && receiver.left.is_none() && receiver.least() <= self.sent;
         if is_slow {
             receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });
             receiver.times_left += 1;

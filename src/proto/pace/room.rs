@@ -6,7 +6,7 @@ use crate::time::{Instant, nanos};
 use std::time::Duration;
 
 /// A publisher counts as one of those that share the room for so long after a report to it.
-pub const ACTIVE: Duration = Duration::from_millis(100);
+pub(super) const ACTIVE: Duration = Duration::from_millis(100);
 
 /// A report is told to a publisher at most once in this time for each receiver that it has: so reports cost it a limited
 /// part of its time however many there are.
@@ -210,6 +210,8 @@ pub struct Taking {
     is_due: bool,
     /// Whether less room was told because of local queues.
     is_short: bool,
+    /// The lowest datagram that is asked for, as told last.
+    awaited: Option<Dseq>,
 }
 
 impl Taking {
@@ -227,6 +229,7 @@ impl Taking {
             data_at: Instant::ZERO,
             is_due: false,
             is_short: false,
+            awaited: None,
         }
     }
 
@@ -253,6 +256,24 @@ impl Taking {
         self.high = self.high.max(high);
         let untold = (self.high.0 - self.told.0).saturating_mul(self.largest);
         self.first_bytes / PARTS <= untold || now.since(self.data_at) <= REPEAT && self.is_active(now)
+    }
+
+    /// This is the lowest datagram that is asked for. A report is due if the publisher was not told that one is and goes on, or may
+    /// wait for that and it is less far back now, by half at least.
+    pub fn on_awaited(&mut self, awaited: Option<Dseq>) {
+        self.is_due |= match self.awaited {
+            None => awaited.is_some() && self.first_bytes / PARTS <= self.untold,
+            told if told == awaited => false,
+            told => {
+                let lag = self.lag(told);
+                self.first_bytes <= lag.saturating_mul(self.largest) && self.lag(awaited) <= lag / 2
+            }
+        };
+    }
+
+    /// How many datagrams there are from one that is asked for on.
+    fn lag(&self, awaited: Option<Dseq>) -> u64 {
+        awaited.map_or(0, |awaited| (self.high.0 + 1).saturating_sub(awaited.0))
     }
 
     /// Whether the publisher shares the room.
@@ -282,9 +303,10 @@ impl Taking {
         self.is_short
     }
 
-    /// A report is told with this window, which may be small because of local queues.
-    pub fn on_told(&mut self, now: Instant, window: u64, is_short: bool) {
+    /// A report is told with this window, which may be small because of local queues, and this datagram that is asked for.
+    pub fn on_told(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
         self.is_short = is_short;
+        self.awaited = awaited;
         (self.told, self.told_at) = (self.high, Some(now));
         (self.untold, self.is_due) = (0, false);
         self.due_bytes = window / PARTS;

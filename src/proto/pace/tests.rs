@@ -8,6 +8,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
+const RESEND_BYTES: usize = 400_000;
+
 fn settings(pace: Pace) -> PaceSettings {
     PaceSettings { pace, floor: 10_000_000, room_bytes: 1 << 20, first_bytes: 10_000 }
 }
@@ -23,7 +25,7 @@ struct Story {
 
 impl Story {
     fn new(pace: Pace, receivers: usize) -> Story {
-        let pacer = Pacer::resumed(&settings(pace), at(0));
+        let pacer = Pacer::resumed(&settings(pace), RESEND_BYTES, at(0));
         let receivers = vec![Receiver::new(at(0), &pacer); receivers];
         Story { pacer, receivers, sealed: 0, sent: 0, reports: 0 }
     }
@@ -38,15 +40,26 @@ impl Story {
         }
         while !self.pacer.is_empty() && self.pacer.is_open(now) {
             let sealed = self.pacer.pop().unwrap();
-            self.pacer.on_sent(sealed.dseq, sealed.bytes.len());
+            self.pacer.on_sent(now, sealed.dseq, sealed.bytes.len());
             self.sent = sealed.dseq.0;
         }
         self.sent
     }
 
     fn report(&mut self, now: Instant, receiver: usize, taken: u64, window: u64) -> Option<Heard> {
+        self.report_awaited(now, receiver, (taken, window), None)
+    }
+
+    fn report_awaited(
+        &mut self,
+        now: Instant,
+        receiver: usize,
+        (taken, window): (u64, u64),
+        awaited: Option<u64>,
+    ) -> Option<Heard> {
         self.reports += 1;
-        let report = ReceiverReport { epoch: Epoch::new(1).unwrap(), taken: Dseq(taken), window, dropped: 0 };
+        let (epoch, taken, awaited) = (Epoch::new(1).unwrap(), Dseq(taken), awaited.map(Dseq));
+        let report = ReceiverReport { epoch, taken, window, awaited, dropped: 0 };
         self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, report)
     }
 
@@ -85,8 +98,8 @@ fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
     let mut deaf = Story::new(Pace::Off, 2);
     assert!(deaf.pacer.is_open(at(0)));
     assert_eq!(deaf.send(at(0), 10_000), 10_000);
-    let mut cold = Pacer::new(&settings(Pace::Auto), at(0));
-    cold.on_sent(Dseq(1), 20_000);
+    let mut cold = Pacer::new(&settings(Pace::Auto), RESEND_BYTES, at(0));
+    cold.on_sent(at(0), Dseq(1), 20_000);
     assert!(!cold.is_open(at(99)));
     cold.reckon(at(100), [].iter());
     assert!(cold.is_open(at(100)), "who is there has answered by then");
@@ -130,6 +143,44 @@ fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     let close = story.sent - 4;
     assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
     assert_eq!(story.receivers[1].left_behind(), None);
+}
+
+// Rule: pace-resends
+#[test]
+fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
+    let mut story = Story::new(Pace::Auto, 1);
+    story.send(at(0), 10_000);
+    story.report_awaited(at(0), 0, (5, 4_000_000), Some(3));
+    assert_eq!(story.send(at(0), 0), 2 + 100, "half of 400,000 from where 3 began");
+    assert!(story.pacer.waits_for_resends());
+    assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().matters);
+    assert_eq!(story.send(at(1), 0), 52 + 100);
+    story.report_awaited(at(2), 0, (152, 4_000_000), None);
+    assert_eq!(story.send(at(2), 0), 152 + 2000, "all that there is room for");
+    assert!(!story.pacer.waits_for_resends());
+    // What was never sent is no reason to wait, nor is anything where nothing is sent again.
+    story.report_awaited(at(3), 0, (2152, 200_000), Some(9_000));
+    assert_eq!(story.send(at(3), 0), 2252);
+    story.pacer.ahead_bytes = Pacer::resumed(&settings(Pace::Auto), 0, at(3)).ahead_bytes;
+    story.report_awaited(at(4), 0, (2252, 200_000), Some(1));
+    assert_eq!(story.send(at(4), 0), 2352);
+}
+
+// Rule: left-behind
+#[test]
+fn who_asks_in_vain_for_too_long_is_left_behind() {
+    let mut story = Story::new(Pace::Auto, 1);
+    story.send(at(0), 10_000);
+    let mut told = Vec::new();
+    for millis in (10..=3000).step_by(10) {
+        // It comes on every half a second, and then not at all.
+        let awaited = 50 * (millis / 500).min(3) + 3;
+        story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(awaited));
+        story.send(at(millis), 0);
+        told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+    }
+    assert_eq!(told, [2600], "a second after that, when it is looked at next");
+    assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
 #[test]
@@ -232,7 +283,7 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(taking.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
     taking.make_due();
     assert_eq!(taking.deadline(10), Some(Instant::ZERO));
-    taking.on_told(at(1), 80_000, false);
+    taking.on_told(at(1), (80_000, false), None);
     assert_eq!((taking.deadline(10), taking.high()), (None, Dseq(102)));
     for dseq in 103..112 {
         assert!(!taking.on_data(at(2), Dseq(dseq), 1488));
@@ -240,14 +291,30 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(taking.on_data(at(2), Dseq(112), 1488));
     taking.make_due();
     assert_eq!(taking.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
-    taking.on_told(at(2), 80_000, false);
+    taking.on_told(at(2), (80_000, false), None);
     assert!(taking.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
-    taking.on_told(at(3), 80_000, false);
+    taking.on_told(at(3), (80_000, false), None);
     assert!(taking.on_word(at(23), Dseq(122)), "the report may be lost");
     assert!(!taking.on_word(at(303), Dseq(122)), "but not for ever");
     assert!(!taking.on_word(at(400), Dseq(123)), "little is untold");
     assert!(taking.on_word(at(500), Dseq(130)), "all that came last was lost");
     assert!(taking.is_active(at(103)) && !taking.is_active(at(104)));
+    taking.on_told(at(500), (80_000, false), Some(Dseq(111)));
+    [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| taking.on_awaited(awaited));
+    assert_eq!(taking.deadline(1), None);
+    taking.on_awaited(Some(Dseq(121)));
+    assert!(taking.deadline(1).is_some(), "ten datagrams where there were twenty");
+    taking.on_told(at(500), (80_000, false), Some(Dseq(128)));
+    taking.on_awaited(None);
+    assert_eq!(taking.deadline(1), None, "nobody waits for so little");
+    taking.on_told(at(500), (80_000, false), None);
+    taking.on_data(at(501), Dseq(131), 1488);
+    taking.on_awaited(Some(Dseq(130)));
+    assert_eq!(taking.deadline(1), None, "little came since");
+    taking.on_data(at(501), Dseq(132), 1488);
+    taking.on_awaited(Some(Dseq(131)));
+    assert!(taking.deadline(1).is_some());
+    taking.on_told(at(502), (80_000, false), Some(Dseq(131)));
     taking.make_due();
     taking.forgo();
     assert_eq!(taking.deadline(1), None);

@@ -20,7 +20,9 @@ impl Peer {
         let epoch = header.epoch;
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
         self.room.on_taken(bytes);
-        let is_report_due = header.kind == Kind::Data && member.taking.on_data(now.instant, Dseq(header.number), bytes);
+        let dseq = Dseq(header.number);
+        let is_taken = header.kind == Kind::Data && member.is_plausible(dseq);
+        let is_report_due = is_taken && member.taking.on_data(now.instant, dseq, bytes);
         if member.hearing.on_multicast(now.instant) {
             self.tell(epoch, MemberEvent::MulticastBack);
         }

@@ -1,10 +1,10 @@
 //! Datagrams of other peers: from bytes to members and streams.
 
-use super::{HELLO_BYTES, Peer};
+use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Accept;
-use crate::proto::members::{self, Contact, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::members::{self, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::Receiver;
 use crate::proto::send::Word;
@@ -19,8 +19,9 @@ use std::time::Duration;
 const EARLY_BYTES_MAX: usize = 4 << 20;
 /// Epochs whose data waits.
 const EARLY_MAX: usize = 64;
-/// The HELLOs of one peer are answered at most this often.
-const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
+/// The HELLOs of one peer are answered at most this often, and one that is not known is greeted: less than the 20 ms between the
+/// first two.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
@@ -177,6 +178,26 @@ impl Peer {
         }
     }
 
+    /// A stranger says something to this peer, which it can only heed once it knows it: asks for its word, with no more bytes
+    /// than came.
+    fn greet_stranger(&mut self, now: Now, source: Source, header: &Header, record: &Record) {
+        let told = match record {
+            Record::ResendRequest(request) => Some(request.epoch),
+            Record::ReceiverReport(report) => Some(report.epoch),
+            _ => None,
+        };
+        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
+        if is_meant
+            && !self.members.contains_key(&header.epoch)
+            && let Some(early) = self.early_of(now, header.epoch, source.from)
+            && early.from == source.from
+            && early.greeted.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
+        {
+            early.greeted = Some(now.instant);
+            self.greet(now, source.from);
+        }
+    }
+
     /// What waits for the word of an epoch that has yet to introduce itself; `None` if too many do.
     fn early_of(&mut self, now: Now, epoch: Epoch, from: SocketAddr) -> Option<&mut Early> {
         if EARLY_MAX <= self.early.len() && !self.early.contains_key(&epoch) {
@@ -310,6 +331,7 @@ impl Peer {
                 // A directed datagram says nothing of how far the multicast stream has come.
                 if !directed {
                     self.on_heard(now, header.epoch);
+                    self.note_awaited(now.instant, header.epoch);
                 }
                 return self.limit_held(now, header.epoch, side);
             }
@@ -357,6 +379,7 @@ impl Peer {
             Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) | Record::ReceiverReport(_)
         ) {
             self.note_uptime(now, source.from, header);
+            self.greet_stranger(now, source, header, &record);
         }
         let (announce, hello, bye) = match record {
             Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
@@ -390,7 +413,9 @@ impl Peer {
         }
         member.control = header.number;
         member.on_announce(&announce);
-        let is_report_due = source.path == Path::Multicast && member.taking.on_word(now.instant, announce.high);
+        let is_report_due = source.path == Path::Multicast
+            && member.is_plausible(announce.high)
+            && member.taking.on_word(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
             if let Some(report) = &announce.report {
@@ -515,6 +540,8 @@ pub(super) struct Early {
     arrived: Instant,
     /// How long it had been running when it said something else, and when that arrived.
     uptime: Option<(u32, Instant)>,
+    /// When it was last asked for its word because of what it said to this peer.
+    greeted: Option<Instant>,
     bytes: usize,
     /// With the time when each arrived.
     datagrams: Vec<(Instant, Header, Vec<Record>)>,
@@ -522,7 +549,7 @@ pub(super) struct Early {
 
 impl Early {
     fn new(from: SocketAddr, since: Instant, arrived: Instant) -> Early {
-        Early { from, since, arrived, uptime: None, bytes: 0, datagrams: Vec::new() }
+        Early { from, since, arrived, uptime: None, greeted: None, bytes: 0, datagrams: Vec::new() }
     }
 }
 

@@ -36,8 +36,6 @@ use crate::time::{Instant, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
-const HELLO_BYTES: usize = 256;
 /// How many of the first words after the start are HELLOs.
 const HELLOS: u8 = 4;
 /// BYEs are sent at 0, +20 and +60 ms.
@@ -145,7 +143,7 @@ impl Peer {
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
             multicast: Send::new(None, settings.datagram_bytes_max, settings.mutants),
-            pacer: Pacer::new(&settings.pace, now.instant),
+            pacer: Pacer::new(&settings.pace, settings.recovery.ring.bytes_max, now.instant),
             room: Room::new(&settings.pace, now.instant),
             control: Control::new(),
             beat: Beat::starting(now.instant, settings.heartbeat),

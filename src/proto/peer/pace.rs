@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::intake::Source;
-use crate::message::{Dseq, Epoch};
+use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
@@ -69,7 +69,7 @@ impl Peer {
         self.beat.on_datagram(now.instant);
         self.ring.push(now.instant, dseq, before, &bytes);
         self.resends.on_sent(now.instant, bytes.len());
-        self.pacer.on_sent(dseq, bytes.len());
+        self.pacer.on_sent(now.instant, dseq, bytes.len());
         self.send(None, bytes);
     }
 
@@ -99,7 +99,8 @@ impl Peer {
         if stays_left && member.receiver.left_behind().is_some() {
             return;
         }
-        let report = ReceiverReport { taken, ..report };
+        let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
+        let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
         let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, header.number, report) else {
             return;
         };
@@ -133,29 +134,39 @@ impl Peer {
 
     /// Something of a member was taken from the group's receive buffer, after which a report to it is due.
     pub(super) fn report_soon(&mut self, now: Instant, epoch: Epoch) {
-        let receivers = self.members.len();
-        let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.taking.make_due();
-        if member.taking.deadline(receivers).is_some_and(|at| at <= now) {
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.taking.make_due();
+        }
+        self.report_if_due(now, epoch);
+    }
+
+    /// Ticks are rare while much comes.
+    fn report_if_due(&mut self, now: Instant, epoch: Epoch) {
+        let deadline = self.members.get(&epoch).and_then(|member| member.taking.deadline(self.members.len()));
+        if deadline.is_some_and(|at| at <= now) {
             self.report_room(now, epoch);
         }
     }
 
     /// Tells a publisher how much was taken of what it sent, and how much more there is room for.
     fn report_room(&mut self, now: Instant, epoch: Epoch) {
-        let active = |member: &&Member| member.epoch() != epoch && member.taking.is_active(now);
-        let sharers = 1 + self.members.values().filter(active).count();
-        let dropped = self.counters.kernel_drops;
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if !member.is_alive() {
             return member.taking.forgo();
         }
+        let active = |member: &&Member| member.epoch() != epoch && member.taking.is_active(now);
+        // What this peer sends comes back to its own buffer.
+        let sharers = 1 + self.members.values().filter(active).count() + usize::from(self.pacer.is_active(now));
+        let dropped = self.counters.kernel_drops;
+        let awaits = self.awaits();
+        let Some(member) = self.members.get_mut(&epoch) else { return };
         let window = self.room.tell(now, sharers);
-        member.taking.on_told(now, window, self.room.is_short());
-        let (address, taken) = (member.address, member.taking.high());
-        let report = ReceiverReport { epoch, taken, window, dropped };
+        let awaited = member.awaited().filter(|_| awaits);
+        member.taking.on_told(now, (window, self.room.is_short()), awaited);
+        let (address, taken, padded) = (member.address, member.taking.high(), member.padding());
+        let report = ReceiverReport { epoch, taken, window, awaited, dropped };
         self.counters.reports_sent += 1;
-        self.control_to(now, address, &Record::ReceiverReport(report), 0);
+        self.control_to(now, address, &Record::ReceiverReport(report), padded);
         if self.room.on_sharers(sharers) {
             self.report_less(now, epoch);
         }
@@ -196,9 +207,26 @@ impl Peer {
         }
     }
 
+    /// Whether this peer wants what it misses sent again.
+    fn awaits(&self) -> bool {
+        self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
+    }
+
+    /// Some of what a member was asked for has come, or will not come.
+    pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
+        let awaits = self.awaits();
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.taking.on_awaited(member.awaited().filter(|_| awaits));
+        }
+        self.report_if_due(now, epoch);
+    }
+
     /// Tells the reports that are due.
     pub(super) fn on_report_tick(&mut self, now: Instant) {
-        let receivers = self.members.len();
+        let (receivers, awaits) = (self.members.len(), self.awaits());
+        for member in self.members.values_mut() {
+            member.taking.on_awaited(member.awaited().filter(|_| awaits));
+        }
         let is_due = |taking: &Taking| taking.deadline(receivers).is_some_and(|at| at <= now);
         let due: Vec<Epoch> =
             self.members.values().filter(|member| is_due(&member.taking)).map(Member::epoch).collect();

@@ -1,9 +1,9 @@
 //! Repair: what this peer asks others for, what it answers them, and the proof of an address that comes before any
 //! answer (reliability.md R5, R6, A9, 5.6).
 
-use super::{HELLO_BYTES, Peer};
+use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
-use crate::proto::members::{Member, Side};
+use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::intake::Source;
 use crate::proto::resend::{Answer, Found, To};
@@ -72,8 +72,7 @@ impl Peer {
                 requests.push(ResendRequest { epoch, directed, manifests_only, unicast, ranges });
             }
         }
-        // Until the publisher's token came, the request leaves room for an answer that carries it.
-        let padded = if member.echo.is_some() { 0 } else { HELLO_BYTES };
+        let padded = member.padding();
         let (address, publisher) = (member.address, member.publisher.clone());
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, DeliveryMode::Repair, &publisher, outcome);
@@ -130,6 +129,7 @@ impl Peer {
 
     /// Sends what was asked for, as far as the budgets allow.
     pub(super) fn answer_requests(&mut self, now: Now) {
+        self.resends.pause_live(now.instant, self.pacer.waits_for_resends());
         loop {
             let directed = |epoch: Epoch| self.members.get(&epoch).map(|member| &member.directed_ring);
             let Some(answer) = self.resends.poll_answer(now.instant, &self.ring, directed) else { return };

@@ -1,10 +1,10 @@
 //! What this peer says of itself: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
 
-use super::{BYES, HELLO_BYTES, HELLOS, Peer, inbox_of};
+use super::{BYES, HELLOS, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::Effect;
 use crate::proto::history::History;
-use crate::proto::members::{Member, Side};
+use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::{Pacer, Receiver};
 use crate::proto::resend::{Resends, Ring};
@@ -107,7 +107,7 @@ impl Peer {
             PubWindow::new(self.settings.pub_window, self.settings.frame_messages_max, self.rng.next_u64())
                 .mutated(self.settings.mutants);
         self.multicast = Send::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
-        self.pacer = Pacer::resumed(&self.settings.pace, now.instant);
+        self.pacer = Pacer::resumed(&self.settings.pace, self.settings.recovery.ring.bytes_max, now.instant);
         self.ring = Ring::new(self.settings.recovery.ring, Dseq(0));
         self.resends = Resends::new(self.settings.resends(), now.instant);
         self.history = History::new(&self.settings.recovery.history, self.rng.next_u64());

@@ -71,19 +71,34 @@ pub struct Budget {
     slot_end: Instant,
     /// The sum of all slots but the open one: the rate in bytes a second.
     live_rate: u64,
+    /// Whether live data waits for answers to be sent.
+    is_paused: bool,
 }
 
 impl Budget {
     /// A full one; at least `rate_min` bytes a second come, and at least 1.
     pub fn new(now: Instant, rate_min: u64) -> Budget {
         let slots = VecDeque::from(vec![0; SLOTS + 1]);
-        Budget { bucket: Bucket::full(now), rate_min: rate_min.max(1), slots, slot_end: now + SLOT, live_rate: 0 }
+        Budget {
+            bucket: Bucket::full(now),
+            rate_min: rate_min.max(1),
+            slots,
+            slot_end: now + SLOT,
+            live_rate: 0,
+            is_paused: false,
+        }
     }
 
     /// Live data of so many bytes was sent.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
         self.advance(now);
         *self.slots.back_mut().expect("there is always an open slot") += bytes as u64;
+    }
+
+    /// Whether live data waits for answers to be sent from now on. While it does, the rate does not fall because of that.
+    pub fn pause(&mut self, now: Instant, is_paused: bool) {
+        self.advance(now);
+        self.is_paused = is_paused;
     }
 
     /// The bytes a second that answers may take: constant within a slot.
@@ -101,9 +116,12 @@ impl Budget {
             }
             self.bucket.refill(self.slot_end, self.rate(), BURST_BYTES);
             let oldest = self.slots.pop_front().expect("there are always as many slots");
-            let closed = self.slots.back().copied().expect("there is always an open slot");
+            let closed = self.slots.back_mut().expect("there is always an open slot");
+            if self.is_paused {
+                *closed = (*closed).max(self.live_rate / SLOTS_PER_SECOND);
+            }
+            self.live_rate = self.live_rate - oldest + *closed;
             self.slots.push_back(0);
-            self.live_rate = self.live_rate - oldest + closed;
             self.slot_end = self.slot_end + SLOT;
         }
         if self.slot_end <= now {
@@ -181,6 +199,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_rate_does_not_fall_while_live_data_waits_for_answers() {
+        let mut budget = Budget::new(at(0), 1000);
+        for millis in 0..2000 {
+            budget.on_sent(at(millis * 1000), 4000);
+        }
+        budget.pause(at(2_000_000), true);
+        budget.on_sent(at(5_000_000), 0);
+        assert_eq!(budget.rate(), 1_000_000);
+        budget.pause(at(5_000_000), false);
+        budget.on_sent(at(5_500_000), 0);
+        assert_eq!(budget.rate(), 500_000);
     }
 
     #[test]

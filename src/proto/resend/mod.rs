@@ -247,6 +247,11 @@ impl Resends {
         self.budget.on_sent(now, bytes);
     }
 
+    /// Whether live data waits until what is asked for has been sent.
+    pub fn pause_live(&mut self, now: Instant, is_paused: bool) {
+        self.budget.pause(now, is_paused);
+    }
+
     /// A member is gone, and what it asked for with it.
     pub fn forget(&mut self, epoch: Epoch) {
         self.requesters.remove(&epoch);

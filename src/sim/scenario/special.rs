@@ -80,7 +80,9 @@ impl Scenario {
     /// ask at once for what they miss. What is sent again may take a quarter of what is sent, so that takes its time.
     pub fn of_storm(seed: u64, receivers: usize) -> Scenario {
         let settings = |settings: &Settings| {
-            let recovery = Recovery { resend_rate_min: 1, ..settings.recovery.clone() };
+            // All that is sent is kept, so that nothing waits for those that ask.
+            let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
+            let recovery = Recovery { resend_rate_min: 1, ring, ..settings.recovery.clone() };
             Settings { reliability: Duration::from_secs(40), recovery, ..settings.clone() }
         };
         let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
@@ -130,6 +132,13 @@ impl Scenario {
         (scenario.heal_at, scenario.end) = (20 * SECOND, 30 * SECOND);
         scenario.events.sort_by_key(|event| event.at);
         scenario
+    }
+
+    /// Each copy of a datagram is lost with this probability, and publishers keep so many bytes to send them again.
+    pub fn with_loss(mut self, loss: f64, resend_bytes: usize) -> Scenario {
+        self.weather.loss = loss;
+        self.hosts.iter_mut().for_each(|host| host.settings.recovery.ring.bytes_max = resend_bytes);
+        self
     }
 
     /// A host stands still for a while.

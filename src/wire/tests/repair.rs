@@ -172,7 +172,9 @@ fn expired(rng: &mut Rng) -> Record {
 fn receiver_report(rng: &mut Rng) -> Record {
     let epoch = Epoch::new(rng.next_u64() | 1).unwrap();
     let mut number = || rng.below(NUMBER_LIMIT);
-    Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(number()), window: number(), dropped: number() })
+    let (taken, window, dropped) = (Dseq(number()), number(), number());
+    let awaited = (dropped % 2 == 0).then(|| Dseq(1 + number() / 2));
+    Record::ReceiverReport(ReceiverReport { epoch, taken, window, awaited, dropped })
 }
 
 fn manifest(rng: &mut Rng) -> Record {
@@ -256,7 +258,8 @@ pub(super) fn example_expired(receiver: Option<Epoch>) -> Record {
 
 pub(super) fn example_receiver_report() -> Record {
     let epoch = header(Kind::Directed).receiver.unwrap();
-    Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(300), window: 3_670_016, dropped: 2 })
+    let (taken, awaited) = (Dseq(300), Some(Dseq(291)));
+    Record::ReceiverReport(ReceiverReport { epoch, taken, window: 3_670_016, awaited, dropped: 2 })
 }
 
 #[test]
@@ -270,8 +273,8 @@ fn each_broken_rule_of_repair_has_its_name() {
     let request = |flags: &str, rest: &str| record("43", flags, &format!("{epoch} {rest}"));
     let too_many = |count: u16| request("00", &format!("{count:04x} {}", range(1, 2)));
     let (one, large) = ("0000000000000001", "8000000000000000");
-    let report = |epoch: &str, taken: &str, window: &str, dropped: &str| {
-        record("4b", "00", &format!("{epoch}{taken}{window}{dropped}"))
+    let report = |epoch: &str, taken: &str, window: &str, rest: &str| {
+        record("4b", "00", &format!("{epoch}{taken}{window}{rest}"))
     };
     let beyond_the_last = format!("{:016x} {:016x} 0002 0000 0000", (1u64 << 63) - 1, 0);
     for (records, expected) in [
@@ -295,9 +298,10 @@ fn each_broken_rule_of_repair_has_its_name() {
         (report("0000000000000000", one, one, one), Malformed::Epoch),
         (report(epoch, large, one, one), Malformed::Number(1 << 63)),
         (report(epoch, one, large, one), Malformed::Number(1 << 63)),
-        (report(epoch, one, one, large), Malformed::Number(1 << 63)),
-        (report(epoch, one, one, "00"), Malformed::Truncated),
-        (report(epoch, one, one, &format!("{one} 00")), Malformed::Trailing { record: 0x4b, bytes: 1 }),
+        (report(epoch, one, one, &format!("{large} {one}")), Malformed::Number(1 << 63)),
+        (report(epoch, one, one, &format!("{one} {large}")), Malformed::Number(1 << 63)),
+        (report(epoch, one, one, &format!("{one} 00")), Malformed::Truncated),
+        (report(epoch, one, one, &format!("{one} {one} 00")), Malformed::Trailing { record: 0x4b, bytes: 1 }),
         (record("44", "00", "0000000000000000 000000000000002a 0001 0000"), Malformed::Number(0)),
         (record("44", "00", "0000000000000007 800000000000002a 0001 0000"), Malformed::Number((1 << 63) + 42)),
         (record("44", "00", "0000000000000007 000000000000002a 0000"), Malformed::ManifestEmpty),
