@@ -220,7 +220,7 @@ impl Engine {
                     self.peer.handle(now, Input::Arrived { path, at: now.instant - lain });
                 }
                 if 0 < received.overrun {
-                    self.peer.handle(now, overrun(received.overrun, datagrams_each));
+                    self.peer.handle(now, overrun(path, received.overrun, datagrams_each));
                 }
                 if let Some(dropper) = &mut self.dropper
                     && received.from != own
@@ -235,7 +235,7 @@ impl Engine {
         if was_readable && !self.is_readable[index] {
             match self.sockets.overrun(path) {
                 Ok(0) => {}
-                Ok(drops) => self.peer.handle(now, overrun(drops, self.batch.segments_seen())),
+                Ok(drops) => self.peer.handle(now, overrun(path, drops, self.batch.segments_seen())),
                 Err(error) => self.on_recv_error(&error),
             }
         }
@@ -259,10 +259,10 @@ fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     waits
 }
 
-/// Drops of the kernel, each of up to `datagrams_each` datagrams.
-fn overrun(drops: u32, datagrams_each: u64) -> Input {
+/// Drops of the kernel at a socket, each of up to `datagrams_each` datagrams.
+fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
     let drops = u64::from(drops);
-    Input::Overrun { drops, datagrams_max: drops * datagrams_each }
+    Input::Overrun { path, drops, datagrams_max: drops * datagrams_each }
 }
 
 #[cfg(test)]

@@ -41,9 +41,11 @@ pub enum Input {
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// The kernel's drop counter of the receive sockets rose by this many since the last such input. Comes before the
-    /// datagram that carried the news.
+    /// The kernel's drop counter of a receive socket rose by this many since the last such input of that socket. Comes before
+    /// the datagram that carried the news.
     Overrun {
+        /// Which socket.
+        path: Path,
         /// What was dropped because the receive buffer was full, as the kernel counts: a buffer of several datagrams
         /// counts once.
         drops: u64,

@@ -268,7 +268,7 @@ impl<'a> World<'a> {
             read_bytes += cost(packet.bytes.len());
             if 0 < dropped {
                 self.oracle.runs[self.machines[host].run].kernel_drops += dropped;
-                self.input(host, Input::Overrun { drops: dropped, datagrams_max: dropped });
+                self.input(host, Input::Overrun { path: Path::Multicast, drops: dropped, datagrams_max: dropped });
             }
             if self.machines[host].spec.says_arrival {
                 self.oracle.runs[self.machines[host].run].arrived = Some(arrived);

@@ -190,10 +190,13 @@ impl Peer {
             // Nothing is said after the stop.
             Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
-            Input::Overrun { drops, datagrams_max } => {
+            Input::Overrun { path, drops, datagrams_max } => {
                 self.counters.kernel_drops += drops;
                 self.overrun = (self.overrun.0 + datagrams_max, now.instant);
-                self.on_overrun(now.instant);
+                // What is sent to this peer alone says nothing of how much it can take of the group.
+                if path == Path::Multicast {
+                    self.on_overrun(now.instant);
+                }
             }
             Input::Backlog { fullness } => self.on_backlog(now.instant, fullness),
             Input::Request { client, request } => self.on_request(now, client, request),

@@ -548,11 +548,22 @@ fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
 }
 
 #[test]
+fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
+    let window_after = |path| {
+        let (mut s, _) = pair("a", 1000);
+        s.peer.handle(at(1004), Input::Overrun { path, drops: 1, datagrams_max: 1 });
+        assert_eq!(s.peer.counters().kernel_drops, 1);
+        s.peer.room.window(at(1004).instant, 1)
+    };
+    assert_eq!(window_after(Path::Multicast) * 2, window_after(Path::Unicast));
+}
+
+#[test]
 fn kernel_drops_are_named_as_the_cause() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let (_two, _three, four) = (p.publish(1002, "a"), p.publish(1003, "a"), p.publish(1004, "a"));
-    s.peer.handle(at(1004), Input::Overrun { drops: 1, datagrams_max: 2 });
+    s.peer.handle(at(1004), Input::Overrun { path: Path::Multicast, drops: 1, datagrams_max: 2 });
     s.hear(1004, p.address, &four);
     s.tick_quietly(1009);
     let causes: Vec<Cause> = s

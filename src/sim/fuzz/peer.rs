@@ -128,7 +128,7 @@ impl World {
                 3..0xa0 => self.forge_repair(script),
                 other => {
                     let drops = u64::from(other);
-                    self.peer.handle(self.now, Input::Overrun { drops, datagrams_max: drops });
+                    self.peer.handle(self.now, Input::Overrun { path: Path::Multicast, drops, datagrams_max: drops });
                 }
             },
         }
