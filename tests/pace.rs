@@ -2,7 +2,7 @@
 
 use crate::support::bus::{config, eventually, wait_for};
 use crate::support::command::Place;
-use seqcast::bus::{Bus, Embedded, Event, Subscription};
+use seqcast::bus::{Bus, Embedded, Event, EventRef, Subscription};
 use seqcast::message::{Message, Missing};
 use seqcast::seqno::Seq;
 use serde_json::{Value, json};
@@ -122,6 +122,47 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
     assert!(dropped < 200, "{dropped} datagrams found no room");
     let shown = publisher.show("peers").unwrap();
     assert_eq!(peer(&shown)["times_left_behind"], 0, "{shown}");
+}
+
+#[test]
+fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
+    let config = config("burst");
+    let mut receiver = Embedded::open(&config).unwrap();
+    let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
+    // So long has it listened that it is owed everything of who comes now.
+    for _ in 0..300 {
+        receiver.drive(Duration::from_millis(1)).unwrap();
+    }
+    let (sent, is_over) = (10_000_000, Arc::new(AtomicBool::new(false)));
+    let is_over_there = is_over.clone();
+    let publishing = std::thread::spawn(move || {
+        let mut publisher = Embedded::open(&config).unwrap();
+        let subject = "pace".parse().unwrap();
+        for number in 0..sent {
+            while !publisher.publish_payload(&subject, &u64::to_be_bytes(number)).unwrap() {
+                publisher.drive(Duration::from_millis(1)).unwrap();
+            }
+        }
+        // It stays to answer what is asked for.
+        while !is_over_there.load(Ordering::Relaxed) {
+            publisher.drive(Duration::from_millis(10)).unwrap();
+        }
+    });
+    let (mut next, mut others) = (0, 0);
+    while next < sent {
+        receiver.drive(LONG).unwrap();
+        let read = subscription.drain(|event| match event {
+            EventRef::Message(delivery) => {
+                assert_eq!(delivery.payload, u64::to_be_bytes(next));
+                next += 1;
+            }
+            _ => others += 1,
+        });
+        assert!(read.is_ok(), "{next} came");
+    }
+    assert_eq!((next, others), (sent, 0));
+    is_over.store(true, Ordering::Relaxed);
+    publishing.join().unwrap();
 }
 
 #[test]

@@ -169,7 +169,7 @@ keys! {
     /// Bytes that wait for a local program that does not read; beyond it that program loses messages, and is told.
     "client-queue-size" client_queue_size: usize = "16 mb", Size { min: 64 * KB, max: 2 * GB }, "64 mb";
     /// Messages that wait for a local program that does not read.
-    "client-queue-count" client_queue_count: usize = "100000", Number { min: 1, max: 100_000_000 }, "1000";
+    "client-queue-count" client_queue_count: usize = "1000000", Number { min: 1, max: 100_000_000 }, "1000";
     /// Subscriptions of all local programs together.
     "subscriptions-max" subscriptions_max: usize = "1000000", Number { min: 1, max: 100_000_000 }, "200000";
     /// Subscriptions of one local program.

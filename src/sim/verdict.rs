@@ -250,7 +250,9 @@ impl Oracle {
                     continue;
                 }
             }
-            if let Some(late) = late_by(receiver, track, message, sent, (bound, whole)) {
+            // Of a message that its publisher never finished, the rest is missed from the publisher's end on.
+            let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
+            if let Some(late) = late_by(receiver, track, message, sent, (sent_at, bound, whole)) {
                 wrong.push(("O8", message, *sent, Fate::Late));
                 fates[3] = fates[3].max(late);
             }
@@ -375,13 +377,19 @@ fn fate(
 }
 
 /// By how much the first word of a message came too late.
-fn late_by(receiver: &Run, track: &Track, message: usize, sent: &Sent, (bound, whole): (u64, u64)) -> Option<u64> {
+fn late_by(
+    receiver: &Run,
+    track: &Track,
+    message: usize,
+    sent: &Sent,
+    (sent_at, bound, whole): (u64, u64, u64),
+) -> Option<u64> {
     // A peer that stood still hears late and tells late; what it owes then is told above, only its time is not judged.
     if !receiver.pauses.is_empty() {
         return None;
     }
     let covered = track.covered.get(message).copied().unwrap_or(NEVER);
-    let due = sent.at.saturating_add(bound);
+    let due = sent_at.saturating_add(bound);
     // T_rec runs while the publisher is heard, from the first word of the last datagram.
     let found = track.found_late(sent.last);
     let repairs = receiver.repairs() && found != NEVER;

@@ -3,6 +3,8 @@
 use super::lan::{Lan, in_namespaces, run};
 use serde_json::Value;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Runs a verb of the bench from the first host to the second and gives its rows.
 fn bench(arguments: &[&str]) -> Vec<Value> {
@@ -39,5 +41,27 @@ fn the_bench_has_the_network_lose_datagrams() {
         let rows = bench(&["loss", "--rate", "20000/s", "--secs", "0.5", "--fault", &fault, "--heal", heal]);
         let repaired: Vec<bool> = rows.iter().map(|row| 0 < row["repaired"].as_u64().unwrap_or(0)).collect();
         assert_eq!(repaired, [false, true], "{rows:#?}");
+    });
+}
+
+#[test]
+fn an_mtu_that_changes_while_it_runs_loses_nothing() {
+    in_namespaces("netns::bench::an_mtu_that_changes_while_it_runs_loses_nothing", || {
+        let _lan = Lan::new(2);
+        let is_over = AtomicBool::new(false);
+        let rows = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for mtu in ["700", "1500"].iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    run(Command::new("ip").args(["-n", "h1", "link", "set", "eth0", "mtu", mtu]));
+                    std::thread::sleep(Duration::from_millis(150));
+                }
+            });
+            let sent = ["throughput", "--size", "1024", "--rate", "20000/s", "--secs", "1", "--no-raw"];
+            let rows = bench(&sent);
+            is_over.store(true, Ordering::Relaxed);
+            rows
+        });
+        let [received, lost] = ["received", "lost"].map(|column| rows[0][column].as_u64());
+        assert!(Some(15_000) < received && lost == Some(0), "{rows:#?}");
     });
 }

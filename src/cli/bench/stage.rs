@@ -15,7 +15,6 @@ use crate::daemon::clock::random_u64;
 use crate::time::nanos;
 
 /// The queue of a subscription in a run: the bench measures the way to it, and reads it as fast as it can.
-const QUEUE_COUNT: &str = "1000000";
 const QUEUE_SIZE: &str = "1 gb";
 
 /// A sender of raw datagrams of which less comes than this overruns its receivers.
@@ -115,7 +114,6 @@ impl Stage {
         let port = options.port.map_or(20_000 + chance % 12_000, u64::from).to_string();
         let mut values = Values::default()
             .with("bench", "name", "bench")
-            .with("bench", "client-queue-count", QUEUE_COUNT)
             .with("bench", "client-queue-size", QUEUE_SIZE)
             .with("--interface", "interface", &options.interface)
             .with("--group", "group", &group)
