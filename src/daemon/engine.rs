@@ -125,6 +125,8 @@ pub(crate) struct Engine {
     pub(super) asks: BTreeMap<(ClientId, u64), AnswerTo>,
     /// The number of the next question of an embedded client.
     pub(super) next_ask: u64,
+    /// Whether programs in the same process come before attached ones in this turn.
+    pub(super) is_commands_turn: bool,
     /// The refusal of the request being handled.
     pub(super) refused: Option<Refusal>,
     /// Where each publisher's datagrams come from; an epoch is bound to its address.
@@ -150,8 +152,15 @@ impl Engine {
         self.accept(now);
         self.note_backlog(now);
         let is_caught_up = self.receive(now);
+        // In turn: where there is little room, who comes first takes all of it. Before a stop what was taken already comes first.
+        self.is_commands_turn = !self.is_commands_turn || matches!(self.phase, Phase::Draining { .. });
+        if self.is_commands_turn {
+            self.take_commands(now);
+        }
         self.serve_clients(now);
-        self.take_commands(now);
+        if !self.is_commands_turn {
+            self.take_commands(now);
+        }
         if is_caught_up {
             self.peer.handle(now, Input::Tick);
             self.act(now);
@@ -192,6 +201,7 @@ impl Engine {
         }
         self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
         self.peer.handle(now, Input::Stop);
+        self.act(now);
     }
 
     /// The first signal asks for a graceful stop, the second for none.

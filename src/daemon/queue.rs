@@ -244,7 +244,14 @@ impl EventQueue {
         };
         state = self.wait(state, timeout, is_idle);
         state.readers_waiting -= 1;
-        state.pop()
+        let item = state.pop();
+        let is_for_another = !state.queued.is_empty() && 0 < state.readers_waiting;
+        drop(state);
+        // Several events may have come with one ring.
+        if is_for_another {
+            self.ready.notify_one();
+        }
+        item
     }
 
     /// Takes everything that is there and calls `each` with every event where it lies, without holding a lock meanwhile. Gives

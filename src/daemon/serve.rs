@@ -28,7 +28,7 @@ impl Engine {
         let mut ids: Vec<ClientId> = waiting.map(|(id, _)| id).collect();
         let after = ids.partition_point(|id| *id <= self.served_first) % ids.len().max(1);
         ids.rotate_left(after);
-        if let Some(first) = ids.first() {
+        if !is_held_up && let Some(first) = ids.first() {
             self.served_first = *first;
         }
         for id in ids {

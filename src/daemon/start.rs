@@ -144,6 +144,7 @@ impl Engine {
             flushes: Vec::new(),
             asks: BTreeMap::new(),
             next_ask: 0,
+            is_commands_turn: false,
             refused: None,
             hosts: BTreeMap::new(),
             dropper: options.drop.map(Dropper::new),

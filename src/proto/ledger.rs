@@ -294,6 +294,8 @@ impl Ledger {
     /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
     pub fn on_word(&mut self, found: &mut Found<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
+            // What is above it was sent after it.
+            self.is_dated |= count <= self.count;
             return count <= self.count;
         }
         if high == self.states.high {

@@ -173,13 +173,17 @@ pub fn decode(bytes: Bytes) -> Result<Datagram, Discard> {
     decode_content(&content).map_err(Discard::Malformed)
 }
 
-/// How many records there are, at most.
+/// The least body of a record that is kept, about.
+const RECORD_BYTES_MIN: usize = 8;
+
+/// How many records are kept, at most: empty ones are none, so that room for them cannot be much larger than the datagram.
 fn records_in(reader: &Reader<'_>) -> usize {
     let mut reader = reader.clone();
     let mut count = 0;
     while let Ok([_, _, high, low]) = reader.array() {
-        count += 1;
-        if reader.span(usize::from(u16::from_be_bytes([high, low]))).is_err() {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        count += usize::from(RECORD_BYTES_MIN <= length);
+        if reader.span(length).is_err() {
             break;
         }
     }

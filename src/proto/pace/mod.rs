@@ -107,8 +107,8 @@ pub struct Receiver {
     limit: u64,
     /// The same, because of what it asks for.
     resend_limit: u64,
-    /// The lowest datagram that it asks for, and since when it is that one.
-    awaited: Option<(Dseq, Instant)>,
+    /// How far that had come when it last came on by much, and when that was.
+    progress: (u64, Instant),
     /// The control datagram that carried its last report; 0 before the first.
     number: u64,
     /// Its last report.
@@ -130,7 +130,7 @@ impl Receiver {
         Receiver {
             limit: pacer.sent + pacer.settings.first_bytes,
             resend_limit: u64::MAX,
-            awaited: None,
+            progress: (0, now),
             number: 0,
             report: None,
             left: None,
@@ -151,9 +151,10 @@ impl Receiver {
         self.limit.min(self.resend_limit)
     }
 
-    /// Whether it has let this peer come no further than that by now, in spite of all patience.
-    fn is_below(&self, line: u64, now: Instant) -> bool {
-        let is_stuck = || self.awaited.is_some_and(|(_, since)| RESEND_PATIENCE <= now.since(since));
+    /// Whether it has let this peer come no further than that by now, in spite of all patience. Something has been held since
+    /// `held`.
+    fn is_below(&self, line: u64, now: Instant, held: Instant) -> bool {
+        let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(held));
         self.limit < line || self.resend_limit < line && is_stuck()
     }
 
@@ -231,6 +232,8 @@ pub struct Pacer {
     wait: Option<Wait>,
     held: VecDeque<Sealed>,
     held_bytes: usize,
+    /// Since when something is held without a break.
+    held_since: Option<Instant>,
 }
 
 impl Pacer {
@@ -261,6 +264,7 @@ impl Pacer {
             wait: None,
             held: VecDeque::new(),
             held_bytes: 0,
+            held_since: None,
         };
         pacer.refill(now);
         pacer
@@ -307,6 +311,7 @@ impl Pacer {
     pub fn hold(&mut self, now: Instant, sealed: Sealed) {
         self.held_bytes += sealed.bytes.len();
         self.held.push_back(sealed);
+        self.held_since.get_or_insert(now);
         if self.wait.is_none() {
             self.wait = Some(self.wait_from(now));
         }
@@ -317,7 +322,7 @@ impl Pacer {
         let sealed = self.held.pop_front()?;
         self.held_bytes -= sealed.bytes.len();
         if self.held.is_empty() {
-            self.wait = None;
+            (self.wait, self.held_since) = (None, None);
         }
         Some(sealed)
     }
@@ -386,14 +391,17 @@ impl Pacer {
     /// A receiver still asks for what was sent from a datagram on: this peer must not send so much more that it has it no more.
     fn on_awaited(&mut self, now: Instant, receiver: &mut Receiver, awaited: Option<Dseq>) {
         // Rule: pace-resends
-        let awaited = awaited.filter(|dseq| dseq.0 < self.next);
-        let same = receiver.awaited.filter(|(before, _)| Some(*before) == awaited);
-        receiver.awaited = same.or(awaited.map(|dseq| (dseq, now)));
-        receiver.resend_limit = match awaited {
+        receiver.resend_limit = match awaited.filter(|dseq| dseq.0 < self.next) {
             // If that was too long ago to know, no more is sent at all.
             Some(dseq) => self.sent_up_to(Dseq(dseq.0 - 1)).unwrap_or(0).saturating_add(self.ahead_bytes),
             None => u64::MAX,
         };
+        // What comes on by less than the floor, or to and fro, does not come on.
+        let step = self.settings.floor.min(self.ahead_bytes / 16).max(1);
+        let reached = receiver.resend_limit.min(self.sent.saturating_add(self.ahead_bytes));
+        if receiver.progress.0.saturating_add(step) <= reached {
+            receiver.progress = (reached, now);
+        }
     }
 
     /// Reckons anew how much may be sent: what all `receivers` allow that are waited for.
@@ -415,7 +423,8 @@ impl Pacer {
     /// Whether `receiver` has held up this peer below the floor for too long. If so, it is left behind.
     pub fn leave_behind(&self, now: Instant, receiver: &mut Receiver) -> bool {
         // Rule: left-behind
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now));
+        let held = self.held_since.unwrap_or(now);
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, held));
         let is_slow = is_due && receiver.left.is_none() && receiver.least() <= self.sent;
         if is_slow {
             receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });

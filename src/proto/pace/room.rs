@@ -1,6 +1,6 @@
 //! The receiver's side of pacing: how much room there is, and whom to tell of it when.
 
-use super::{PATIENCE, PaceSettings, cost};
+use super::{PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
 use crate::message::Dseq;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
@@ -210,8 +210,9 @@ pub struct Taking {
     is_due: bool,
     /// Whether less room was told because of local queues.
     is_short: bool,
-    /// The lowest datagram that is asked for, as told last.
+    /// The lowest datagram that is asked for, as told last; and when it became another one.
     awaited: Option<Dseq>,
+    changed: Option<Instant>,
 }
 
 impl Taking {
@@ -230,6 +231,7 @@ impl Taking {
             is_due: false,
             is_short: false,
             awaited: None,
+            changed: None,
         }
     }
 
@@ -255,18 +257,21 @@ impl Taking {
     pub fn on_word(&mut self, now: Instant, high: Dseq) -> bool {
         self.high = self.high.max(high);
         let untold = (self.high.0 - self.told.0).saturating_mul(self.largest);
-        self.first_bytes / PARTS <= untold || now.since(self.data_at) <= REPEAT && self.is_active(now)
+        // A publisher that waits for what was asked for sends no data until it knows that it has come.
+        let is_waited_for = self.changed.is_some_and(|at| now.since(at) <= RESEND_PATIENCE);
+        self.first_bytes / PARTS <= untold || now.since(self.data_at) <= REPEAT && self.is_active(now) || is_waited_for
     }
 
     /// This is the lowest datagram that is asked for. A report is due if the publisher was not told that one is and goes on, or may
-    /// wait for that and it is less far back now, by half at least.
-    pub fn on_awaited(&mut self, awaited: Option<Dseq>) {
+    /// wait for that and it is less far back now: by half at least, or for long enough that it would seem stuck.
+    pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
         self.is_due |= match self.awaited {
             None => awaited.is_some() && self.first_bytes / PARTS <= self.untold,
             told if told == awaited => false,
             told => {
                 let lag = self.lag(told);
-                self.first_bytes <= lag.saturating_mul(self.largest) && self.lag(awaited) <= lag / 2
+                let is_old = self.told_at.is_none_or(|at| RESEND_PATIENCE / 4 <= now.since(at));
+                self.first_bytes <= lag.saturating_mul(self.largest) && (is_old || self.lag(awaited) <= lag / 2)
             }
         };
     }
@@ -306,7 +311,9 @@ impl Taking {
     /// A report is told with this window, which may be small because of local queues, and this datagram that is asked for.
     pub fn on_told(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
         self.is_short = is_short;
-        self.awaited = awaited;
+        if std::mem::replace(&mut self.awaited, awaited) != awaited {
+            self.changed = Some(now);
+        }
         (self.told, self.told_at) = (self.high, Some(now));
         (self.untold, self.is_due) = (0, false);
         self.due_bytes = window / PARTS;

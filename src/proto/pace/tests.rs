@@ -183,6 +183,25 @@ fn who_asks_in_vain_for_too_long_is_left_behind() {
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
+// Rule: left-behind
+#[test]
+fn who_asks_for_this_and_that_or_for_one_after_the_other_is_left_behind_too() {
+    type Asks = fn(u64) -> u64;
+    let to_and_fro: Asks = |round| 1 + round % 2;
+    let one_by_one: Asks = |round| 3 + round;
+    for asks in [to_and_fro, one_by_one] {
+        let mut story = Story::new(Pace::Auto, 1);
+        story.send(at(0), 10_000);
+        let mut told = Vec::new();
+        for millis in (10..=4000).step_by(10) {
+            story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(asks(millis / 300)));
+            story.send(at(millis), 0);
+            told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+        }
+        assert!(told.first().is_some_and(|first| *first <= 1400), "{told:?}");
+    }
+}
+
 #[test]
 fn a_rate_below_the_floor_leaves_nobody_behind() {
     let mut story = Story::new(Pace::Rate(100_000), 1);
@@ -300,19 +319,19 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(taking.on_word(at(500), Dseq(130)), "all that came last was lost");
     assert!(taking.is_active(at(103)) && !taking.is_active(at(104)));
     taking.on_told(at(500), (80_000, false), Some(Dseq(111)));
-    [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| taking.on_awaited(awaited));
+    [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| taking.on_awaited(at(501), awaited));
     assert_eq!(taking.deadline(1), None);
-    taking.on_awaited(Some(Dseq(121)));
+    taking.on_awaited(at(501), Some(Dseq(121)));
     assert!(taking.deadline(1).is_some(), "ten datagrams where there were twenty");
     taking.on_told(at(500), (80_000, false), Some(Dseq(128)));
-    taking.on_awaited(None);
+    taking.on_awaited(at(501), None);
     assert_eq!(taking.deadline(1), None, "nobody waits for so little");
     taking.on_told(at(500), (80_000, false), None);
     taking.on_data(at(501), Dseq(131), 1488);
-    taking.on_awaited(Some(Dseq(130)));
+    taking.on_awaited(at(501), Some(Dseq(130)));
     assert_eq!(taking.deadline(1), None, "little came since");
     taking.on_data(at(501), Dseq(132), 1488);
-    taking.on_awaited(Some(Dseq(131)));
+    taking.on_awaited(at(501), Some(Dseq(131)));
     assert!(taking.deadline(1).is_some());
     taking.on_told(at(502), (80_000, false), Some(Dseq(131)));
     taking.make_due();

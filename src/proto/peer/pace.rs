@@ -216,7 +216,7 @@ impl Peer {
     pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
         let awaits = self.awaits();
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.on_awaited(member.awaited().filter(|_| awaits));
+            member.taking.on_awaited(now, member.awaited().filter(|_| awaits));
         }
         self.report_if_due(now, epoch);
     }
@@ -225,7 +225,7 @@ impl Peer {
     pub(super) fn on_report_tick(&mut self, now: Instant) {
         let (receivers, awaits) = (self.members.len(), self.awaits());
         for member in self.members.values_mut() {
-            member.taking.on_awaited(member.awaited().filter(|_| awaits));
+            member.taking.on_awaited(now, member.awaited().filter(|_| awaits));
         }
         let is_due = |taking: &Taking| taking.deadline(receivers).is_some_and(|at| at <= now);
         let due: Vec<Epoch> =

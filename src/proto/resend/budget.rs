@@ -71,8 +71,8 @@ pub struct Budget {
     slot_end: Instant,
     /// The sum of all slots but the open one: the rate in bytes a second.
     live_rate: u64,
-    /// Whether live data waits for answers to be sent.
-    is_paused: bool,
+    /// The live rate when live data began to wait for answers to be sent, while it does.
+    paused_rate: Option<u64>,
 }
 
 impl Budget {
@@ -85,7 +85,7 @@ impl Budget {
             slots,
             slot_end: now + SLOT,
             live_rate: 0,
-            is_paused: false,
+            paused_rate: None,
         }
     }
 
@@ -98,13 +98,13 @@ impl Budget {
     /// Whether live data waits for answers to be sent from now on. While it does, the rate does not fall because of that.
     pub fn pause(&mut self, now: Instant, is_paused: bool) {
         self.advance(now);
-        self.is_paused = is_paused;
+        self.paused_rate = is_paused.then(|| self.paused_rate.unwrap_or(self.live_rate));
     }
 
     /// The bytes a second that answers may take: constant within a slot.
     pub fn rate(&self) -> u64 {
         // Rule: budget
-        self.rate_min.max(self.live_rate / SHARE)
+        self.rate_min.max(self.live_rate.max(self.paused_rate.unwrap_or(0)) / SHARE)
     }
 
     /// Closes the slots that have ended. What comes in each comes at its own rate.
@@ -116,12 +116,9 @@ impl Budget {
             }
             self.bucket.refill(self.slot_end, self.rate(), BURST_BYTES);
             let oldest = self.slots.pop_front().expect("there are always as many slots");
-            let closed = self.slots.back_mut().expect("there is always an open slot");
-            if self.is_paused {
-                *closed = (*closed).max(self.live_rate / SLOTS_PER_SECOND);
-            }
-            self.live_rate = self.live_rate - oldest + *closed;
+            let closed = self.slots.back().copied().expect("there is always an open slot");
             self.slots.push_back(0);
+            self.live_rate = self.live_rate - oldest + closed;
             self.slot_end = self.slot_end + SLOT;
         }
         if self.slot_end <= now {
@@ -210,9 +207,10 @@ mod tests {
         budget.pause(at(2_000_000), true);
         budget.on_sent(at(5_000_000), 0);
         assert_eq!(budget.rate(), 1_000_000);
+        budget.pause(at(5_000_000), true);
+        assert_eq!(budget.rate(), 1_000_000);
         budget.pause(at(5_000_000), false);
-        budget.on_sent(at(5_500_000), 0);
-        assert_eq!(budget.rate(), 500_000);
+        assert_eq!(budget.rate(), 1000);
     }
 
     #[test]
