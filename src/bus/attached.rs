@@ -8,7 +8,7 @@ use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
 use crate::door::run::OpenRun;
-use crate::message::{DeliveryMode, Loss, Message, Missing, PeerRef, SubId};
+use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
@@ -116,8 +116,7 @@ impl Attached {
 
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         let bytes = message.body_bytes();
-        let is_plain = !message.event && message.reply.is_none() && message.headers.is_empty();
-        if is_plain && OpenRun::packs(bytes) {
+        if MessageRef::from(&message).is_plain() && OpenRun::packs(bytes) {
             let has_room = self.publish_payload(&message.subject, &message.payload, timeout)?;
             return if has_room { Ok(()) } else { Err(PublishError::Full(Box::new(message))) };
         }

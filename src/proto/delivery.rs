@@ -219,11 +219,12 @@ impl PartialEq for Deliveries {
 impl Deliveries {
     /// These messages, of one subject and all with a meta part or none, as they come in a datagram.
     pub(crate) fn run_of(messages: &[Message], seq: Seq, publisher: Publisher, verdict: Verdict) -> Deliveries {
+        use crate::message::MessageRef;
         use crate::wire::entry;
         let mut entries = Vec::new();
         messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
         let (first, count) = (&messages[0], u16::try_from(messages.len()).unwrap());
-        let kind = (first.event, entry::has_meta(first.into()));
+        let kind = (first.event, MessageRef::from(first).has_meta());
         let run = Run::of_entries(first.subject.clone(), Some(seq), kind, count, entries.into());
         Deliveries::of_run(run.unwrap(), publisher, verdict, false)
     }

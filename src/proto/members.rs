@@ -319,11 +319,6 @@ impl Member {
         if self.echo.is_some() { 0 } else { HELLO_BYTES }
     }
 
-    /// Whether a number of its multicast stream is not so far ahead that another one must confirm it first (A10).
-    pub fn is_plausible(&self, dseq: Dseq) -> bool {
-        dseq.0.saturating_sub(self.bcast.ledger().high().0) <= JUMP_MAX
-    }
-
     /// The lowest datagram of its multicast stream that is missing, if any is.
     pub fn awaited(&self) -> Option<Dseq> {
         let ledger = self.bcast.ledger();
@@ -484,6 +479,11 @@ impl Member {
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }
+}
+
+/// Whether a datagram is not so far above the highest `known` of its stream that another one must confirm it first (A10).
+pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
+    dseq.0.saturating_sub(known.0) <= JUMP_MAX
 }
 
 /// Whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms` (R4).

@@ -33,7 +33,7 @@ impl Entry<'_> {
             | flag(self.chain.is_some(), FLAG_CHAIN)
             | flag(self.seq.is_none(), FLAG_UNSEQ)
             | flag(self.message.event, FLAG_EVENT)
-            | flag(entry::has_meta(self.message), FLAG_META)
+            | flag(self.message.has_meta(), FLAG_META)
     }
 
     /// Bytes of what RUN and FRAGMENT begin with, and the record's own header.

@@ -51,12 +51,6 @@ fn varint(bytes: &[u8], mut at: usize) -> (usize, usize) {
     (value, at + 1)
 }
 
-/// Whether the message has what a plain entry cannot carry.
-#[inline]
-pub(crate) fn has_meta(message: MessageRef<'_>) -> bool {
-    message.reply.is_some() || !message.headers.is_empty()
-}
-
 /// Bytes of the message as an entry.
 #[inline]
 pub(crate) fn bytes_of(message: MessageRef<'_>) -> usize {
@@ -67,7 +61,7 @@ pub(crate) fn bytes_of(message: MessageRef<'_>) -> usize {
 /// Bytes of the meta part; 0 if there is none.
 #[inline]
 pub(crate) fn meta_bytes(message: MessageRef<'_>) -> usize {
-    if !has_meta(message) {
+    if !message.has_meta() {
         return 0;
     }
     let headers = message.headers.len();
@@ -78,7 +72,7 @@ pub(crate) fn meta_bytes(message: MessageRef<'_>) -> usize {
 #[inline]
 pub(crate) fn put(out: &mut Vec<u8>, message: MessageRef<'_>) {
     put_varint(out, message.payload.len());
-    if has_meta(message) {
+    if message.has_meta() {
         put_meta(out, message);
     }
     out.extend_from_slice(message.payload);
@@ -132,7 +126,7 @@ mod tests {
         assert_eq!(sizes, messages.iter().map(|message| bytes_of(message.into())).collect::<Vec<_>>());
         let mut at = 0;
         for message in &messages {
-            let (parts, next) = parts(&bytes, at, has_meta(message.into()));
+            let (parts, next) = parts(&bytes, at, MessageRef::from(message).has_meta());
             let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
             assert_eq!(parts, Parts { reply, headers: message.headers.block(), payload: &message.payload });
             at = next;

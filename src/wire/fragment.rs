@@ -93,7 +93,7 @@ impl Fragment {
 
 /// The body of a message as its fragments carry it, and whether it begins with a meta part.
 pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
-    if !entry::has_meta(message) {
+    if !message.has_meta() {
         return (false, message.payload.into());
     }
     let mut body = Vec::with_capacity(entry::meta_bytes(message) + message.payload.len());

@@ -282,7 +282,7 @@ impl History {
             content_bytes: message.body_bytes(),
             bytes: entry::bytes_of(message),
             event: message.event,
-            meta: entry::has_meta(message),
+            meta: message.has_meta(),
         };
         self.append(now, id, seq, offset, entries, |out| entry::put(out, message));
         Some(id.0)

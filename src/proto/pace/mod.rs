@@ -26,7 +26,7 @@ use std::time::Duration;
 /// mostly, shorter than people notice.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long one datagram that a receiver still asks for may hold up a publisher: it has been asked for some eight times by then.
+/// How long what a receiver still asks for may hold up a publisher without coming on: it has been asked for many times by then.
 const RESEND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The window of a receiver that has not reported yet, in bytes as windows count: what the receive buffer holds that Linux

@@ -5,6 +5,7 @@ use super::Peer;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
 use crate::proto::hearing::REJOIN_INTERVAL;
+use crate::proto::members;
 use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
 use crate::time::Now;
@@ -21,7 +22,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
         self.room.on_taken(bytes);
         let dseq = Dseq(header.number);
-        let is_taken = header.kind == Kind::Data && member.is_plausible(dseq);
+        let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
         let is_report_due = is_taken && member.taking.on_data(now.instant, dseq, bytes);
         if member.hearing.on_multicast(now.instant) {
             self.tell(epoch, MemberEvent::MulticastBack);

@@ -275,7 +275,7 @@ impl Peer {
         let directed = header.kind == Kind::Directed;
         let known = if directed { &member.ptp } else { &member.bcast }.ledger().high();
         let quarantine = &mut member.quarantine[usize::from(directed)];
-        if high.0.saturating_sub(known.0) <= JUMP_MAX {
+        if members::is_plausible(known, high) {
             if known <= high {
                 *quarantine = None;
             }
@@ -414,7 +414,7 @@ impl Peer {
         member.control = header.number;
         member.on_announce(&announce);
         let is_report_due = source.path == Path::Multicast
-            && member.is_plausible(announce.high)
+            && members::is_plausible(member.bcast.ledger().high(), announce.high)
             && member.taking.on_word(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
@@ -451,7 +451,7 @@ impl Peer {
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         let (high, count) = if is_ours { (announce.directed_high, announce.directed_count) } else { (Dseq(0), 0) };
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
-        let plausible = high.0.saturating_sub(known.0) <= JUMP_MAX;
+        let plausible = members::is_plausible(known, high);
         let directed_fits = high <= known
             || plausible
                 && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_word(ctx, high, count, out))

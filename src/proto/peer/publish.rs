@@ -13,7 +13,7 @@ use crate::proto::window::Numbering;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Now;
-use crate::wire::{Entry, entry};
+use crate::wire::Entry;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Peer {
     /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
     #[inline]
     pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
-        if is_plain(message.into()) && self.extend(now, &message.subject, &message.payload) {
+        if MessageRef::from(message).is_plain() && self.extend(now, &message.subject, &message.payload) {
             return;
         }
         self.settle();
@@ -195,7 +195,7 @@ impl Peer {
         if let Numbering::Numbered { seq: last, offset, .. } = numbering
             && key.streak().is_some()
             && self.route.local.is_none()
-            && is_plain(message)
+            && message.is_plain()
             && let Some((seq, at)) = self.multicast.open_run()
         {
             let left = self.pub_window.room_after(last);
@@ -276,13 +276,6 @@ pub(super) struct Batch {
     /// Where the first stands in the open datagram.
     at: usize,
 }
-
-/// Whether a message is nothing but subject and payload.
-#[inline]
-fn is_plain(message: MessageRef<'_>) -> bool {
-    !message.event && !entry::has_meta(message)
-}
-
 /// What follows from a subject for the messages on it, as long as the subscriptions stay.
 #[derive(Debug, Default)]
 pub(super) struct Route {

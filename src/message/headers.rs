@@ -1,0 +1,86 @@
+//! Header fields of a message.
+
+use bytes::Bytes;
+use std::fmt;
+
+/// Header fields of a message: `key: value` lines, each ended by CR LF, as in NATS/1.0 headers
+/// without their version line. Opaque on the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Bytes);
+
+/// Why a header field is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// The key is empty or has a space, a colon, or a character outside printable ASCII.
+    Key(String),
+    /// The value has CR or LF.
+    Value(String),
+    /// A block of lines that are not `key: value`, CR LF.
+    Block,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::Key(key) => {
+                write!(f, "header key {key:?} must be printable ASCII without spaces and colons, and not empty")
+            }
+            HeaderError::Value(key) => write!(f, "the value of header {key:?} must not hold a line break"),
+            HeaderError::Block => write!(f, "headers must be lines of the form 'key: value'"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl Headers {
+    /// No headers.
+    pub const fn new() -> Headers {
+        Headers(Bytes::new())
+    }
+
+    /// Builds a block from (key, value) pairs, in order.
+    ///
+    /// # Errors
+    /// [`HeaderError::Key`] and [`HeaderError::Value`] name the offending key.
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Headers, HeaderError> {
+        let mut block = Vec::new();
+        for (key, value) in pairs {
+            if key.is_empty() || key.bytes().any(|b| !b.is_ascii_graphic() || b == b':') {
+                return Err(HeaderError::Key(key.to_owned()));
+            }
+            if value.contains(['\r', '\n']) {
+                return Err(HeaderError::Value(key.to_owned()));
+            }
+            block.extend_from_slice(key.as_bytes());
+            block.extend_from_slice(b": ");
+            block.extend_from_slice(value.as_bytes());
+            block.extend_from_slice(b"\r\n");
+        }
+        Ok(Headers(block.into()))
+    }
+
+    /// Takes a block as it came from the network; [`Headers::iter`] shows what can be read of it.
+    pub fn from_block(block: Bytes) -> Headers {
+        Headers(block)
+    }
+
+    /// The block as it stands on the wire.
+    pub fn block(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The (key, value) pairs in order; lines that are not `key: value` in UTF-8 are left out.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.split(|b| *b == b'\n').filter_map(|line| {
+            let line = std::str::from_utf8(line).ok()?;
+            let (key, value) = line.strip_suffix('\r').unwrap_or(line).split_once(':')?;
+            Some((key, value.trim_start_matches(' ')))
+        })
+    }
+}
