@@ -3,8 +3,11 @@
 //! A door knows nothing of sockets, of time or of the core; the shell carries its requests to the core and the core's
 //! deliveries back. `docs/local-protocol.md` describes every byte of the local protocol.
 
+pub mod access;
+pub mod ask;
 pub mod codec;
 pub mod frame;
 pub mod local;
+pub mod out;
 pub mod run;
 pub(crate) mod value;

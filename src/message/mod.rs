@@ -1,8 +1,10 @@
 //! What travels and what is told: messages, deliveries, losses, and the ids they carry.
 
 mod headers;
+mod wanted;
 
 pub use headers::{HeaderError, Headers};
+pub use wanted::{Queue, QueueError, Wanted};
 
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -4,6 +4,8 @@
 //! neither control characters nor spaces, `*` or `>` as a whole token appear in it.
 //! A pattern is a subject in which `*` stands for exactly one token and a final `>` for one or more.
 
+pub mod channel;
+pub mod glob;
 pub mod tree;
 
 use bytes::Bytes;

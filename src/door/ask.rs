@@ -1,0 +1,143 @@
+//! What a door and the peer say to each other, whatever protocol the client speaks.
+
+use crate::message::{Headers, PeerName, Queue, SubId, Wanted};
+use crate::subject::Subject;
+use crate::subject::glob::Glob;
+use std::net::SocketAddr;
+
+/// What a client asks of the peer. What its protocol answers by itself never gets here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask<'a> {
+    /// Publish a message.
+    Publish(Publish<'a>),
+    /// Begin a subscription; its number is the session's.
+    Subscribe {
+        /// The number.
+        sub: SubId,
+        /// What it gets.
+        wanted: Wanted,
+    },
+    /// End a subscription.
+    Unsubscribe {
+        /// Its number.
+        sub: SubId,
+    },
+    /// How many subscriptions on the LAN, those of queue groups counted once for each group, would get a message on each of
+    /// these subjects: answered by `on_counts`.
+    Count {
+        /// The subjects.
+        subjects: Vec<Subject>,
+    },
+    /// The subscriptions of all clients of this peer: answered by `on_listed`.
+    List,
+    /// What there is to know about the peer and its clients: answered by `on_facts`.
+    Facts,
+    /// The client has proven who it is, or needs not; the limits of strangers end.
+    Admitted {
+        /// Its account, for people: a user name, or a kind of credentials.
+        account: String,
+    },
+    /// The client's name for itself, for people.
+    Named {
+        /// The name.
+        name: String,
+    },
+    /// End another client, or this one.
+    Kill {
+        /// Its number, as in [`ClientFacts::id`].
+        client: u32,
+    },
+    /// Write what there is to write, then close.
+    Close,
+}
+
+/// A message to publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish<'a> {
+    /// What to publish on.
+    pub subject: Subject,
+    /// Where an answer is wanted, if one is.
+    pub reply: Option<Subject>,
+    /// Header fields.
+    pub headers: Headers,
+    /// The content, where it was read.
+    pub payload: &'a [u8],
+    /// Whether the session is to be told how many receivers there are: by `on_published`.
+    pub wants_receivers: bool,
+}
+
+/// How many subscriptions a message goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receivers {
+    /// On the whole LAN, as far as is known; those of a queue group count once.
+    pub count: u64,
+    /// Whether the subscriptions of all peers are known: then a count of 0 is the truth.
+    pub is_certain: bool,
+}
+
+/// What a door tells its clients about the peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The peer.
+    pub peer: PeerName,
+    /// Its epoch, as text: a name for this run that is never used again.
+    pub epoch: String,
+    /// Where the door listens.
+    pub listen: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// How long the peer has been running, in seconds.
+    pub uptime_secs: u64,
+    /// Clients of this door that are connected.
+    pub clients: Vec<ClientFacts>,
+    /// Clients of this door since the start.
+    pub clients_total: u64,
+    /// Clients that were turned away since the start.
+    pub clients_refused: u64,
+    /// Messages that clients of all doors have published since the start.
+    pub published: u64,
+}
+
+/// What is known about a client of a door.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientFacts {
+    /// Its number.
+    pub id: u32,
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// Its name for itself; may be empty.
+    pub name: String,
+    /// How long it has been connected, in seconds.
+    pub age_secs: u64,
+    /// Its subscriptions.
+    pub subscriptions: usize,
+    /// Bytes that wait to be written to it.
+    pub queued_bytes: usize,
+    /// Messages that it did not get because it did not read.
+    pub dropped: u64,
+}
+
+/// A subscription of some client of this peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What it gets.
+    pub wanted: Wanted,
+}
+
+/// Which of the subscriptions are channels, and which patterns or globs; both in the eyes of Redis.
+impl Listed {
+    /// Whether it names exactly one subject.
+    pub fn is_exact(&self) -> bool {
+        self.wanted.glob.is_none() && self.wanted.pattern.tokens().all(|token| token != b"*" && token != b">")
+    }
+
+    /// Its glob, if it has one.
+    pub fn glob(&self) -> Option<&Glob> {
+        self.wanted.glob.as_ref()
+    }
+
+    /// Its queue group, if it is in one.
+    pub fn queue(&self) -> Option<&Queue> {
+        self.wanted.queue.as_ref()
+    }
+}
