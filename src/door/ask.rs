@@ -51,6 +51,21 @@ pub enum Ask<'a> {
     Close,
 }
 
+/// A connection that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The client's number.
+    pub client: u32,
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// Where the door listens.
+    pub listen: SocketAddr,
+    /// What a client signs to prove that it has a key; never the same twice.
+    pub nonce: [u8; 16],
+    /// Whether the connection is encrypted.
+    pub is_secure: bool,
+}
+
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
@@ -124,7 +139,6 @@ pub struct Listed {
     pub wanted: Wanted,
 }
 
-/// Which of the subscriptions are channels, and which patterns or globs; both in the eyes of Redis.
 impl Listed {
     /// Whether it names exactly one subject.
     pub fn is_exact(&self) -> bool {
