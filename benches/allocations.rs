@@ -12,7 +12,7 @@ use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
 use seqcast::proto::effect::{Effect, Input, Path, Request};
 use seqcast::proto::peer::Peer;
 use seqcast::rng::Rng;
-use seqcast::subject::Subject;
+use seqcast::subject::{Pattern, Subject};
 use seqcast::time::{Instant, Now, Wall};
 use serde_json::json;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -123,8 +123,8 @@ fn core(subjects: usize) -> bool {
     let (client, sub) = (ClientId(1), SubId(1));
     let config = config();
     let (mut publisher, mut subscriber) = (peer(&config, 1), peer(&config, 2));
-    let pattern = "bench.>".parse().expect("a pattern");
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: false };
+    let pattern = "bench.>".parse::<Pattern>().expect("a pattern").into();
+    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
     subscriber.handle(now(1), Input::Request { client, request });
     while subscriber.poll_effect().is_some() {}
     let messages = messages(subjects);

@@ -15,8 +15,8 @@ use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
 use seqcast::proto::{Recovery, Settings, WindowSettings};
 use seqcast::rng::Rng;
 use seqcast::seqno::Seq;
-use seqcast::subject::Subject;
 use seqcast::subject::tree::Tree;
+use seqcast::subject::{Pattern, Subject};
 use seqcast::time::{Instant, Now, Wall};
 use seqcast::wire::{Builder, Entry, Header, Kind, Record, decode};
 use std::hint::black_box;
@@ -195,8 +195,12 @@ fn ledger(figures: &mut Figures) {
     let from = SocketAddr::from(([127, 0, 0, 1], 9001));
     let mut receive = |datagrams: &[Bytes], repeats: usize| {
         let mut subscriber = peer(2);
-        let subscribe =
-            Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair, news: false };
+        let subscribe = Request::Subscribe {
+            sub,
+            wanted: ">".parse::<Pattern>().expect("valid").into(),
+            mode: DeliveryMode::Repair,
+            news: false,
+        };
         subscriber.handle(now(millis), Input::Request { client, request: subscribe });
         millis += 1;
         let mut spent = Duration::ZERO;
@@ -376,8 +380,12 @@ fn core(figures: &mut Figures) {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
         let (mut publisher, mut subscriber) = (peer(1), peer(2));
-        let subscribe =
-            Request::Subscribe { sub, pattern: ">".parse().expect("valid"), mode: DeliveryMode::Repair, news: false };
+        let subscribe = Request::Subscribe {
+            sub,
+            wanted: ">".parse::<Pattern>().expect("valid").into(),
+            mode: DeliveryMode::Repair,
+            news: false,
+        };
         subscriber.handle(now(1), Input::Request { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
         let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);

@@ -306,7 +306,7 @@ impl Engine {
         };
         queues.insert(sub, queue);
         let mode = mode.unwrap_or(self.delivery);
-        match self.request(now, client, Request::Subscribe { sub, pattern, mode, news }) {
+        match self.request(now, client, Request::Subscribe { sub, wanted: pattern.into(), mode, news }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
@@ -487,7 +487,7 @@ impl Engine {
             match effect {
                 Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
                 Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
-                Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
+                Effect::Deliver { to, deliveries, .. } => self.clients.deliver(now, &to, deliveries),
                 Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);

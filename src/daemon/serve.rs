@@ -114,7 +114,7 @@ impl Engine {
             }
             ToPeer::Subscribe { sub, pattern, mode, news } => {
                 let mode = mode.unwrap_or(self.delivery);
-                if self.request(now, id, Request::Subscribe { sub, pattern, mode, news }).is_none() {
+                if self.request(now, id, Request::Subscribe { sub, wanted: pattern.into(), mode, news }).is_none() {
                     self.clients.answer(id, &ToClient::Subscribed { sub });
                 }
             }

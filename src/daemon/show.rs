@@ -265,7 +265,7 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
             "client": row.client.0,
             "name": names.get(&row.client.0),
             "sub": row.sub.0,
-            "pattern": row.pattern.as_str(),
+            "pattern": row.wanted.pattern.as_str(),
             "mode": row.mode.as_str(),
             "deliveries": row.deliveries,
         })

@@ -1,10 +1,10 @@
 //! `Input` and `Effect`: the whole contract of the core with the outside.
 
-use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId};
+use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId, Wanted};
 use crate::proto::advisory::Advisory;
 use crate::proto::delivery::Deliveries;
 use crate::proto::question::{Answer, Question};
-use crate::subject::{Pattern, SubjectError};
+use crate::subject::SubjectError;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::fmt;
@@ -94,8 +94,8 @@ pub enum Request {
     Subscribe {
         /// The client's name for it.
         sub: SubId,
-        /// What to match.
-        pattern: Pattern,
+        /// What it gets.
+        wanted: Wanted,
         /// What it gets when something is missing.
         mode: DeliveryMode,
         /// Whether it is told of publishers ([`Effect::Known`]), for [`Join`](crate::proto::join::Join).
@@ -240,6 +240,8 @@ pub enum Effect {
         to: Targets,
         /// The messages; at least one.
         deliveries: Deliveries,
+        /// The local client that published them; `None` if they came by the network.
+        from: Option<ClientId>,
     },
     /// Tell clients of a loss, before any later message of the subject.
     Report {

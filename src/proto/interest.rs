@@ -5,12 +5,12 @@
 //! Subjects with the same subscriptions share one answer; that of one subscription alone stays with it. Every change of the
 //! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
-use crate::message::{ClientId, DeliveryMode, SubId};
+use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::stats::SubRow;
 use crate::subject::tree::Tree;
-use crate::subject::{Pattern, Subject};
+use crate::subject::{Pattern, Subject, channel};
 use crate::time::Instant;
 use foldhash::quality::FixedState;
 use lru::LruCache;
@@ -67,8 +67,7 @@ impl Matched {
     }
 
     fn all(&self) -> impl Iterator<Item = (Found, Instant)> {
-        let found =
-            self.targets.iter().zip(&self.places).map(|(target, place)| Found { target: *target, place: *place });
+        let found = self.targets.iter().zip(&self.places).map(|(target, place)| Found::new(*target, *place, false));
         found.zip(self.since.iter().copied())
     }
 }
@@ -78,6 +77,14 @@ impl Matched {
 struct Found {
     target: Target,
     place: u32,
+    /// Whether it has a glob, which is matched apart.
+    has_glob: bool,
+}
+
+impl Found {
+    fn new(target: Target, place: u32, has_glob: bool) -> Found {
+        Found { target, place, has_glob }
+    }
 }
 
 /// All subscriptions of local clients.
@@ -101,7 +108,7 @@ pub struct Interest {
 
 struct Subscription {
     target: Target,
-    pattern: Pattern,
+    wanted: Wanted,
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
@@ -176,7 +183,7 @@ impl Interest {
         &mut self,
         now: Instant,
         target: Target,
-        pattern: Pattern,
+        wanted: Wanted,
         mode: DeliveryMode,
     ) -> Result<(), Refusal> {
         let Target { client, sub } = target;
@@ -195,8 +202,8 @@ impl Interest {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
         });
-        self.matchers[mode as usize].insert(&pattern, Found { target, place });
-        let subscription = Subscription { target, pattern, mode, since: now, deliveries: 0, alone: None };
+        self.matchers[mode as usize].insert(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
+        let subscription = Subscription { target, wanted, mode, since: now, deliveries: 0, alone: None };
         self.subscriptions[place as usize] = Some(subscription);
         self.clients.entry(client).or_default().insert(sub, place);
         self.len += 1;
@@ -221,10 +228,10 @@ impl Interest {
     }
 
     fn end(&mut self, place: u32) {
-        let Subscription { target, pattern, mode, .. } =
+        let Subscription { target, wanted, mode, .. } =
             self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
         self.unused.push(place);
-        self.matchers[mode as usize].remove(&pattern, Found { target, place });
+        self.matchers[mode as usize].remove(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
         self.changes += 1;
         self.len -= 1;
     }
@@ -236,7 +243,8 @@ impl Interest {
             return None;
         }
         self.found.clear();
-        if matcher.tree.matches_within(subject, &mut self.found, STEPS) {
+        let is_quick = matcher.tree.matches_within(subject, &mut self.found, STEPS);
+        if is_quick && self.found.iter().all(|found| !found.has_glob) {
             return self.answer(mode);
         }
         if let Some(matched) = matcher.cache.get(subject) {
@@ -244,6 +252,7 @@ impl Interest {
         }
         self.found.clear();
         matcher.tree.matches(subject, &mut self.found);
+        self.match_globs(subject);
         let matched = self.answer(mode);
         // The subject is a part of a datagram, which must not stay for its sake.
         self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
@@ -318,7 +327,7 @@ impl Interest {
         let rows = places.filter_map(|place| self.subscription(*place)).map(|subscription| SubRow {
             client: subscription.target.client,
             sub: subscription.target.sub,
-            pattern: subscription.pattern.clone(),
+            wanted: subscription.wanted.clone(),
             mode: subscription.mode,
             deliveries: subscription.deliveries,
         });
@@ -327,6 +336,17 @@ impl Interest {
 
     fn subscription(&self, place: u32) -> Option<&Subscription> {
         self.subscriptions.get(place as usize)?.as_ref()
+    }
+
+    /// Leaves of what was found that whose globs, if they have one, match the subject too.
+    fn match_globs(&mut self, subject: &Subject) {
+        let subscriptions = &self.subscriptions;
+        let channel = channel::of_subject(subject);
+        self.found.retain(|found| {
+            let subscription = subscriptions[found.place as usize].as_ref();
+            let glob = subscription.and_then(|subscription| subscription.wanted.glob.as_ref());
+            glob.is_none_or(|glob| glob.matches(&channel))
+        });
     }
 
     /// The answer that names what was found.
@@ -359,6 +379,7 @@ mod tests {
     use crate::proto::mutant::Mutants;
     use crate::proto::{Recovery, WindowSettings};
     use crate::rng::Rng;
+    use crate::subject::glob::Glob;
     use std::time::Duration;
 
     fn settings(client_subscriptions_max: usize, subscriptions_max: usize, match_cache_max: usize) -> Settings {
@@ -414,7 +435,7 @@ mod tests {
         let mut interest = Interest::new(&settings(2, 3, 8), 1);
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
         let mut subscribe = |client: u32, sub: u32, text: &str| {
-            interest.subscribe(at(u64::from(sub)), target(client, sub), pattern(text), DeliveryMode::Repair)
+            interest.subscribe(at(u64::from(sub)), target(client, sub), pattern(text).into(), DeliveryMode::Repair)
         };
         assert_eq!(subscribe(1, 1, "a"), Ok(()));
         assert_eq!(subscribe(1, 2, "a.>"), Ok(()));
@@ -435,8 +456,11 @@ mod tests {
         assert!(interest.unsubscribe(ClientId(1), SubId(1)));
         assert!(!interest.unsubscribe(ClientId(1), SubId(1)));
         interest.count(&matched, 1);
-        let rows: Vec<_> =
-            interest.rows().into_iter().map(|row| (row.client.0, row.sub.0, row.pattern, row.deliveries)).collect();
+        let rows: Vec<_> = interest
+            .rows()
+            .into_iter()
+            .map(|row| (row.client.0, row.sub.0, row.wanted.pattern, row.deliveries))
+            .collect();
         assert_eq!(rows, [(1, 2, pattern("a.>"), 0), (2, 7, pattern("*"), 6)]);
         assert_eq!(*interest.one_per_client(DeliveryMode::Repair), [target(1, 2), target(2, 7)]);
         interest.detach(ClientId(1));
@@ -454,7 +478,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
             let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
-            let mut twin: BTreeMap<Target, (Pattern, Instant, DeliveryMode)> = BTreeMap::new();
+            let mut twin: BTreeMap<Target, (Wanted, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {
                 let context = format!("seed {seed} step {step}");
                 let mut draw = |tokens: &[&str]| {
@@ -463,10 +487,15 @@ mod tests {
                 };
                 let subject: Subject = draw(&["a", "b", "c"]).parse().unwrap();
                 let pattern: Result<Pattern, _> = draw(&["a", "b", "*", ">"]).parse();
+                let glob = (rng.below(4) == 0).then(|| {
+                    let text: Vec<u8> = (0..rng.below(5)).map(|_| b"ab*?."[rng.below(5) as usize]).collect();
+                    Glob::new(&text).unwrap()
+                });
                 let target = target(rng.below(5) as u32, rng.below(30) as u32);
                 let mode = MODES[rng.below(2) as usize];
-                match (rng.below(20), pattern) {
-                    (0..6, Ok(pattern)) => {
+                let wanted = pattern.map(|pattern| Wanted { glob, ..pattern.into() });
+                match (rng.below(20), wanted) {
+                    (0..6, Ok(wanted)) => {
                         let others = twin.keys().filter(|other| other.client == target.client).count();
                         let expected = match () {
                             () if twin.contains_key(&target) => Ok(()),
@@ -474,10 +503,10 @@ mod tests {
                             () if of_all <= twin.len() => Err(Refusal::TooManySubscriptions { max: of_all }),
                             () => Ok(()),
                         };
-                        let answer = interest.subscribe(at(step), target, pattern.clone(), mode);
+                        let answer = interest.subscribe(at(step), target, wanted.clone(), mode);
                         assert_eq!(answer, expected, "{context}");
                         if answer.is_ok() {
-                            twin.entry(target).or_insert((pattern, at(step), mode));
+                            twin.entry(target).or_insert((wanted, at(step), mode));
                         }
                     }
                     (6..8, _) => {
@@ -492,7 +521,7 @@ mod tests {
                 }
                 let expected = |modes: &[DeliveryMode]| -> Vec<(Target, Instant)> {
                     let wanting =
-                        twin.iter().filter(|(_, (pattern, _, mode))| modes.contains(mode) && pattern.matches(&subject));
+                        twin.iter().filter(|(_, (wanted, _, mode))| modes.contains(mode) && wanted.matches(&subject));
                     wanting.map(|(target, (_, since, _))| (*target, *since)).collect()
                 };
                 for mode in MODES {

@@ -1,8 +1,8 @@
 //! Every counter there is, and the rows that `show` prints. Counters only rise.
 
-use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId};
+use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, Wanted};
 use crate::seqno::Seq;
-use crate::subject::{Pattern, Subject};
+use crate::subject::Subject;
 use crate::time::Wall;
 use crate::wire::Report;
 use std::net::SocketAddr;
@@ -286,8 +286,8 @@ pub struct SubRow {
     pub client: ClientId,
     /// Which.
     pub sub: SubId,
-    /// What it matches.
-    pub pattern: Pattern,
+    /// What it gets.
+    pub wanted: Wanted,
     /// What it gets when something is missing.
     pub mode: DeliveryMode,
     /// Deliveries made to it.

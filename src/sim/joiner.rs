@@ -58,7 +58,7 @@ impl Joiner {
             joined: None,
             replayed: 0,
         };
-        (joiner, Request::Subscribe { sub: target.sub, pattern, mode, news: true })
+        (joiner, Request::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
     }
 
     /// Messages that came from histories.

@@ -406,7 +406,7 @@ impl<'a> World<'a> {
                     self.carry(host, to, Path::Unicast, note, &bytes);
                 }
             }
-            Effect::Deliver { to, deliveries } => {
+            Effect::Deliver { to, deliveries, .. } => {
                 for delivery in deliveries {
                     self.deliver(host, run, &to, &delivery);
                 }
@@ -647,7 +647,7 @@ impl<'a> World<'a> {
             return;
         }
         self.oracle.on_subscribe(self.now, self.machines[host].run, target, &pattern, mode);
-        let request = Request::Subscribe { sub: target.sub, pattern, mode, news: false };
+        let request = Request::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: false };
         self.input(host, Input::Request { client: target.client, request });
     }
 

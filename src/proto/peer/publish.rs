@@ -22,9 +22,9 @@ impl Peer {
     pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
         match request {
             Request::Publish(message) => self.publish(now, client, &message),
-            Request::Subscribe { sub, pattern, mode, news } => {
+            Request::Subscribe { sub, wanted, mode, news } => {
                 let target = Target { client, sub };
-                match self.interest.subscribe(now.instant, target, pattern, mode) {
+                match self.interest.subscribe(now.instant, target, wanted, mode) {
                     Err(refusal) => {
                         self.counters.refusals += 1;
                         self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
@@ -92,6 +92,13 @@ impl Peer {
             self.counters.messages_published += 1;
         }
         fits
+    }
+
+    /// How many subscriptions a message on the subject would go to, as far as is known; and whether all are known, so that 0
+    /// is the truth.
+    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
+        let local = self.interest.matches_any(subject).map_or(0, |matched| matched.targets.len() as u64);
+        (local, !self.members.values().any(Member::is_alive))
     }
 
     /// What [`Peer::has_let_go`] is to be asked: the end of what has been published to the group so far.
@@ -162,7 +169,7 @@ impl Peer {
             let (publisher, verdict) = (self.me(), Verdict::Direct);
             let deliveries = Delivery::new(whole(), publisher, seq, verdict).into();
             self.count_deliveries(&matched, 1);
-            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
+            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: Some(client) });
         }
     }
 

@@ -85,7 +85,7 @@ impl Peer {
                     return;
                 };
                 let messages = deliveries.len() as u64;
-                self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
+                self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: None });
                 if repaired && let Some(member) = self.members.get_mut(&epoch) {
                     let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };
                     member.losses.repaired.add(messages * times, now.wall);

@@ -69,7 +69,12 @@ impl Host {
     }
 
     fn subscribe_as(&mut self, millis: u64, sub: u32, pattern: &str, mode: DeliveryMode) {
-        let request = Request::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode, news: false };
+        let request = Request::Subscribe {
+            sub: SubId(sub),
+            wanted: pattern.parse::<Pattern>().unwrap().into(),
+            mode,
+            news: false,
+        };
         self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
     }
 
@@ -309,8 +314,12 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
     s.hear(1003, p.address, &three);
-    let request =
-        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
+    let request = Request::Subscribe {
+        sub: SubId(2),
+        wanted: "a".parse::<Pattern>().unwrap().into(),
+        mode: DeliveryMode::Repair,
+        news: false,
+    };
     s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
     s.hear(1005, p.address, &two);
     s.hear(1006, p.address, &four);
@@ -325,8 +334,12 @@ fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant
     // The large message will never be whole.
     s.hear(1004, p.address, &large[1]);
     s.hear(1004, p.address, &next);
-    let request =
-        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
+    let request = Request::Subscribe {
+        sub: SubId(2),
+        wanted: "a".parse::<Pattern>().unwrap().into(),
+        mode: DeliveryMode::Repair,
+        news: false,
+    };
     s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
     s.tick_quietly(1009);
     s.hear(1010, p.address, &last);
@@ -338,8 +351,12 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
-    let request =
-        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
+    let request = Request::Subscribe {
+        sub: SubId(2),
+        wanted: "a".parse::<Pattern>().unwrap().into(),
+        mode: DeliveryMode::Repair,
+        news: false,
+    };
     s.peer.handle(at(2000), Input::Request { client: CLIENT, request });
     s.hear(3000, p.address, &two);
     s.hear(3001, p.address, &p.publish(3001, "a"));
@@ -352,8 +369,12 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
     let (mut s, mut p) = pair("b", 1000);
     s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
     s.hear(2000, p.address, &p.publish(2000, "a"));
-    let request =
-        Request::Subscribe { sub: SubId(2), pattern: "a".parse().unwrap(), mode: DeliveryMode::Repair, news: false };
+    let request = Request::Subscribe {
+        sub: SubId(2),
+        wanted: "a".parse::<Pattern>().unwrap().into(),
+        mode: DeliveryMode::Repair,
+        news: false,
+    };
     s.peer.handle(at(2001), Input::Request { client: CLIENT, request });
     let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
     for (millis, datagram) in [(2100, one), (2102, three)] {
@@ -671,8 +692,8 @@ fn an_epoch_is_bound_to_its_address() {
 fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
-    let pattern = crate::proto::advisory::INBOUND_BCAST.parse().unwrap();
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: false };
+    let pattern = crate::proto::advisory::INBOUND_BCAST.parse::<Pattern>().unwrap().into();
+    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
     s.peer.handle(at(1000), Input::Request { client: CLIENT, request });
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(1002, "a");

@@ -11,6 +11,7 @@ use crate::proto::send::{Origin, Send};
 use crate::proto::stats::Counters;
 use crate::proto::window::{Numbering, PubWindow, SubWindow};
 use crate::rng::Rng;
+use crate::subject::Pattern;
 use crate::time::{Now, Wall};
 use crate::wire::{self, Entry, Manifest};
 use bytes::Bytes;
@@ -67,7 +68,10 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
     let mut receiver = Receiver::new(1);
     receiver.take(0, &Input::Datagram(0), &datagrams);
     let later = Target { client: ClientId(2), sub: SubId(1) };
-    receiver.interest.subscribe(at(60).instant, later, "t.0".parse().unwrap(), DeliveryMode::Repair).unwrap();
+    receiver
+        .interest
+        .subscribe(at(60).instant, later, "t.0".parse::<Pattern>().unwrap().into(), DeliveryMode::Repair)
+        .unwrap();
     receiver.take(90, &Input::Datagram(2), &datagrams);
     receiver.age = Duration::from_millis(50);
     receiver.take(96, &Input::Manifest(1, 1), &datagrams);
@@ -213,7 +217,9 @@ impl Receiver {
         let settings = settings("B.sub");
         let mut interest = Interest::new(&settings, seed);
         let target = Target { client: ClientId(1), sub: SubId(1) };
-        interest.subscribe(Instant::ZERO, target, "t.>".parse().unwrap(), DeliveryMode::Repair).unwrap();
+        interest
+            .subscribe(Instant::ZERO, target, "t.>".parse::<Pattern>().unwrap().into(), DeliveryMode::Repair)
+            .unwrap();
         let ledger = Ledger::new(Dseq(0), 0, Instant::ZERO, [8, 64][seed as usize % 2]);
         let asking = Asking::new(Duration::from_millis(5), true, Rng::new(seed));
         let kind = Kind::Bcast { birth: Some(Instant::from_nanos(1)) };

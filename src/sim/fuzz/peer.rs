@@ -15,7 +15,7 @@ use crate::proto::peer::Peer;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
-use crate::subject::Subject;
+use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now, Wall};
 use crate::wire::{self, Announce, Builder, Entry, Header, Hello, Kind, NUMBER_LIMIT, Record, Report};
 use bytes::Bytes;
@@ -331,7 +331,7 @@ impl World {
         match effect {
             Effect::Multicast(bytes) => self.check_sent(None, bytes),
             Effect::Unicast { to, bytes } => self.check_sent(Some(to), bytes),
-            Effect::Deliver { to, deliveries } => {
+            Effect::Deliver { to, deliveries, .. } => {
                 assert!(!to.is_empty() && 0 < deliveries.len(), "something is delivered to somebody");
                 let count = deliveries.len();
                 let delivered = deliveries.inspect(|delivery| {
@@ -517,7 +517,7 @@ fn subscription(script: &mut Script<'_>) -> Request {
     }
     Request::Subscribe {
         sub,
-        pattern: script.choose(&PATTERNS).parse().expect("a pattern"),
+        wanted: script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into(),
         mode: DeliveryMode::Repair,
         news: script.choose(&[false, true]),
     }

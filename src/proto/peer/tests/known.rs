@@ -4,8 +4,8 @@ use super::*;
 
 /// Subscribes with news.
 fn subscribe(host: &mut Host, millis: u64, sub: u32) {
-    let (sub, pattern) = (SubId(sub), "a.>".parse().unwrap());
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: true };
+    let (sub, pattern) = (SubId(sub), "a.>".parse::<Pattern>().unwrap().into());
+    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
     host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
 }
 

@@ -525,8 +525,8 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
         kind => kind == Kind::Directed,
     };
     lan.run(500, lost);
-    let (sub, pattern) = (SubId(9), "b".parse().unwrap());
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Repair, news: false };
+    let (sub, pattern) = (SubId(9), "b".parse::<Pattern>().unwrap().into());
+    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
     lan.run(3000, lost);
     assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, lost 1-1 0..1 EXPIRED");
@@ -536,8 +536,8 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
 #[test]
 fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     let mut lan = Lan::new(2, |_| {});
-    let (sub, pattern) = (SubId(9), "a".parse().unwrap());
-    let request = Request::Subscribe { sub, pattern, mode: DeliveryMode::Live, news: false };
+    let (sub, pattern) = (SubId(9), "a".parse::<Pattern>().unwrap().into());
+    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
     lan.run(1, |_| false);
     lan.publish("a");
