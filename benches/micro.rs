@@ -443,6 +443,38 @@ fn core(figures: &mut Figures) {
     }
 }
 
+/// Messages that a subscription of the same peer gets: published in turns of 256, each delivery looked at.
+fn local(figures: &mut Figures) {
+    const TURNS: usize = 400;
+    const EACH: usize = 256;
+    let (client, sub) = (ClientId(1), SubId(1));
+    let (subject, payload) = (subjects(1).remove(0), [7; PAYLOAD_BYTES]);
+    let mut publisher = peer(1);
+    let wanted = Pattern::from(subject.clone()).into();
+    let subscribe = Request::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    publisher.handle(now(1), Input::Request { client, request: subscribe });
+    let mut millis = 2;
+    figures.add(
+        "core, one local subscription: publish and deliver a message",
+        nanos_each(TURNS * EACH, || {
+            let mut delivered = 0;
+            for _ in 0..TURNS {
+                millis += 1;
+                for _ in 0..EACH {
+                    publisher.publish_payload(now(millis), client, &subject, &payload);
+                }
+                publisher.handle(now(millis), Input::Tick);
+                while let Some(effect) = publisher.poll_effect() {
+                    if let Effect::Deliver { deliveries, .. } = effect {
+                        deliveries.visit(|delivery| delivered += black_box(delivery).payload.len());
+                    }
+                }
+            }
+            assert_eq!(delivered, TURNS * EACH * PAYLOAD_BYTES);
+        }),
+    );
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let json = args.iter().any(|arg| arg == "--json");
@@ -466,6 +498,7 @@ fn main() {
         history(&mut figures);
     }
     if wanted("core") {
+        local(&mut figures);
         core(&mut figures);
     }
     if json {

@@ -188,6 +188,11 @@ impl Run {
         Ok(Run { subject, first, stamp: None, chain: None, event, count, meta, entries })
     }
 
+    /// A run of these entries, at least one, which were packed here: messages of nothing but a payload.
+    pub(crate) fn of_packed(subject: Subject, first: Option<Seq>, count: u16, entries: Bytes) -> Run {
+        Run { subject, first, stamp: None, chain: None, event: false, count, meta: false, entries }
+    }
+
     /// Whether each entry has a meta part.
     pub(crate) fn has_meta(&self) -> bool {
         self.meta

@@ -1,5 +1,6 @@
 //! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
 
+mod batch;
 mod hearing;
 mod intake;
 mod known;
@@ -20,9 +21,10 @@ use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::Member;
 use crate::proto::pace::{Pacer, Room};
+use crate::proto::peer::batch::Batch;
 use crate::proto::peer::intake::Early;
 use crate::proto::peer::known::News;
-use crate::proto::peer::publish::{Batch, Route};
+use crate::proto::peer::publish::Route;
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::recv::Outcome;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
@@ -214,7 +216,8 @@ impl Peer {
         }
     }
 
-    /// What is to be done next, or `None` when all is said.
+    /// What is to be done next, or `None` when all is said. Messages published one after the other are sent, and delivered to
+    /// clients of this peer, together: with the next input that is none to publish, a tick at the latest.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }

@@ -1,5 +1,6 @@
 //! What local clients ask for, and what leaves because of it.
 
+use super::batch::Batch;
 use super::poll::is_text_poll;
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
@@ -59,7 +60,7 @@ impl Peer {
     /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
     #[inline]
     pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
-        if MessageRef::from(message).is_plain() && self.extend(now, &message.subject, &message.payload) {
+        if MessageRef::from(message).is_plain() && self.extend(now, client, &message.subject, &message.payload) {
             return;
         }
         self.settle();
@@ -69,29 +70,12 @@ impl Peer {
     /// Publishes a message of nothing but subject and payload, which are copied where they are to be.
     #[inline]
     pub fn publish_payload(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) {
-        if self.extend(now, subject, payload) {
+        if self.extend(now, client, subject, payload) {
             return;
         }
         self.settle();
         let whole = || Message::new(subject.clone(), Bytes::copy_from_slice(payload));
         self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
-    }
-
-    /// Publishes with the message before, if that can be.
-    #[inline]
-    fn extend(&mut self, now: Now, subject: &Subject, payload: &[u8]) -> bool {
-        let Some(batch) = &mut self.batch else { return false };
-        let fits = batch.left != 0
-            && batch.now == now
-            && self.streaks.goes_on(subject)
-            && payload.len() <= self.settings.message_bytes_max
-            && self.multicast.extend(payload);
-        if fits {
-            batch.left -= 1;
-            batch.count += 1;
-            self.counters.messages_published += 1;
-        }
-        fits
     }
 
     /// How many subscriptions a message on the subject would go to, as far as is known; and whether all are known, so that 0
@@ -117,16 +101,6 @@ impl Peer {
     /// Whether something is to be done outside.
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()
-    }
-
-    /// Numbers and records what was published since the last message that went the slow way. To be called before it is looked
-    /// at from outside; all inputs but messages to publish begin with it.
-    pub fn settle(&mut self) {
-        let Some(Batch { now, seq, offset, count, at, .. }) = self.batch.take() else { return };
-        if let (1.., Some(key)) = (count, self.streaks.key()) {
-            self.pub_window.advance(key, count);
-            self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
-        }
     }
 
     /// `whole` makes a message to keep.
@@ -164,12 +138,12 @@ impl Peer {
             }
             _ => self.send_to_all(now, key, message),
         };
-        if let Some(matched) = self.route.local.clone() {
-            self.counters.messages_local += 1;
-            let (publisher, verdict) = (self.me(), Verdict::Direct);
-            let deliveries = Delivery::new(whole(), publisher, seq, verdict).into();
-            self.count_deliveries(&matched, 1);
-            self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: Some(client) });
+        let Some(matched) = self.route.local.clone() else { return };
+        match &mut self.batch {
+            Some(batch) => batch.begin_local(client, message, matched, seq),
+            None => {
+                self.deliver_local(client, &matched, Delivery::new(whole(), self.me(), seq, Verdict::Direct).into())
+            }
         }
     }
 
@@ -201,12 +175,12 @@ impl Peer {
         self.send_sealed(now, None);
         if let Numbering::Numbered { seq: last, offset, .. } = numbering
             && key.streak().is_some()
-            && self.route.local.is_none()
             && message.is_plain()
             && let Some((seq, at)) = self.multicast.open_run()
         {
             let left = self.pub_window.room_after(last);
-            self.batch = Some(Batch { now, seq, offset: offset.wrapping_add(1), count: 0, left, at });
+            let offset = offset.wrapping_add(1);
+            self.batch = Some(Batch { now, seq, offset, count: 0, left, at, local: None });
         }
         seq
     }
@@ -269,20 +243,6 @@ impl Peer {
     }
 }
 
-/// Messages that were packed like the one before them and are to be numbered and recorded like it, all at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Batch {
-    /// When all of them are published.
-    now: Now,
-    /// The number and the offset of the first.
-    seq: Seq,
-    offset: u32,
-    count: u64,
-    /// How many more there may be.
-    left: u64,
-    /// Where the first stands in the open datagram.
-    at: usize,
-}
 /// What follows from a subject for the messages on it, as long as the subscriptions stay.
 #[derive(Debug, Default)]
 pub(super) struct Route {

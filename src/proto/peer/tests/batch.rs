@@ -12,9 +12,13 @@ fn twins(settings: impl Fn() -> Settings) {
         let subjects: Vec<Subject> = ["a", "a.b", "b.c.d"].iter().map(|text| text.parse().unwrap()).collect();
         let mut millis = 1000;
         let mut subject = &subjects[0];
+        let (mut client, mut delivered) = (CLIENT, [Vec::new(), Vec::new()]);
         for _ in 0..400 {
             if rng.chance(0.1) {
                 subject = &subjects[rng.below(3) as usize];
+            }
+            if rng.chance(0.1) {
+                client = ClientId(1 + rng.below(2) as u32);
             }
             match rng.below(60) {
                 0 => millis += rng.below(2000),
@@ -34,18 +38,21 @@ fn twins(settings: impl Fn() -> Settings) {
                         message.reply = Some(subjects[0].clone());
                     }
                     if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.5) {
-                        together.peer.publish_payload(at(millis), CLIENT, subject, &message.payload);
+                        together.peer.publish_payload(at(millis), client, subject, &message.payload);
                     } else {
-                        together.peer.publish(at(millis), CLIENT, &message);
+                        together.peer.publish(at(millis), client, &message);
                     }
-                    alone.peer.publish(at(millis), CLIENT, &message);
+                    alone.peer.publish(at(millis), client, &message);
                     alone.peer.settle();
                 }
             }
-            let effects = |host: &mut Host| std::iter::from_fn(|| host.peer.poll_effect()).collect::<Vec<_>>();
-            assert_eq!(effects(&mut together), effects(&mut alone), "seed {seed}");
+            let of_both = effects(&mut together, &mut alone, &mut delivered);
+            assert_eq!(of_both[0], of_both[1], "seed {seed}");
         }
         together.peer.settle();
+        effects(&mut together, &mut alone, &mut delivered);
+        assert_eq!(delivered[0], delivered[1], "seed {seed}");
+        assert!(!delivered[0].is_empty(), "seed {seed}");
         let told = |host: &Host| {
             let rows = host.peer.history_rows(&">".parse().unwrap(), 9);
             (rows, host.peer.seqno_rows(9), format!("{:?}", host.peer.counters()))
@@ -59,6 +66,28 @@ fn twins(settings: impl Fn() -> Settings) {
             assert_eq!(all(&together), all(&alone), "seed {seed}");
         }
     }
+}
+
+/// What is to be done; deliveries apart, one by one, for they may come later together.
+fn effects(
+    together: &mut Host,
+    alone: &mut Host,
+    delivered: &mut [Vec<(Targets, Option<ClientId>, Delivery)>; 2],
+) -> [Vec<Effect>; 2] {
+    let mut hosts = [together, alone].into_iter().zip(delivered);
+    [(); 2].map(|()| {
+        let (host, delivered) = hosts.next().expect("there are two");
+        let mut others = Vec::new();
+        while let Some(effect) = host.peer.poll_effect() {
+            match effect {
+                Effect::Deliver { to, deliveries, from } => {
+                    delivered.extend(deliveries.map(|delivery| (to.clone(), from, delivery)));
+                }
+                effect => others.push(effect),
+            }
+        }
+        others
+    })
 }
 
 fn both(together: &mut Host, alone: &mut Host, work: impl Fn(&mut Host)) {

@@ -126,6 +126,7 @@ fn what_is_published_here_has_its_number_here_too() {
         let request = Request::Publish(Message::new("a.b".parse().unwrap(), &b"x"[..]));
         host.peer.handle(at(1), Input::Request { client: CLIENT, request });
     }
+    host.peer.handle(at(1), Input::Tick);
     let counts: Vec<u64> = host
         .drain()
         .into_iter()

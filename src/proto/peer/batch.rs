@@ -1,0 +1,107 @@
+//! Messages that are published one after the other like the first of them: they are packed at once, and numbered, recorded
+//! and delivered to local clients all together.
+
+use super::Peer;
+use crate::message::{ClientId, MessageRef, Verdict};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Effect;
+use crate::proto::interest::Matched;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Now;
+use crate::wire::{Run, entry};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Messages that were packed like the one before them and are to be numbered and recorded like it, all at once.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// When all of them are published.
+    pub(super) now: Now,
+    /// The number and the offset of the first.
+    pub(super) seq: Seq,
+    pub(super) offset: u32,
+    pub(super) count: u64,
+    /// How many more there may be.
+    pub(super) left: u64,
+    /// Where the first stands in the open datagram.
+    pub(super) at: usize,
+    /// Who gets them here, and the one before them.
+    pub(super) local: Option<Local>,
+}
+
+/// Where the messages of a batch go within this peer.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// Who publishes all of them.
+    client: ClientId,
+    matched: Arc<Matched>,
+    subject: Subject,
+    /// The number of the one before the batch, which is delivered with it.
+    seq: Option<Seq>,
+    /// Where that stands.
+    at: usize,
+}
+
+impl Batch {
+    /// The message before the batch, and all that are in it, go to subscriptions of this peer too.
+    pub(super) fn begin_local(
+        &mut self,
+        client: ClientId,
+        message: MessageRef<'_>,
+        matched: Arc<Matched>,
+        seq: Option<Seq>,
+    ) {
+        let at = self.at - entry::bytes_of(message);
+        self.local = Some(Local { client, matched, subject: message.subject.clone(), seq, at });
+    }
+
+    /// Whether messages of this client may be in it: any client's, as long as nobody here is told whose they are.
+    #[inline]
+    fn takes(&self, client: ClientId) -> bool {
+        self.local.as_ref().is_none_or(|local| local.client == client)
+    }
+}
+
+impl Peer {
+    /// Publishes with the message before, if that can be.
+    #[inline]
+    pub(super) fn extend(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
+        let Some(batch) = &mut self.batch else { return false };
+        let fits = batch.left != 0
+            && batch.now == now
+            && batch.takes(client)
+            && self.streaks.goes_on(subject)
+            && payload.len() <= self.settings.message_bytes_max
+            && self.multicast.extend(payload);
+        if fits {
+            batch.left -= 1;
+            batch.count += 1;
+            self.counters.messages_published += 1;
+        }
+        fits
+    }
+
+    /// Numbers, records and delivers what was published since the last message that went the slow way. To be called before
+    /// it is looked at from outside; all inputs but messages to publish begin with it.
+    pub fn settle(&mut self) {
+        let Some(Batch { now, seq, offset, count, at, local, .. }) = self.batch.take() else { return };
+        if let (1.., Some(key)) = (count, self.streaks.key()) {
+            self.pub_window.advance(key, count);
+            self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
+        }
+        if let Some(Local { client, matched, subject, seq, at }) = local {
+            let entries = Bytes::copy_from_slice(self.multicast.entries(at));
+            let run = Run::of_packed(subject, seq, count as u16 + 1, entries);
+            self.deliver_local(client, &matched, Deliveries::of_run(run, self.me(), Verdict::Direct, false));
+        }
+    }
+
+    /// Hands what a client of this peer has published to others of its clients.
+    pub(super) fn deliver_local(&mut self, client: ClientId, matched: &Matched, deliveries: Deliveries) {
+        let messages = deliveries.len() as u64;
+        self.counters.messages_local += messages;
+        self.count_deliveries(matched, messages);
+        self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: Some(client) });
+    }
+}
