@@ -62,7 +62,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "door",
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto::effect", "proto::delivery"],
-        crates: &["bytes"],
+        crates: &["aws_lc_rs", "base64", "bytes", "serde", "serde_json"],
     },
     Layer {
         module: "config",

@@ -8,6 +8,7 @@ pub mod ask;
 pub mod codec;
 pub mod frame;
 pub mod local;
+pub mod nats;
 pub mod out;
 pub mod run;
 pub(crate) mod value;

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, Write};
 /// Bytes gathered in one buffer before the next is begun.
 const GATHER_BYTES: usize = 64 * 1024;
 /// From this size on content is shared instead of copied.
-const SHARE_BYTES: usize = 8 * 1024;
+pub const SHARE_BYTES: usize = 8 * 1024;
 /// Buffers written in one system call.
 const SLICES_MAX: usize = 16;
 

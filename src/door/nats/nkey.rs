@@ -1,0 +1,94 @@
+//! Public keys as NATS writes them, and what is signed with their other half.
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt;
+
+/// Characters of a key: 35 bytes in base 32.
+const TEXT_BYTES: usize = 56;
+/// The first byte of a user's key; it makes the text begin with `U`.
+const USER: u8 = 20 << 3;
+/// Bytes of an Ed25519 public key.
+const KEY_BYTES: usize = 32;
+
+/// Why a text is no user's public key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NkeyError {
+    /// Not 56 characters of `A-Z` and `2-7`.
+    Text,
+    /// A key of something else than a user, or a secret one.
+    Kind,
+    /// The check value does not fit: a character is wrong.
+    Check,
+}
+
+impl fmt::Display for NkeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NkeyError::Text => write!(f, "an nkey has {TEXT_BYTES} characters, each one of A-Z and 2-7"),
+            NkeyError::Kind => write!(f, "the public nkey of a user begins with U"),
+            NkeyError::Check => write!(f, "the nkey has a wrong character: its check value does not fit"),
+        }
+    }
+}
+
+impl std::error::Error for NkeyError {}
+
+/// The key in the text `U…`.
+///
+/// # Errors
+/// Says what makes it none.
+pub fn decode(text: &str) -> Result<[u8; KEY_BYTES], NkeyError> {
+    let bytes = base32(text).ok_or(NkeyError::Text)?;
+    let (content, check) = bytes.split_at(1 + KEY_BYTES);
+    if content[0] != USER {
+        return Err(NkeyError::Kind);
+    }
+    if crc16(content).to_le_bytes() != *check {
+        return Err(NkeyError::Check);
+    }
+    Ok(content[1..].try_into().expect("as long as a key"))
+}
+
+/// Whether the signature, in either form of base 64, is that of the text by this key.
+pub(super) fn is_signed(key: &[u8; KEY_BYTES], text: &str, signature: &str) -> bool {
+    let signature: String = signature
+        .trim_end_matches('=')
+        .chars()
+        .map(|c| match c {
+            '+' => '-',
+            '/' => '_',
+            c => c,
+        })
+        .collect();
+    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
+    UnparsedPublicKey::new(&ED25519, key).verify(text.as_bytes(), &signature).is_ok()
+}
+
+fn base32(text: &str) -> Option<[u8; TEXT_BYTES * 5 / 8]> {
+    if text.len() != TEXT_BYTES {
+        return None;
+    }
+    let mut bytes = [0; TEXT_BYTES * 5 / 8];
+    for (group, bytes) in text.as_bytes().chunks(8).zip(bytes.chunks_mut(5)) {
+        let mut bits = 0_u64;
+        for letter in group {
+            let value = match letter {
+                b'A'..=b'Z' => letter - b'A',
+                b'2'..=b'7' => letter - b'2' + 26,
+                _ => return None,
+            };
+            bits = bits << 5 | u64::from(value);
+        }
+        bytes.copy_from_slice(&bits.to_be_bytes()[3..]);
+    }
+    Some(bytes)
+}
+
+/// CRC-16 with polynomial 0x1021 from 0 (XMODEM).
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
+    })
+}
