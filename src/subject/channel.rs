@@ -1,51 +1,75 @@
 //! Channels of Redis clients as subjects and back: one rule for all names that are not subjects.
 //!
-//! A channel is any bytes. What a subject cannot hold stands in it as `%` and two capital hexadecimal digits: control characters,
-//! spaces, bytes that are no UTF-8, a dot that would leave a token empty, `*` and `>` that would be a whole token, and `%`
-//! itself. Back, only what this rule writes is undone; everything else stands for itself.
+//! A channel is any bytes; what stands between its dots are tokens, as in a subject. What a token of a subject cannot hold stands
+//! in it as `%` and two capital hexadecimal digits: control characters, spaces, bytes that are no UTF-8, `*` and `>` that would
+//! be a whole token, and a `%` that would be read as one of these. A token without any byte is `%` alone. Back, only what this
+//! rule writes is undone; everything else stands for itself. So a channel has as many tokens as its subject, and all channels
+//! that begin with the same whole tokens are subjects that do. `docs/subjects.md` shows it for all kinds of names.
 
-use super::{Subject, SubjectError};
+use super::{Pattern, Subject, SubjectError};
 use bytes::Bytes;
 use std::borrow::Cow;
 
 /// The subject on which messages of the channel travel.
 ///
 /// # Errors
-/// The channel is empty, or as a subject too long or too deep.
+/// The channel is as a subject too long or too deep.
 pub fn to_subject(channel: &[u8]) -> Result<Subject, SubjectError> {
-    let mut text = Vec::with_capacity(channel.len());
-    // Where the token that is being written begins.
-    let mut token = 0;
-    for chunk in channel.utf8_chunks() {
-        for (at, byte) in chunk.valid().bytes().enumerate() {
-            let is_last =
-                at + 1 == chunk.valid().len() && chunk.invalid().is_empty() && ends_with(channel, chunk.valid());
+    Subject::from_bytes(Bytes::from(text(channel.split(|byte| *byte == b'.'), IS_ESCAPED)))
+}
+
+/// A pattern that matches the subjects of all channels that begin with these bytes, and of others that have the same whole
+/// tokens in front.
+///
+/// # Errors
+/// No channel that begins so is a subject: it would be too long or too deep.
+pub fn to_pattern(prefix: &[u8]) -> Result<Pattern, SubjectError> {
+    let Some(last) = prefix.iter().rposition(|byte| *byte == b'.') else {
+        return Pattern::from_bytes(Bytes::from_static(b">"));
+    };
+    let mut text = text(prefix[..last].split(|byte| *byte == b'.'), IS_ESCAPED);
+    text.extend_from_slice(b".>");
+    Pattern::from_bytes(Bytes::from(text))
+}
+
+/// Whether this byte is one of those that a channel may have written with digits.
+const IS_ESCAPED: fn(u8) -> bool = |byte| byte != b'.' && is_escaped(byte);
+
+/// Whether this byte is ever written with digits.
+pub(super) fn is_escaped(byte: u8) -> bool {
+    byte <= b' ' || 0x7f <= byte || matches!(byte, b'%' | b'.' | b'*' | b'>')
+}
+
+/// The tokens as they stand in a subject; a `%` stands for itself unless one of these bytes would be read.
+pub(super) fn text<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8) -> bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (index, token) in tokens.enumerate() {
+        if 0 < index {
+            text.push(b'.');
+        }
+        match token {
+            b"" => text.push(b'%'),
+            [byte @ (b'*' | b'>' | b'%')] => put_escaped(&mut text, *byte),
+            token => put_token(&mut text, token, is_escaped),
+        }
+    }
+    text
+}
+
+fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
+    let mut at = 0;
+    for chunk in token.utf8_chunks() {
+        for byte in chunk.valid().bytes() {
+            at += 1;
             match byte {
-                b'.' if token < text.len() && !is_last => {
-                    close_token(&mut text, token);
-                    text.push(byte);
-                    token = text.len();
-                }
-                b'.' | b'%' | ..=b' ' | 0x7f => put_escaped(&mut text, byte),
+                b'%' if escaped(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
+                // A dot is in a token only if it is not what separates tokens.
+                b'.' | ..=b' ' | 0x7f => put_escaped(text, byte),
                 _ => text.push(byte),
             }
         }
-        chunk.invalid().iter().for_each(|byte| put_escaped(&mut text, *byte));
-    }
-    close_token(&mut text, token);
-    Subject::from_bytes(Bytes::from(text))
-}
-
-/// Whether this part of the channel is its end.
-fn ends_with(channel: &[u8], part: &str) -> bool {
-    std::ptr::eq(channel.as_ptr_range().end, part.as_bytes().as_ptr_range().end)
-}
-
-/// A token that would be a wildcard is none.
-fn close_token(text: &mut Vec<u8>, token: usize) {
-    if let [byte @ (b'*' | b'>')] = text[token..] {
-        text.truncate(token);
-        put_escaped(text, byte);
+        chunk.invalid().iter().for_each(|byte| put_escaped(text, *byte));
+        at += chunk.invalid().len();
     }
 }
 
@@ -61,43 +85,100 @@ pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
         return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [byte, behind @ ..] = rest {
-        let undone = match (byte, behind) {
-            (b'%', [high, low, behind @ ..]) => unescaped(*high, *low).map(|byte| (byte, behind)),
-            _ => None,
-        };
-        let (byte, behind) = undone.unwrap_or((*byte, behind));
-        out.push(byte);
-        rest = behind;
+    for (index, token) in text.split(|byte| *byte == b'.').enumerate() {
+        if 0 < index {
+            out.push(b'.');
+        }
+        put_unescaped(&mut out, token, IS_ESCAPED);
     }
     Cow::Owned(out)
 }
 
-/// The byte that these digits stand for, if it is one that is written with digits.
-fn unescaped(high: u8, low: u8) -> Option<u8> {
-    let digit = |digit: u8| match digit {
+/// The bytes that a token of a subject stands for; of those written with digits only these.
+pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
+    let mut rest = if token == b"%" { b"" } else { token };
+    while let [first, behind @ ..] = rest {
+        let byte = if *first == b'%' { escaped(behind).filter(|byte| is_escaped(*byte)) } else { None };
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &behind[2..] } else { behind };
+    }
+}
+
+/// The byte that the two digits at the start stand for.
+fn escaped(text: &[u8]) -> Option<u8> {
+    let digit = |digit: &u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'A'..=b'F' => Some(digit - b'A' + 10),
         _ => None,
     };
-    let byte = digit(high)? << 4 | digit(low)?;
-    (byte <= b' ' || 0x7f <= byte || matches!(byte, b'%' | b'.' | b'*' | b'>')).then_some(byte)
+    Some(digit(text.first()?)? << 4 | digit(text.get(1)?)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
+    use crate::subject::glob::Glob;
+
+    /// All texts of so many of these letters.
+    fn texts(letters: &[u8], len: u32) -> impl Iterator<Item = Vec<u8>> {
+        let text = move |code: usize| (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
+        (0..letters.len().pow(len)).map(text)
+    }
 
     #[test]
-    fn every_channel_comes_back() {
-        let letters = *b"a.*>% \xff";
-        for len in 1..=5 {
-            for code in 0..letters.len().pow(len) {
-                let text: Vec<u8> = (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
+    fn every_channel_comes_back_and_none_shares_its_subject() {
+        for len in 0..=6 {
+            for text in texts(b"a.*% 2A\xff", len) {
                 let subject = to_subject(&text).unwrap();
                 assert_eq!(of_subject(&subject), text, "{subject}");
+                let tokens = |text: &[u8]| text.split(|byte| *byte == b'.').count();
+                assert_eq!(tokens(&text), tokens(subject.as_bytes()), "{subject}");
             }
         }
+        let mut rng = Rng::new(5);
+        for _ in 0..20_000 {
+            let text: Vec<u8> = (0..rng.below(12)).map(|_| rng.below(256) as u8).collect();
+            assert_eq!(of_subject(&to_subject(&text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn what_is_a_subject_anyway_is_its_own_channel() {
+        for text in ["a", "RSF.REC.PAC.NaE", "grün.ß", "a*.b>c", "100%", "a%zz.%2", "%41", "a%2Eb"] {
+            let subject: Subject = text.parse().unwrap();
+            assert_eq!(
+                (of_subject(&subject).as_ref(), to_subject(text.as_bytes())),
+                (text.as_bytes(), Ok(subject.clone()))
+            );
+        }
+    }
+
+    /// A pattern made of the bytes with which a glob begins misses nothing that the glob matches.
+    #[test]
+    fn no_channel_that_a_glob_matches_is_outside_of_its_pattern() {
+        let letters = *b"a.*% \xff";
+        for prefix_len in 0..=3 {
+            for prefix in texts(&letters, prefix_len) {
+                let pattern = to_pattern(&prefix).unwrap();
+                for len in 0..=2 {
+                    for rest in texts(&letters, len) {
+                        let channel = [&prefix[..], &rest].concat();
+                        let subject = to_subject(&channel).unwrap();
+                        assert!(pattern.matches(&subject), "{prefix:?} {channel:?}: {pattern} {subject}");
+                    }
+                }
+            }
+        }
+        let glob = Glob::new(b"news.eu.*").unwrap();
+        assert_eq!(to_pattern(&glob.prefix()).unwrap().as_str(), "news.eu.>");
+    }
+
+    #[test]
+    fn limits_are_those_of_subjects() {
+        assert_eq!(to_subject(&[b'x'; 256]), Err(SubjectError::TooLong(256)));
+        assert_eq!(to_subject(&[b' '; 86]), Err(SubjectError::TooLong(258)));
+        assert_eq!(to_subject(&[b'.'; 32]), Err(SubjectError::TooDeep));
+        assert_eq!(to_subject(b"").unwrap().as_str(), "%");
     }
 }

@@ -139,18 +139,19 @@ fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> Piece {
         rest.next();
     }
     while let Some(first) = rest.next() {
-        let first = match first {
-            b']' => break,
-            b'\\' => rest.next().unwrap_or(b'\\'),
-            byte => byte,
-        };
         let mut ahead = rest.clone();
-        let last = match (ahead.next(), ahead.next()) {
-            (Some(b'-'), Some(last)) => {
-                *rest = ahead;
-                last
+        let (first, last) = match (first, ahead.next(), ahead.next()) {
+            (b']', ..) => break,
+            // What is escaped begins no range.
+            (b'\\', Some(byte), _) => {
+                rest.next();
+                (byte, byte)
             }
-            _ => first,
+            (_, Some(b'-'), Some(last)) => {
+                *rest = ahead;
+                (first, last)
+            }
+            _ => (first, first),
         };
         (first.min(last)..=first.max(last)).for_each(|byte| set[usize::from(byte / 64)] |= 1 << (byte % 64));
     }
@@ -159,4 +160,102 @@ fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> Piece {
 
 fn has(set: &[u64; 4], byte: u8) -> bool {
     set[usize::from(byte / 64)] >> (byte % 64) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Obviously right: every way to cut the text is tried. Says what Redis does, after its own matcher.
+    fn twin(glob: &[u8], text: &[u8]) -> bool {
+        match (glob, text) {
+            ([], _) => text.is_empty(),
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|at| twin(rest, &text[at..])),
+            (_, []) => false,
+            ([b'?', rest @ ..], [_, behind @ ..]) => twin(rest, behind),
+            ([b'[', rest @ ..], [byte, behind @ ..]) => {
+                let (negated, mut rest) = match rest {
+                    [b'^', rest @ ..] => (true, rest),
+                    rest => (false, rest),
+                };
+                let mut found = false;
+                loop {
+                    rest = match rest {
+                        [] => break,
+                        [b']', rest @ ..] => {
+                            return found != negated && twin(rest, behind);
+                        }
+                        [b'\\', one, rest @ ..] => {
+                            found |= one == byte;
+                            rest
+                        }
+                        [low, b'-', high, rest @ ..] => {
+                            found |= (low.min(high)..=low.max(high)).contains(&byte);
+                            rest
+                        }
+                        [one, rest @ ..] => {
+                            found |= one == byte;
+                            rest
+                        }
+                    };
+                }
+                found != negated && behind.is_empty()
+            }
+            ([b'\\', one, rest @ ..], [byte, behind @ ..]) | ([one, rest @ ..], [byte, behind @ ..]) => {
+                one == byte && twin(rest, behind)
+            }
+        }
+    }
+
+    fn check(glob: &[u8], text: &[u8]) {
+        let made = Glob::new(glob).unwrap();
+        let (matches, steps) = made.matches_counted(text);
+        assert_eq!(matches, twin(glob, text), "{made} {}", text.escape_ascii());
+        assert!(steps <= (glob.len() + 1) * (text.len() + 2), "{steps} steps for {made} {}", text.escape_ascii());
+        assert!(!matches || text.starts_with(&made.prefix()), "{made} {}", text.escape_ascii());
+    }
+
+    #[test]
+    fn globs_match_as_their_slow_twin_does() {
+        let mut rng = Rng::new(3);
+        let mut text = |letters: &[u8], len_max: u64| -> Vec<u8> {
+            (0..rng.below(len_max)).map(|_| letters[rng.below(letters.len() as u64) as usize]).collect()
+        };
+        for _ in 0..200_000 {
+            check(&text(b"aabbc*?.", 9), &text(b"abc.", 9));
+            check(&text(b"ab*?[^]-\\c", 9), &text(b"abc-]^\\", 6));
+        }
+    }
+
+    #[test]
+    fn known_globs() {
+        for (glob, text, expected) in [
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[b-a]llo", "hallo", true),
+            ("news.*", "news.eu.de", true),
+            ("news.*", "news.", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("a\\", "a\\", true),
+            ("[ab", "a", true),
+            ("", "", true),
+            ("*", "", true),
+        ] {
+            assert_eq!(Glob::new(glob.as_bytes()).unwrap().matches(text.as_bytes()), expected, "{glob} {text}");
+        }
+        assert_eq!(Glob::new(&[b'*'; 256]), Err(GlobTooLong(256)));
+    }
+
+    /// What makes a matcher that tries all ways run for ages takes at most text times glob steps.
+    #[test]
+    fn the_worst_glob_costs_text_times_glob() {
+        let glob = Glob::new("*a".repeat(127).as_bytes()).unwrap();
+        let text = [&[b'a'; 254][..], b"b"].concat();
+        let (matches, steps) = glob.matches_counted(&text);
+        assert!(!matches && steps <= 255 * 256, "{steps} steps");
+    }
 }

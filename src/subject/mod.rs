@@ -5,6 +5,7 @@
 //! A pattern is a subject in which `*` stands for exactly one token and a final `>` for one or more.
 
 pub mod channel;
+pub mod event_type;
 pub mod glob;
 pub mod tree;
 
