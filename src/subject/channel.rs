@@ -118,6 +118,7 @@ fn escaped(text: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use crate::subject::event_type;
     use crate::subject::glob::Glob;
 
     /// All texts of so many of these letters.
@@ -172,6 +173,66 @@ mod tests {
         }
         let glob = Glob::new(b"news.eu.*").unwrap();
         assert_eq!(to_pattern(&glob.prefix()).unwrap().as_str(), "news.eu.>");
+    }
+
+    /// The cells of each row of the page's tables that has so many.
+    fn rows(cells: usize) -> Vec<Vec<&'static str>> {
+        let page = include_str!("../../docs/subjects.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix('|'));
+        let rows = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+        rows.filter(|row| row.len() == cells && row.iter().any(|cell| cell.contains('`'))).collect()
+    }
+
+    /// What stands between back-quotes in a cell.
+    fn names(cell: &str) -> impl Iterator<Item = &str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    #[test]
+    fn names_are_as_the_page_says() {
+        let bytes = |text: &str| match text {
+            r"\xff\x00" => vec![0xff, 0],
+            text => text.as_bytes().to_vec(),
+        };
+        let rows = rows(3);
+        assert_eq!(rows.len(), 17);
+        for row in rows {
+            let subject: Subject = names(row[2]).next().unwrap().parse().unwrap();
+            let event_type = names(row[1]).next();
+            match names(row[0]).next().map(bytes) {
+                Some(channel) => {
+                    assert_eq!(
+                        (to_subject(&channel).as_ref(), of_subject(&subject).as_ref()),
+                        (Ok(&subject), &channel[..])
+                    );
+                }
+                // Its channel is another name, and comes back all the same.
+                None => assert_eq!(to_subject(&of_subject(&subject)), Ok(subject.clone())),
+            }
+            if let Some(event_type) = event_type {
+                assert_eq!(event_type::to_subject(event_type).as_ref(), Ok(&subject));
+                assert_eq!(event_type::of_subject(&subject).as_deref(), Some(event_type));
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_the_page_says() {
+        let rows = rows(4);
+        assert_eq!(rows.len(), 12);
+        for row in rows {
+            let text = names(row[1]).next().unwrap();
+            let matches = |name: &str| {
+                let subject: Subject = name.parse().unwrap();
+                if row[0] != "Redis" {
+                    return text.parse::<Pattern>().unwrap().matches(&subject);
+                }
+                let glob = Glob::new(text.as_bytes()).unwrap();
+                to_pattern(&glob.prefix()).unwrap().matches(&subject) && glob.matches(&of_subject(&subject))
+            };
+            names(row[2]).for_each(|name| assert!(matches(name), "{text} {name}"));
+            names(row[3]).for_each(|name| assert!(!matches(name), "{text} {name}"));
+        }
     }
 
     #[test]
