@@ -10,5 +10,6 @@ pub mod frame;
 pub mod local;
 pub mod nats;
 pub mod out;
+pub mod redis;
 pub mod run;
 pub(crate) mod value;

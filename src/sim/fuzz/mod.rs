@@ -6,6 +6,7 @@ mod decode;
 mod history;
 mod local;
 mod peer;
+mod redis;
 mod repair;
 mod script;
 
@@ -13,6 +14,7 @@ pub use decode::decode;
 pub use history::history;
 pub use local::local;
 pub use peer::peer;
+pub use redis::redis;
 
 use bytes::Bytes;
 
@@ -26,11 +28,12 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target { name: "decode", body: decode },
     Target { name: "peer", body: peer },
     Target { name: "local", body: local },
     Target { name: "history", body: history },
+    Target { name: "redis", body: redis },
 ];
 
 /// Bytes of the check value at the end of a datagram.

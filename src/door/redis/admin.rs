@@ -1,0 +1,111 @@
+//! Commands about commands and about the configuration, answered from what is written down here.
+
+use super::parser::Command;
+use super::reply::Reply;
+use super::table::{ENTRIES, Entry, Id, named};
+use crate::subject::glob::Glob;
+
+/// What `CONFIG GET` knows: what load generators and libraries look at before they work.
+const CONFIG: [(&str, &str); 5] =
+    [("appendonly", "no"), ("databases", "16"), ("maxmemory", "0"), ("save", ""), ("timeout", "0")];
+
+/// Answers a command that needs nothing but its arguments.
+pub(super) fn run(id: Id, command: Command<'_>, reply: &mut Reply<'_>) {
+    let all = || ENTRIES.iter().filter(|entry| !entry.is_sub());
+    match id {
+        Id::CommandAll => {
+            reply.array(all().count());
+            all().for_each(|entry| describe(entry, reply));
+        }
+        Id::CommandCount => reply.integer(all().count() as u64),
+        // Nothing is told that the manual of Redis does not tell better.
+        Id::CommandDocs => reply.map(0),
+        Id::CommandInfo if command.len() == 2 => run(Id::CommandAll, command, reply),
+        Id::CommandInfo => {
+            reply.array(command.len() - 2);
+            for name in command.args(2) {
+                match named(name) {
+                    Some(entry) => describe(entry, reply),
+                    None => reply.null(),
+                }
+            }
+        }
+        Id::CommandList => list(command, all(), reply),
+        Id::CommandGetkeys if named(command.arg(2)).is_none() => reply.error("ERR Invalid command specified"),
+        Id::CommandGetkeys => reply.error("ERR The command has no key arguments"),
+        Id::ConfigGet => config_get(command, reply),
+        Id::ConfigSet => {
+            let name = &command.arg(2)[..command.arg(2).len().min(128)];
+            reply.error([b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"].concat());
+        }
+        _ => help(command, reply),
+    }
+}
+
+/// A command in the ten fields of `COMMAND INFO`; no command has keys.
+fn describe(entry: &Entry, reply: &mut Reply<'_>) {
+    reply.array(10);
+    reply.bulk(entry.name.as_bytes());
+    reply.negative(entry.arity);
+    let is_pubsub = entry.category == "@pubsub";
+    reply.set(1 + usize::from(is_pubsub));
+    reply.simple("fast");
+    if is_pubsub {
+        reply.simple("pubsub");
+    }
+    for _ in 0..3 {
+        reply.integer(0);
+    }
+    reply.set(1);
+    reply.simple(entry.category);
+    for _ in 0..3 {
+        reply.array(0);
+    }
+}
+
+fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a Entry>, reply: &mut Reply<'_>) {
+    let is = |at, word: &[u8]| command.arg(at).eq_ignore_ascii_case(word);
+    let fitting: Vec<_> = match command.len() {
+        2 => all.collect(),
+        5 if is(2, b"FILTERBY") && is(3, b"PATTERN") => match Glob::new(&command.arg(4).to_ascii_lowercase()) {
+            Ok(glob) => all.filter(|entry| glob.matches(entry.name.as_bytes())).collect(),
+            Err(error) => return reply.error(format!("ERR {error}")),
+        },
+        5 if is(2, b"FILTERBY") && is(3, b"ACLCAT") => {
+            all.filter(|entry| entry.category[1..].as_bytes().eq_ignore_ascii_case(command.arg(4))).collect()
+        }
+        5 if is(2, b"FILTERBY") && is(3, b"MODULE") => Vec::new(),
+        _ => return reply.error("ERR syntax error"),
+    };
+    reply.array(fitting.len());
+    fitting.iter().for_each(|entry| reply.bulk(entry.name.as_bytes()));
+}
+
+fn config_get(command: Command<'_>, reply: &mut Reply<'_>) {
+    let globs: Vec<Glob> =
+        command.args(2).filter_map(|text| Glob::new(&text.to_ascii_lowercase()).ok()).take(CONFIG_GLOBS_MAX).collect();
+    let is_wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
+    let found: Vec<_> = CONFIG.iter().filter(|(name, _)| is_wanted(name)).collect();
+    reply.map(found.len());
+    for (name, value) in found {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}
+
+/// Patterns that `CONFIG GET` looks at; more are not.
+const CONFIG_GLOBS_MAX: usize = 64;
+
+/// The subcommands of a command.
+fn help(command: Command<'_>, reply: &mut Reply<'_>) {
+    let of = command.arg(0).to_ascii_lowercase();
+    let is_part =
+        |entry: &&Entry| entry.name.as_bytes().strip_prefix(&of[..]).is_some_and(|rest| rest.starts_with(b"|"));
+    let parts: Vec<_> = ENTRIES.iter().filter(is_part).collect();
+    reply.array(1 + parts.len());
+    let of = String::from_utf8_lossy(&of).to_ascii_uppercase();
+    reply.simple(&format!("{of} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for entry in parts {
+        reply.simple(&entry.name[of.len() + 1..].to_ascii_uppercase());
+    }
+}

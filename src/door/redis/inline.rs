@@ -1,0 +1,63 @@
+//! Commands typed as a line of text: words between spaces, with quotation marks as in a shell.
+
+use super::Fault;
+use super::parser::Span;
+
+/// Takes the words of a line apart: their bytes one after the other, and where each of them is. Between `"` the escapes `\n`,
+/// `\r`, `\t`, `\b`, `\a` and `\x41` are known, between `'` only `\'`.
+pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), Fault> {
+    let mut rest = line;
+    loop {
+        rest = rest.trim_ascii_start();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let start = bytes.len();
+        rest = word(rest, bytes)?;
+        spans.push(Span::new(start, bytes.len()));
+    }
+}
+
+/// Appends the word at the start; gives what is behind it.
+fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
+    while let [first, behind @ ..] = rest {
+        match first {
+            b'"' | b'\'' => {
+                rest = quoted(*first, behind, bytes)?;
+                let ends = rest.first().is_none_or(|byte| byte.is_ascii_whitespace());
+                return if ends { Ok(rest) } else { Err(Fault::Quotes) };
+            }
+            byte if byte.is_ascii_whitespace() => return Ok(rest),
+            byte => bytes.push(*byte),
+        }
+        rest = behind;
+    }
+    Ok(rest)
+}
+
+/// Appends what is before the closing mark; gives what is behind it.
+fn quoted<'a>(mark: u8, mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    loop {
+        let (byte, behind) = match (mark, rest) {
+            (_, []) => return Err(Fault::Quotes),
+            (_, [byte, behind @ ..]) if *byte == mark => return Ok(behind),
+            (b'\'', [b'\\', b'\'', behind @ ..]) => (b'\'', behind),
+            (b'"', [b'\\', byte, behind @ ..]) => match (byte, behind) {
+                (b'x', [high, low, further @ ..]) => match (digit(*high), digit(*low)) {
+                    (Some(high), Some(low)) => (high << 4 | low, further),
+                    _ => (b'x', behind),
+                },
+                (b'n', _) => (b'\n', behind),
+                (b'r', _) => (b'\r', behind),
+                (b't', _) => (b'\t', behind),
+                (b'b', _) => (8, behind),
+                (b'a', _) => (7, behind),
+                _ => (*byte, behind),
+            },
+            (_, [byte, behind @ ..]) => (*byte, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+}

@@ -1,0 +1,213 @@
+//! Target `redis`: the bytes of a connection of the Redis door, and deliveries and refusals in between.
+
+use super::script::Script;
+use crate::door::access::{Access, Account, Credentials};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers};
+use crate::door::out::Out;
+use crate::door::redis::{Fault, Parser, Session, Settings};
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::subject::Subject;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The first byte says who may come in, what the peer refuses, and how the stream is cut; the rest is what the client sends.
+pub fn redis(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let choices = script.u8();
+    let (is_closed, refuses, cut_bytes) = (choices & 1 != 0, choices & 2 != 0, 1 + usize::from(choices >> 2));
+    let stream = script.take(bytes.len());
+    let whole = World::new(is_closed, refuses).play(stream, stream.len().max(1));
+    let cut = World::new(is_closed, refuses).play(stream, cut_bytes);
+    assert_eq!(whole.0, cut.0, "cut into parts of {cut_bytes} bytes");
+    read_strictly(&whole.1);
+    read_strictly(&cut.1);
+}
+
+struct World {
+    settings: Settings,
+    parser: Parser,
+    session: Session,
+    out: Out,
+    subs: BTreeMap<SubId, Wanted>,
+    refuses: bool,
+    is_over: bool,
+    /// What was asked, as text.
+    asked: Vec<String>,
+}
+
+impl World {
+    fn new(is_closed: bool, refuses: bool) -> World {
+        let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
+        let accounts = if is_closed { vec![Account { credentials, headers: false }] } else { Vec::new() };
+        let settings = Settings {
+            access: Access { accounts, headers: false },
+            payload_bytes_max: 2048,
+            command_bytes_max: 4096,
+            arguments_max: 64,
+            line_bytes_max: 1024,
+            stranger_bytes_max: 128,
+            subscriptions_max: 6,
+            auth_attempts_max: 3,
+            ..Settings::default()
+        };
+        let address = "127.0.0.1:6379".parse().expect("an address");
+        let hello = Hello { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
+        World {
+            parser: Parser::new(&settings),
+            session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
+            settings,
+            out: Out::new(),
+            subs: BTreeMap::new(),
+            refuses,
+            is_over: false,
+            asked: Vec::new(),
+        }
+    }
+
+    /// What was asked and why it ended, however the stream is cut; and what was written.
+    fn play(mut self, stream: &[u8], cut_bytes: usize) -> ((Vec<String>, Option<Fault>), Vec<u8>) {
+        let mut parser = std::mem::replace(&mut self.parser, Parser::new(&self.settings));
+        let mut fault = None;
+        for part in stream.chunks(cut_bytes) {
+            parser.push(part);
+            fault = self.read(&mut parser).err();
+            let held_max = self.settings.command_bytes_max * 4 + part.len();
+            assert!(parser.held_bytes() <= held_max, "{} bytes held", parser.held_bytes());
+            if fault.is_some() || self.is_over {
+                break;
+            }
+        }
+        if let Some(fault) = &fault {
+            self.session.on_fault(fault, &mut self.out);
+        }
+        assert!(self.session.subscriptions() <= self.settings.subscriptions_max);
+        ((self.asked, fault), self.out.take())
+    }
+
+    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+        let mut is_kept = false;
+        while let Some(command) = parser.next()? {
+            // Every publication is put off once, as if there were no room.
+            if command.is_publish() && !is_kept {
+                parser.keep();
+                is_kept = true;
+                continue;
+            }
+            is_kept = false;
+            let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
+            while let Some(ask) = next {
+                self.on_ask(&ask);
+                next = self.session.poll_ask();
+            }
+            if self.is_over {
+                return Ok(());
+            }
+            if self.session.is_admitted() {
+                parser.admit();
+            }
+            self.deliver();
+        }
+        Ok(())
+    }
+
+    fn on_ask(&mut self, ask: &Ask<'_>) {
+        self.asked.push(format!("{ask:?}"));
+        let is_for_all = matches!(ask, Ask::Close | Ask::Unsubscribe { .. } | Ask::Named { .. });
+        assert!(is_for_all || self.session.is_admitted(), "{ask:?} of a stranger");
+        let none = Receivers { count: 0, is_certain: true };
+        match ask {
+            Ask::Publish(_) if self.refuses => self.session.on_refused(None, &Refusal::Stopping, &mut self.out),
+            Ask::Publish(_) => self.session.on_published(None, none, &mut self.out),
+            Ask::Subscribe { sub, .. } if self.refuses && sub.0 % 2 == 0 => {
+                let refusal = Refusal::TooManySubscriptions { max: 1 };
+                self.session.on_refused(Some(*sub), &refusal, &mut self.out);
+            }
+            Ask::Subscribe { sub, wanted } => assert!(self.subs.insert(*sub, wanted.clone()).is_none()),
+            Ask::Unsubscribe { sub } => assert!(self.subs.remove(sub).is_some()),
+            Ask::Count { subjects } => self.session.on_counts(&vec![none; subjects.len()], &mut self.out),
+            Ask::List => {
+                let listed: Vec<_> = self.subs.values().map(|wanted| Listed { wanted: wanted.clone() }).collect();
+                self.session.on_listed(&listed, &mut self.out);
+            }
+            Ask::Facts => self.session.on_facts(&facts(), &mut self.out),
+            Ask::Close => self.is_over = true,
+            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Kill { .. } => {}
+        }
+    }
+
+    /// A message and a loss for every subscription, and one that is none.
+    fn deliver(&mut self) {
+        let subs: Vec<SubId> = self.subs.keys().copied().chain([SubId(u32::MAX)]).collect();
+        let subject: Subject = "a.%20.b".parse().expect("a subject");
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).expect("not zero"), uid: 1 };
+        let delivery = Delivery::new(Message::new(subject, "x\r\n"), publisher, None, Verdict::Direct);
+        let written = self.session.on_deliveries(&subs, &Deliveries::from(delivery), false, &mut self.out);
+        assert_eq!(written, self.subs.len());
+        self.session.on_lost(&subs, Count::Exact(1));
+    }
+}
+
+fn facts() -> Facts {
+    let address = "127.0.0.1:6379".parse().expect("an address");
+    let client = |id| ClientFacts {
+        id,
+        from: address,
+        name: String::new(),
+        age_secs: 0,
+        subscriptions: 0,
+        queued_bytes: 0,
+        dropped: 0,
+    };
+    Facts {
+        peer: "A.fuzz".parse().expect("a name"),
+        epoch: "1".into(),
+        listen: address,
+        pid: 1,
+        uptime_secs: 1,
+        clients: vec![client(1), client(2)],
+        clients_total: 2,
+        clients_refused: 0,
+        published: 0,
+    }
+}
+
+/// Panics unless the bytes are whole values of the protocol, one after the other.
+fn read_strictly(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        bytes = value(bytes, 0);
+    }
+}
+
+/// What is behind the value at the start.
+fn value(bytes: &[u8], depth: usize) -> &[u8] {
+    assert!(depth < 8, "values in values in values");
+    let end = bytes.windows(2).position(|two| two == b"\r\n").expect("an end of the line");
+    let (line, behind) = (&bytes[1..end], &bytes[end + 2..]);
+    assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "a line in a line");
+    let number = || std::str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok()).expect("a number");
+    match bytes[0] {
+        b'+' | b'-' => behind,
+        b':' => {
+            number();
+            behind
+        }
+        b'_' => {
+            assert!(line.is_empty());
+            behind
+        }
+        b'$' if number() == -1 => behind,
+        b'$' | b'=' => {
+            let length = usize::try_from(number()).expect("a length");
+            assert_eq!(&behind[length..length + 2], b"\r\n");
+            &behind[length + 2..]
+        }
+        kind @ (b'*' | b'~' | b'>' | b'%') => {
+            let count = number() * if kind == b'%' { 2 } else { 1 };
+            (0..count).fold(behind, |behind, _| value(behind, depth + 1))
+        }
+        kind => panic!("no value begins with {kind:#04x}"),
+    }
+}
