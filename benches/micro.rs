@@ -1,11 +1,15 @@
 //! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core]]`.
+//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core | redis]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
+use seqcast::door::ask::{Ask, Hello, Receivers};
+use seqcast::door::out::Out;
+use seqcast::door::redis;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
+use seqcast::proto::delivery::Deliveries;
 use seqcast::proto::effect::{Effect, Input, Path, Request};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
@@ -21,6 +25,7 @@ use seqcast::time::{Instant, Now, Wall};
 use seqcast::wire::{Builder, Entry, Header, Kind, Record, decode};
 use std::hint::black_box;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ROUNDS: usize = 9;
@@ -475,6 +480,84 @@ fn local(figures: &mut Figures) {
     );
 }
 
+/// The Redis door: pipelined commands to asks and their answers, and messages to bytes.
+fn redis_door(figures: &mut Figures) {
+    const TURNS: usize = 400;
+    const EACH: usize = 512;
+    let settings = redis::Settings::default();
+    let address = SocketAddr::from(([127, 0, 0, 1], 6379));
+    let hello = Hello { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
+    let (mut parser, mut out) = (redis::Parser::new(&settings), Out::new());
+    let mut session = redis::Session::new(Arc::new(settings), &hello, Instant::ZERO);
+    let publish = format!("*3\r\n$7\r\nPUBLISH\r\n$9\r\nbench.one\r\n$64\r\n{}\r\n", "x".repeat(PAYLOAD_BYTES));
+    let written = publish.repeat(EACH);
+    let receivers = Receivers { count: 1, is_certain: true };
+    let mut published = 0;
+    figures.add(
+        "redis door: PUBLISH of 64 bytes, parsed, asked and answered",
+        nanos_each(TURNS * EACH, || {
+            for _ in 0..TURNS {
+                parser.push(black_box(written.as_bytes()));
+                while let Some(command) = parser.next().expect("well-formed") {
+                    if let Some(Ask::Publish(publish)) =
+                        session.on_command(Instant::ZERO, command, &mut out).expect("well-formed")
+                    {
+                        published += black_box(publish).payload.len();
+                    }
+                    session.on_published(None, receivers, &mut out);
+                }
+                out.clear();
+            }
+        }),
+    );
+    assert_eq!(published, ROUNDS * TURNS * EACH * PAYLOAD_BYTES);
+    parser.push(b"SUBSCRIBE bench.one\r\n");
+    let command = parser.next().expect("well-formed").expect("whole");
+    let ask = session.on_command(Instant::ZERO, command, &mut out);
+    assert!(matches!(ask, Ok(Some(Ask::Subscribe { sub: SubId(1), .. }))));
+    let runs = runs_of(&"bench.one".parse().expect("valid"), EACH);
+    let messages = runs.iter().map(ExactSizeIterator::len).sum::<usize>();
+    figures.add(
+        format!("redis door: deliver 64 bytes ({messages} in {} runs)", runs.len()),
+        nanos_each(TURNS * messages, || {
+            for _ in 0..TURNS {
+                let count: usize =
+                    runs.iter().map(|run| session.on_deliveries(&[SubId(1)], black_box(run), false, &mut out)).sum();
+                assert_eq!(count, messages);
+                out.clear();
+            }
+        }),
+    );
+}
+
+/// So many messages on a subject as a subscriber gets them, after one peer has sent them to another.
+fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
+    let (client, sub) = (ClientId(1), SubId(1));
+    let (mut publisher, mut subscriber) = (peer(1), peer(2));
+    let wanted = Pattern::from(subject.clone()).into();
+    let subscribe = Request::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    subscriber.handle(now(1), Input::Request { client, request: subscribe });
+    for _ in 0..count {
+        let request = Request::Publish(Message::new(subject.clone(), vec![7; PAYLOAD_BYTES]));
+        publisher.handle(now(2), Input::Request { client, request });
+    }
+    publisher.handle(now(2), Input::Tick);
+    let mut runs = Vec::new();
+    while let Some(effect) = publisher.poll_effect() {
+        if let Effect::Multicast(bytes) = effect {
+            let from = SocketAddr::from(([127, 0, 0, 1], 9001));
+            subscriber.handle(now(2), Input::Datagram { from, path: Path::Multicast, bytes });
+        }
+        while let Some(effect) = subscriber.poll_effect() {
+            if let Effect::Deliver { deliveries, .. } = effect {
+                runs.push(deliveries);
+            }
+        }
+    }
+    assert_eq!(runs.iter().map(ExactSizeIterator::len).sum::<usize>(), count);
+    runs
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let json = args.iter().any(|arg| arg == "--json");
@@ -500,6 +583,9 @@ fn main() {
     if wanted("core") {
         local(&mut figures);
         core(&mut figures);
+    }
+    if wanted("redis") {
+        redis_door(&mut figures);
     }
     if json {
         let rows: serde_json::Map<String, serde_json::Value> =

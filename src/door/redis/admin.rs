@@ -72,7 +72,7 @@ fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a Entry>, reply: &
             Err(error) => return reply.error(format!("ERR {error}")),
         },
         5 if is(2, b"FILTERBY") && is(3, b"ACLCAT") => {
-            all.filter(|entry| entry.category[1..].as_bytes().eq_ignore_ascii_case(command.arg(4))).collect()
+            all.filter(|entry| entry.category.as_bytes()[1..].eq_ignore_ascii_case(command.arg(4))).collect()
         }
         5 if is(2, b"FILTERBY") && is(3, b"MODULE") => Vec::new(),
         _ => return reply.error("ERR syntax error"),

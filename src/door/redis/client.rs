@@ -72,7 +72,7 @@ fn id(text: &[u8]) -> Option<u32> {
 impl Session {
     pub(super) fn client(&mut self, now: Instant, what: Id, command: Command<'_>, out: &mut Out) {
         match what {
-            Id::ClientId => self.reply(out).integer(self.client.into()),
+            Id::ClientNumber => self.reply(out).integer(self.client.into()),
             Id::ClientGetname if self.name.is_empty() => self.reply(out).null(),
             Id::ClientGetname => self.reply(out).bulk(self.name.as_bytes()),
             Id::ClientSetname => match name(command.arg(2)) {

@@ -350,7 +350,7 @@ impl Session {
             }
             Id::ClientReply => self.client_reply(command, out),
             Id::ClientGetname
-            | Id::ClientId
+            | Id::ClientNumber
             | Id::ClientInfo
             | Id::ClientKill
             | Id::ClientList
