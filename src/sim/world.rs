@@ -352,11 +352,22 @@ impl<'a> World<'a> {
         let Some(peer) = &mut machine.peer else { return };
         peer.handle(now, input);
         if machine.spec.drains_each {
-            self.drain(host);
+            self.act_on(host);
         }
     }
 
+    /// Does all that a host wants done, and checks that what its clients get of each other is among it.
     fn drain(&mut self, host: usize) {
+        let machine = &mut self.machines[host];
+        machine.peer.iter_mut().for_each(Peer::settle);
+        let run = machine.run;
+        self.act_on(host);
+        if self.machines[host].peer.is_some() {
+            self.oracle.check_local(run);
+        }
+    }
+
+    fn act_on(&mut self, host: usize) {
         loop {
             while let Some(effect) = self.machines[host].peer.as_mut().and_then(Peer::poll_effect) {
                 self.effect(host, effect);
@@ -366,10 +377,6 @@ impl<'a> World<'a> {
             let now = self.machines[host].now(self.now);
             let (Some(request), Some(peer)) = (question, &mut self.machines[host].peer) else { break };
             peer.handle(now, Input::Request { client: ClientId(JOIN_CLIENT), request });
-        }
-        let run = self.machines[host].run;
-        if self.machines[host].peer.is_some() {
-            self.oracle.check_local(run);
         }
     }
 
