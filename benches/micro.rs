@@ -1,11 +1,12 @@
 //! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core | redis]]`.
+//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core | redis | nats]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
 use seqcast::door::ask::{Ask, Hello, Receivers};
+use seqcast::door::nats;
 use seqcast::door::out::Out;
 use seqcast::door::redis;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
@@ -558,6 +559,69 @@ fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     runs
 }
 
+/// The NATS door: what a client publishes, many messages a write, and what it is written.
+fn nats_door(figures: &mut Figures) {
+    const EACH: usize = 256;
+    const WRITES: usize = 400;
+    let mut settings = nats::Settings::new("A.test".parse().expect("a name"), Epoch::new(1).expect("not 0"));
+    let hello = Hello {
+        client: 1,
+        from: ([127, 0, 0, 1], 1).into(),
+        listen: ([127, 0, 0, 1], 4222).into(),
+        nonce: [1; 16],
+        is_secure: false,
+    };
+    let connect = br#"CONNECT {"verbose":false,"headers":true,"no_responders":true}"#;
+    let payload = "x".repeat(PAYLOAD_BYTES);
+    for (name, message) in [
+        ("PUB", format!("PUB RSF.REC.PAC.0 {PAYLOAD_BYTES}\r\n{payload}\r\n")),
+        ("HPUB", format!("HPUB RSF.REC.PAC.0 18 {}\r\nNATS/1.0\r\nA: b\r\n\r\n{payload}\r\n", PAYLOAD_BYTES + 18)),
+    ] {
+        let write = message.repeat(EACH).into_bytes();
+        let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let (mut parser, mut out) = (nats::Parser::new(&settings), Out::new());
+        session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
+        figures.add(
+            format!("NATS door, {name}: read a message"),
+            nanos_each(WRITES * EACH, || {
+                let mut published = 0;
+                for _ in 0..WRITES {
+                    parser.push(&write);
+                    while let Some(command) = parser.next().expect("well-formed") {
+                        let ask = session.on_command(Instant::ZERO, command, &mut out).expect("allowed");
+                        if let Some(Ask::Publish(publish)) = black_box(&ask) {
+                            published += publish.payload.len();
+                        }
+                    }
+                }
+                assert_eq!(published, WRITES * EACH * PAYLOAD_BYTES);
+            }),
+        );
+    }
+    let run = runs_of(&subjects(1)[0], EACH);
+    for (name, headers) in [("plain", false), ("with what the bus knows", true)] {
+        settings.access.headers = headers;
+        let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let mut out = Out::new();
+        session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
+        let subscribe = nats::Command::Sub { subject: b">", queue: None, sid: b"1" };
+        session.on_command(Instant::ZERO, subscribe, &mut out).expect("allowed");
+        figures.add(
+            format!("NATS door, {name}: write a message of a run"),
+            nanos_each(WRITES * EACH, || {
+                let mut written = 0;
+                for _ in 0..WRITES {
+                    out.clear();
+                    for deliveries in &run {
+                        written += session.on_deliveries(&[SubId(1)], black_box(deliveries), false, &mut out);
+                    }
+                }
+                assert_eq!(written, WRITES * EACH);
+            }),
+        );
+    }
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let json = args.iter().any(|arg| arg == "--json");
@@ -579,6 +643,9 @@ fn main() {
     }
     if wanted("history") {
         history(&mut figures);
+    }
+    if wanted("nats") {
+        nats_door(&mut figures);
     }
     if wanted("core") {
         local(&mut figures);

@@ -738,6 +738,47 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
     assert_eq!(alone.told(), hmsg("1", &format!("|{from}"), "p"));
 }
 
+/// Recordings of nats-py 2.16.0 and @nats-io/transport-node 3.4.0 in front of nats-server: a service in a queue group, requests to it and to
+/// nobody, headers, a subscription that ends by itself, a request in the old style, and a drain.
+#[test]
+fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
+    let python = [
+        r#"CONNECT {"echo": true, "headers": true, "lang": "python3", "name": "py", "no_responders": true, "pedantic": false, "protocol": 1, "verbose": false, "version": "2.16.0"}|"#,
+        r#"PING|PING|SUB svc w 1|SUB _INBOX.4sRM06MTS46wH6iKWgZ7Wn.*  2|"#,
+        r#"PUB svc _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7bue1c9 4|ping|"#,
+        r#"PUB _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7bue1c9  4|pong|"#,
+        r#"PUB nobody _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7h1b3d0 1|x|PING|SUB a.*  3|UNSUB 3 2|"#,
+        r#"HPUB a.b  18 19|NATS/1.0|K: v||1|PUB a.c  1|2|PUB a.d  1|3|SUB _INBOX.4sRM06MTS46wH6iKWgZ7m8  4|"#,
+        r#"UNSUB 4 1|PUB svc _INBOX.4sRM06MTS46wH6iKWgZ7m8 4|ping|PUB _INBOX.4sRM06MTS46wH6iKWgZ7m8  4|pong|"#,
+        r#"PING|PING|UNSUB 1 |UNSUB 2 |PING|"#,
+    ];
+    let answers = [
+        r#"PONG|PONG|MSG svc 1 _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7bue1c9 4|ping|"#,
+        r#"MSG _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7bue1c9 2 4|pong|"#,
+        r#"HMSG _INBOX.4sRM06MTS46wH6iKWgZ7Wn.4sRM06MTS46wH6iKWgZ7h1b3d0 2 16 16|NATS/1.0 503|||PONG|"#,
+        r#"HMSG a.b 3 18 19|NATS/1.0|K: v||1|MSG a.c 3 1|2|MSG svc 1 _INBOX.4sRM06MTS46wH6iKWgZ7m8 4|ping|"#,
+        r#"MSG _INBOX.4sRM06MTS46wH6iKWgZ7m8 4 4|pong|PONG|PONG|PONG|"#,
+    ];
+    check(&settings(), &bytes(&python.concat()), &answers.concat());
+    let javascript = [
+        r#"CONNECT {"no_responders":true,"protocol":1,"verbose":false,"pedantic":false,"name":"js","lang":"nats.js","version":"3.4.0","headers":true}|"#,
+        r#"PING|SUB svc w 1|PING|SUB _INBOX.m6uuS7rKFExE9cOPfjzknC.* 2|"#,
+        r#"PUB svc _INBOX.m6uuS7rKFExE9cOPfjzknC.kJm5MdXS 4|ping|PUB _INBOX.m6uuS7rKFExE9cOPfjzknC.kJm5MdXS 4|"#,
+        r#"pong|PUB nobody _INBOX.m6uuS7rKFExE9cOPfjzknC.4YZ7pHrd 1|x|SUB a.* 3|UNSUB 3 2|HPUB a.b 18 19|"#,
+        r#"NATS/1.0|K: v||1|PUB a.c 1|2|PUB a.d 1|3|UNSUB 3|UNSUB 3|SUB _INBOX.m6uuS7rKFExE9cOPfjzksN 4|"#,
+        r#"UNSUB 4 1|PUB svc _INBOX.m6uuS7rKFExE9cOPfjzksN 4|ping|PUB _INBOX.m6uuS7rKFExE9cOPfjzksN 4|pong|"#,
+        r#"UNSUB 4|UNSUB 1|PING|UNSUB 2|PING|PING|"#,
+    ];
+    let answers = [
+        r#"PONG|PONG|MSG svc 1 _INBOX.m6uuS7rKFExE9cOPfjzknC.kJm5MdXS 4|ping|"#,
+        r#"MSG _INBOX.m6uuS7rKFExE9cOPfjzknC.kJm5MdXS 2 4|pong|"#,
+        r#"HMSG _INBOX.m6uuS7rKFExE9cOPfjzknC.4YZ7pHrd 2 16 16|NATS/1.0 503|||HMSG a.b 3 18 19|NATS/1.0|K: v||"#,
+        r#"1|MSG a.c 3 1|2|MSG svc 1 _INBOX.m6uuS7rKFExE9cOPfjzksN 4|ping|"#,
+        r#"MSG _INBOX.m6uuS7rKFExE9cOPfjzksN 4 4|pong|PONG|PONG|PONG|"#,
+    ];
+    check(&settings(), &bytes(&javascript.concat()), &answers.concat());
+}
+
 /// Nothing is held but what is not yet whole, and an idle client holds nothing.
 #[test]
 fn a_parser_holds_no_more_than_it_must() {

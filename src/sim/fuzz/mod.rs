@@ -5,6 +5,7 @@
 mod decode;
 mod history;
 mod local;
+mod nats;
 mod peer;
 mod redis;
 mod repair;
@@ -13,6 +14,7 @@ mod script;
 pub use decode::decode;
 pub use history::history;
 pub use local::local;
+pub use nats::nats;
 pub use peer::peer;
 pub use redis::redis;
 
@@ -28,12 +30,13 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "decode", body: decode },
     Target { name: "peer", body: peer },
     Target { name: "local", body: local },
     Target { name: "history", body: history },
     Target { name: "redis", body: redis },
+    Target { name: "nats", body: nats },
 ];
 
 /// Bytes of the check value at the end of a datagram.

@@ -1,0 +1,319 @@
+//! Target `nats`: the bytes of a connection by the NATS protocol, cut anywhere, with deliveries, losses and refusals in between.
+//!
+//! Whatever comes, the parser and the session do not panic, what the client is told is read without an error by a strict reader,
+//! nothing is asked of the peer before the client has proven who it is, and no more is held than one command and what came with it.
+
+use super::script::Script;
+use crate::door::access::{Access, Account, Credentials};
+use crate::door::ask::{Ask, Hello, Receivers};
+use crate::door::nats::{Fault, Parser, Session, Settings};
+use crate::door::out::Out;
+use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, SubId, Verdict};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::seqno::Seq;
+use crate::subject::{Subject, SubjectError};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The limits are small, so that they are reached.
+const LINE_BYTES_MAX: usize = 256;
+const PAYLOAD_BYTES_MAX: usize = 512;
+const SUBSCRIPTIONS_MAX: usize = 8;
+/// The largest part that is pushed at once.
+const PART_BYTES_MAX: usize = 64;
+
+/// The first byte chooses the door, the second how the stream is cut and what happens between the parts.
+pub fn nats(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let (choices, seed) = (script.u8(), script.u8());
+    let settings = settings(choices);
+    let mut client = Client::new(&settings);
+    let mut rng = crate::rng::Rng::new(u64::from(seed));
+    while !script.is_done() && !client.is_over {
+        let part = if seed == 0 { PART_BYTES_MAX } else { rng.between(1, PART_BYTES_MAX as u64) as usize };
+        client.push(script.take(part), &mut rng);
+        if seed != 0 && !client.is_over {
+            client.disturb(&mut rng);
+        }
+    }
+    client.reader.end(client.out.take());
+}
+
+fn settings(choices: u8) -> Settings {
+    let credentials = match choices & 3 {
+        0 => None,
+        1 => Some(Credentials::User { name: "u".to_owned(), password: "p".to_owned() }),
+        2 => Some(Credentials::Token("t".to_owned())),
+        _ => Some(Credentials::Nkey([7; 32])),
+    };
+    let headers = choices & 4 != 0;
+    let accounts = credentials.into_iter().map(|credentials| Account { credentials, headers }).collect();
+    Settings {
+        access: Access { accounts, headers },
+        line_bytes_max: LINE_BYTES_MAX,
+        payload_bytes_max: PAYLOAD_BYTES_MAX,
+        stranger_bytes_max: LINE_BYTES_MAX,
+        subscriptions_max: SUBSCRIPTIONS_MAX,
+        ..Settings::new(name("A.fuzz"), epoch())
+    }
+}
+
+fn name(text: &str) -> PeerName {
+    text.parse().expect("a name")
+}
+
+fn epoch() -> Epoch {
+    Epoch::new(1).expect("not zero")
+}
+
+/// A connection, and what the shell knows of it.
+struct Client {
+    parser: Parser,
+    session: Session,
+    out: Out,
+    reader: Reader,
+    now: Instant,
+    subs: BTreeSet<SubId>,
+    is_admitted: bool,
+    is_over: bool,
+}
+
+impl Client {
+    fn new(settings: &Settings) -> Client {
+        let address = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        let hello = Hello { client: 1, from: address(1), listen: address(2), nonce: [7; 16], is_secure: false };
+        let mut session = Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let mut out = Out::new();
+        session.on_open(&mut out);
+        let is_admitted = session.is_admitted();
+        assert_eq!(is_admitted, !settings.access.is_closed());
+        Client {
+            parser: Parser::new(settings),
+            session,
+            out,
+            reader: Reader::default(),
+            now: Instant::ZERO,
+            subs: BTreeSet::new(),
+            is_admitted,
+            is_over: false,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8], rng: &mut crate::rng::Rng) {
+        self.parser.push(bytes);
+        let mut was_kept = false;
+        while !self.is_over {
+            let command = match self.parser.next() {
+                Ok(Some(command)) => command,
+                Ok(None) => break,
+                Err(fault) => return self.end(&fault),
+            };
+            if !was_kept && rng.below(8) == 0 {
+                was_kept = true;
+                self.parser.keep();
+                continue;
+            }
+            was_kept = false;
+            let first = match self.session.on_command(self.now, command, &mut self.out) {
+                Ok(ask) => ask,
+                Err(fault) => return self.end(&fault),
+            };
+            // What is published borrows from the parser, and is done with before the next command.
+            if let Some(Ask::Publish(publish)) = &first {
+                assert!(self.is_admitted, "a stranger publishes");
+                let bytes = publish.payload.len() + publish.headers.block().len();
+                assert!(bytes <= PAYLOAD_BYTES_MAX);
+                assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus may say that");
+                if publish.wants_receivers {
+                    let receivers = Receivers { count: rng.below(2), is_certain: rng.below(4) != 0 };
+                    self.session.on_published(publish.reply.as_ref(), receivers, &mut self.out);
+                }
+            }
+            let first = match first {
+                Some(Ask::Publish(_)) | None => None,
+                Some(ask) => Some(owned(ask)),
+            };
+            self.carry_out(first, rng);
+        }
+        let held_bytes = self.parser.held_bytes();
+        assert!(held_bytes <= LINE_BYTES_MAX + PAYLOAD_BYTES_MAX + 16 + PART_BYTES_MAX, "{held_bytes} bytes are held");
+    }
+
+    fn carry_out(&mut self, first: Option<Ask<'static>>, rng: &mut crate::rng::Rng) {
+        let mut next = first;
+        while let Some(ask) = next.take().or_else(|| self.session.poll_ask()) {
+            match ask {
+                Ask::Admitted { .. } => {
+                    self.is_admitted = true;
+                    self.parser.admit();
+                }
+                Ask::Subscribe { sub, .. } => {
+                    assert!(self.is_admitted, "a stranger subscribes");
+                    assert!(self.subs.insert(sub), "a number is given once");
+                    if rng.below(8) == 0 {
+                        self.subs.remove(&sub);
+                        let refusal = Refusal::TooManySubscriptions { max: 1 };
+                        self.session.on_refused(Some(sub), &refusal, &mut self.out);
+                    }
+                }
+                Ask::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
+                Ask::Count { subjects } => {
+                    assert!(self.is_admitted, "a stranger asks");
+                    assert_eq!(subjects, []);
+                    self.session.on_counts(&[], &mut self.out);
+                }
+                Ask::Close => self.is_over = true,
+                Ask::Named { .. } => {}
+                ask => panic!("this door does not ask for {ask:?}"),
+            }
+        }
+        assert_eq!(self.session.is_admitted(), self.is_admitted);
+        assert_eq!(self.session.subscriptions(), self.subs.len());
+        assert!(self.subs.len() <= SUBSCRIPTIONS_MAX);
+    }
+
+    /// Something comes from the peer, or time passes.
+    fn disturb(&mut self, rng: &mut crate::rng::Rng) {
+        let last = self.subs.last().map_or(1, |sub| sub.0);
+        let subs: Vec<SubId> = (0..rng.below(3)).map(|_| SubId(rng.between(1, u64::from(last)) as u32)).collect();
+        let subs: Vec<SubId> = subs.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        match rng.below(8) {
+            0..4 => {
+                let deliveries = Deliveries::from(delivery(rng));
+                let from_self = rng.below(2) == 0;
+                let written = self.session.on_deliveries(&subs, &deliveries, from_self, &mut self.out);
+                assert!(written <= subs.len());
+            }
+            4 => self.session.on_lost(&subs, Count::from_bounds(rng.below(2), rng.next_u64())),
+            5 => {
+                let refusal = match rng.below(3) {
+                    0 => Refusal::MessageTooLarge { bytes: 2, bytes_max: 1 },
+                    1 => Refusal::Subject(SubjectError::Wildcard),
+                    _ => Refusal::Stopping,
+                };
+                self.session.on_refused(None, &refusal, &mut self.out);
+            }
+            6 => self.session.on_stop(&mut self.out),
+            _ => {
+                self.now = self.now + Duration::from_secs(rng.below(100));
+                if let Err(fault) = self.session.on_deadline(self.now, &mut self.out) {
+                    return self.end(&fault);
+                }
+            }
+        }
+        self.carry_out(None, rng);
+        self.reader.push(self.out.take());
+    }
+
+    fn end(&mut self, fault: &Fault) {
+        self.is_over = true;
+        self.session.on_fault(fault, &mut self.out);
+    }
+}
+
+/// The same without what it borrows.
+fn owned(ask: Ask<'_>) -> Ask<'static> {
+    match ask {
+        Ask::Publish(publish) => panic!("borrows: {publish:?}"),
+        Ask::Subscribe { sub, wanted } => Ask::Subscribe { sub, wanted },
+        Ask::Unsubscribe { sub } => Ask::Unsubscribe { sub },
+        Ask::Count { subjects } => Ask::Count { subjects },
+        Ask::List => Ask::List,
+        Ask::Facts => Ask::Facts,
+        Ask::Admitted { account } => Ask::Admitted { account },
+        Ask::Named { name } => Ask::Named { name },
+        Ask::Kill { client } => Ask::Kill { client },
+        Ask::Close => Ask::Close,
+    }
+}
+
+fn is_own(key: &str) -> bool {
+    key.len() >= 8 && key.as_bytes()[..8].eq_ignore_ascii_case(b"seqcast-")
+}
+
+/// A message as any peer may send it; its headers need not be headers.
+fn delivery(rng: &mut crate::rng::Rng) -> Delivery {
+    let subject = |rng: &mut crate::rng::Rng| -> Subject {
+        ["a", "a.b", "r.x"][rng.below(3) as usize].parse().expect("a subject")
+    };
+    let headers: &[u8] = match rng.below(6) {
+        0 => b"A: b\r\n",
+        1 => b"NATS/1.0 503\r\n",
+        2 => b"NATS/1.0 503",
+        3 => b"\r\n\r\n\xff",
+        _ => b"",
+    };
+    let message = Message {
+        subject: subject(rng),
+        reply: (rng.below(2) == 0).then(|| subject(rng)),
+        headers: Headers::from_block(Bytes::from_static(headers)),
+        payload: Bytes::from(vec![b'\n'; rng.below(30) as usize * rng.below(400) as usize]),
+        event: false,
+    };
+    let publisher_name = (rng.below(2) == 0).then(|| name("B.fuzz"));
+    let publisher = Publisher { name: publisher_name, epoch: epoch(), uid: 1 };
+    Delivery {
+        repaired: rng.below(2) == 0,
+        ..Delivery::new(message, publisher, Seq::new(rng.next_u64()), Verdict::First)
+    }
+}
+
+/// Reads what a client is told, and takes nothing that the protocol does not have.
+#[derive(Default)]
+struct Reader {
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.bytes.extend_from_slice(&bytes);
+        while let Some(read) = read(&self.bytes) {
+            self.bytes.drain(..read);
+        }
+    }
+
+    /// Nothing more comes.
+    fn end(&mut self, bytes: Vec<u8>) {
+        self.push(bytes);
+        assert!(self.bytes.is_empty(), "ends with {:?}", String::from_utf8_lossy(&self.bytes));
+    }
+}
+
+/// How long the first thing is that the client is told; `None` if there is no whole one.
+fn read(bytes: &[u8]) -> Option<usize> {
+    let line_end = bytes.windows(2).position(|two| two == b"\r\n")?;
+    // The client's names for its subscriptions need not be text.
+    let line = String::from_utf8_lossy(&bytes[..line_end]);
+    let behind = &bytes[line_end + 2..];
+    let number = |text: &str| text.parse::<usize>().expect("a number");
+    let words: Vec<&str> = line.split(' ').collect();
+    let (header_bytes, content_bytes) = match words[..] {
+        ["+OK" | "PING" | "PONG"] => return Some(line_end + 2),
+        ["-ERR", ..] => {
+            let text = line.strip_prefix("-ERR '").and_then(|text| text.strip_suffix('\'')).expect("quoted");
+            assert!(!text.contains('\'') && !text.is_empty(), "{line}");
+            return Some(line_end + 2);
+        }
+        ["INFO", json, ""] => {
+            assert!(json.starts_with('{') && json.ends_with('}'), "{line}");
+            return Some(line_end + 2);
+        }
+        ["MSG", _, _, bytes] | ["MSG", _, _, _, bytes] => (0, number(bytes)),
+        ["HMSG", _, _, headers, bytes] | ["HMSG", _, _, _, headers, bytes] => (number(headers), number(bytes)),
+        _ => panic!("no server says {line:?}"),
+    };
+    assert!(words[1..].iter().all(|word| !word.is_empty()), "{line:?}");
+    assert!(header_bytes <= content_bytes, "{line:?}");
+    let content = behind.get(..content_bytes + 2)?;
+    if header_bytes != 0 {
+        let headers = &content[..header_bytes];
+        assert!(headers.starts_with(b"NATS/1.0") && headers.ends_with(b"\r\n\r\n"), "{line:?}");
+    }
+    assert!(content.ends_with(b"\r\n"), "{line:?}");
+    Some(line_end + 2 + content_bytes + 2)
+}
