@@ -290,3 +290,27 @@ fn damaged_files_are_refused_or_read_but_never_more() {
         }
     }
 }
+
+#[test]
+fn a_door_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
+    let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n{text}"));
+    for door in ["nats", "redis"] {
+        let refused = read(&format!("  {door}: 0.0.0.0\n")).unwrap_err().to_string();
+        let port = if door == "nats" { 4222 } else { 6379 };
+        assert!(
+            refused.starts_with(&format!("param.yaml:2:{}: {door}: listens at 0.0.0.0:{port}", door.len() + 5)),
+            "{refused}"
+        );
+        assert!(refused.contains(&format!("{door}-open: yes")) && refused.contains("accounts: user"), "{refused}");
+        for text in [
+            format!("  {door}: on\n"),
+            format!("  {door}: '::1'\n"),
+            format!("  {door}: 0.0.0.0\n  {door}-open: yes\n"),
+            format!("  {door}: 0.0.0.0\n  accounts:\n    - user a password b\n    - token c headers\n"),
+        ] {
+            read(&text).unwrap_or_else(|errors| panic!("{text}{errors}"));
+        }
+    }
+    let refused = read("  accounts: user alice pasword s3cret\n").unwrap_err().to_string();
+    assert!(refused.contains("user NAME password WORD") && !refused.contains("s3cret"), "{refused}");
+}

@@ -7,6 +7,8 @@
 
 mod account;
 mod bench;
+mod client;
+mod doors;
 mod lan;
 mod repair;
 mod tap;

@@ -66,7 +66,16 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "config",
-        may_use: &["message", "seqno", "subject", "time", "proto", "daemon::interface"],
+        may_use: &[
+            "message",
+            "seqno",
+            "subject",
+            "time",
+            "proto",
+            "door::access",
+            "door::nats::nkey",
+            "daemon::interface",
+        ],
         crates: &["humantime", "nix", "serde", "serde_yaml"],
     },
     Layer {
@@ -83,6 +92,7 @@ const LAYERS: &[Layer] = &[
             "nix",
             "serde",
             "serde_json",
+            "rustls",
             "signal_hook",
             "socket2",
             "tracing",

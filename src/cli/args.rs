@@ -144,6 +144,12 @@ pub struct DaemonOptions {
     /// How the peer is set up.
     #[command(flatten)]
     pub peer: PeerOptions,
+    /// Let NATS clients in at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub nats: Option<String>,
+    /// Let Redis clients in at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub redis: Option<String>,
     /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,

@@ -99,7 +99,9 @@ fn open_failure(error: OpenError) -> Failure {
 pub fn start_failure(error: &StartError) -> Failure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
-        StartError::Sockets(_) | StartError::Socket(_) | StartError::System { .. } => Exit::Failed,
+        StartError::Sockets(_) | StartError::Socket(_) | StartError::Door(_) | StartError::System { .. } => {
+            Exit::Failed
+        }
     };
     Failure::new(exit, error)
 }

@@ -30,9 +30,20 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, Failure> {
 /// What the peer chose, for people.
 fn banner(status: &Value) -> String {
     let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
+    let doors = status["doors"].as_array().map_or(&[][..], Vec::as_slice);
+    let door = |door: &Value| {
+        let text = |key: &str| door[key].as_str().unwrap_or("?").to_owned();
+        let who = match door["accounts"].as_u64() {
+            Some(0) | None => "anyone",
+            Some(_) => "accounts",
+        };
+        let tls = door["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
+        format!("  {:<10} {} ({who}{tls})\n", text("door"), text("address"))
+    };
+    let doors: String = doors.iter().map(door).collect();
     let reach = if status["loopback"] == true { "this host only; --interface NAME reaches a LAN" } else { "this LAN" };
     format!(
-        "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n  \
+        "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{doors}  \
          OPEN mode: traffic is not encrypted, and anyone in the group can publish",
         text("name"),
         text("epoch"),

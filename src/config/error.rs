@@ -3,6 +3,7 @@
 use super::value::ValueError;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Where a value comes from.
@@ -120,6 +121,11 @@ pub enum Reason {
         /// Why they must relate.
         why: &'static str,
     },
+    /// A door that other hosts can reach, and nobody has to say who he is.
+    Unguarded {
+        /// Where it would listen.
+        address: SocketAddr,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -137,6 +143,9 @@ impl fmt::Display for Reason {
             Reason::UnknownKey => write!(f, "unknown key"),
             Reason::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
             Reason::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            Reason::Unguarded { address } => {
+                write!(f, "listens at {address}, which other hosts can reach, and no accounts say who may come in")
+            }
             Reason::List => write!(f, "takes one value, not a list"),
             Reason::Map => write!(f, "takes one value, not further keys"),
             Reason::Value { text, error: ValueError::Empty } if text.is_empty() => ValueError::Empty.fmt(f),

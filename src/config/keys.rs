@@ -1,11 +1,13 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
+use super::doors::{Accounts, Listen, Tls, TlsFiles};
 use super::rules::{HistoryOverride, Rules};
 use super::value::*;
 use crate::daemon::interface::Spec;
+use crate::door::access::Account;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -177,6 +179,30 @@ keys! {
         "100000", Number { min: 1, max: 100_000_000 }, "1000";
     /// Subjects whose matching subscriptions are remembered.
     "match-cache" match_cache: usize = "65536", Number { min: 1, max: 100_000_000 }, "1000";
+    /// Where NATS clients connect: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
+    "nats" nats: Option<SocketAddr> = "off", Listen { port: 4222 }, "on";
+    /// Whether the NATS door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    "nats-open" nats_open: bool = "no", YES, "yes";
+    /// Certificates and key with which NATS clients connect encrypted; they must, unless `optional` stands behind them.
+    "nats-tls" nats_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
+    /// Whether every message carries headers with what the bus knows about it, for clients that take headers: publisher,
+    /// seq, what was lost before it. For some clients only: the word `headers` in their account.
+    "nats-headers" nats_headers: bool = "no", YES, "yes";
+    /// Where Redis clients connect: `off`, `on` (127.0.0.1:6379), a port, an address, or both.
+    "redis" redis: Option<SocketAddr> = "off", Listen { port: 6379 }, "on";
+    /// Whether the Redis door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    "redis-open" redis_open: bool = "no", YES, "yes";
+    /// Certificates and key with which Redis clients connect encrypted; they must, unless `optional` stands behind them.
+    "redis-tls" redis_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
+    /// Who may use the doors: users with passwords, tokens, nkeys. Without any, everyone may.
+    "accounts" accounts: Vec<Account> = "none", Accounts, "user alice password s3cret";
+    /// Clients of all doors together.
+    "door-client-max" door_client_max: usize = "65536", Number { min: 1, max: 1_048_576 }, "1000";
+    /// Of these, clients that have not said yet who they are.
+    "door-stranger-max" door_stranger_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
+    /// What becomes of a client of a door that does not read fast enough: `tell` drops messages and tells it how many,
+    /// `close` closes its connection, as NATS and Redis servers do.
+    "slow-client" slow_client: SlowClient = "tell", SLOW_CLIENT, "close";
     /// Subjects named in one advisory of loss; the others are counted.
     "advisory-subjects" advisory_subjects: usize = "64", Number { min: 1, max: 1024 }, "16";
     /// The least severe events that are logged.

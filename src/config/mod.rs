@@ -4,15 +4,17 @@
 //! place, the reason and a remedy. Reading never writes: no file or directory is made or changed here.
 
 mod document;
+mod doors;
 mod error;
 mod keys;
 mod rules;
 mod value;
 
+pub use doors::{AccountError, TlsFiles};
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
 pub use rules::{HistoryOverride, RuleError};
-pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, Surroundings, ValueError};
+pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, Surroundings, ValueError};
 
 use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;
@@ -486,8 +488,31 @@ impl Draft {
         }
     }
 
+    /// A door that others than this host reach needs accounts, or word that it needs none.
+    fn check_doors(&mut self) {
+        let config = &self.config;
+        let doors = [("nats", config.nats, config.nats_open), ("redis", config.redis, config.redis_open)];
+        for (key, listen, is_open) in doors {
+            let index = find(key).expect("a key");
+            let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
+            if is_open || !self.config.accounts.is_empty() || self.refused[index] {
+                continue;
+            }
+            self.errors.push(ConfigError {
+                source: self.config.sources[index].clone(),
+                key: key.to_owned(),
+                reason: Reason::Unguarded { address },
+                suggestion: Some(format!(
+                    "write accounts: user NAME password WORD, or {key}-open: yes to let in anyone"
+                )),
+                excerpt: self.excerpts[index].clone(),
+            });
+        }
+    }
+
     fn finish(mut self) -> Result<Config, ConfigErrors> {
         self.check_pairs();
+        self.check_doors();
         if self.errors.is_empty() { Ok(self.config) } else { Err(ConfigErrors(self.errors)) }
     }
 }
@@ -497,6 +522,8 @@ fn value_error(key: &Key, text: &str, error: ValueError) -> (Reason, Option<Stri
         ValueError::Empty => missing(key),
         _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
     };
+    // What is no account may be most of one, with its secret.
+    let text = if matches!(error, ValueError::Account(_)) { "…" } else { text };
     (Reason::Value { text: text.to_owned(), error }, Some(suggestion))
 }
 
@@ -539,7 +566,9 @@ impl File<'_> {
     }
 
     fn error(&self, at: Place, key: &str, reason: Reason, suggestion: Option<String>) -> ConfigError {
-        let excerpt = Some(self.excerpt(at));
+        // The line of an account holds its secret.
+        let is_secret = matches!(reason, Reason::Value { error: ValueError::Account(_), .. });
+        let excerpt = (!is_secret).then(|| self.excerpt(at));
         ConfigError { source: self.source(at.line, at.column), key: key.to_owned(), reason, suggestion, excerpt }
     }
 }

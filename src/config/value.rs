@@ -1,5 +1,6 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
+use super::doors::AccountError;
 use super::rules::RuleError;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
@@ -116,6 +117,15 @@ pub enum ValueError {
     OneMessage,
     /// Not a rule of the history.
     Rule(RuleError),
+    /// Not a place to listen at.
+    Listen {
+        /// The usual port.
+        port: u16,
+    },
+    /// Not an account.
+    Account(AccountError),
+    /// Not two files.
+    TlsFiles,
 }
 
 /// The longest path of a Unix socket: `sun_path` has 108 bytes, the last one is 0.
@@ -149,6 +159,9 @@ impl fmt::Display for ValueError {
                 "one message is too few: a poll names the message before the one that it wants, and both must be kept"
             ),
             ValueError::Rule(error) => error.fmt(f),
+            ValueError::Listen { .. } => write!(f, "not a place to listen at"),
+            ValueError::Account(error) => error.fmt(f),
+            ValueError::TlsFiles => write!(f, "two files are wanted: the certificates and the key"),
         }
     }
 }
@@ -179,6 +192,9 @@ impl ValueError {
             ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),
             ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
             ValueError::Rule(error) => error.suggestion(),
+            ValueError::Account(error) => error.suggestion(),
+            ValueError::Listen { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
+            ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
         }
@@ -578,6 +594,22 @@ impl fmt::Display for Mode {
 }
 
 pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
+
+/// Yes or no.
+pub(super) const YES: Choice<bool> =
+    Choice { words: &["yes", "no", "true", "false"], values: &[true, false, true, false], planned: &[] };
+
+/// What becomes of a client of a door that does not read fast enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowClient {
+    /// Messages are dropped, and it is told how many.
+    Tell,
+    /// Its connection is closed.
+    Close,
+}
+
+pub(super) const SLOW_CLIENT: Choice<SlowClient> =
+    Choice { words: &["tell", "close"], values: &[SlowClient::Tell, SlowClient::Close], planned: &[] };
 
 pub(super) const DELIVERY: Choice<DeliveryMode> =
     Choice { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };

@@ -1,13 +1,15 @@
 //! The clients of a peer: attached ones through the Unix socket, embedded ones in the same process; what is delivered to
 //! each.
 
+use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
+use crate::door::ask::{Ask, ClientFacts};
 use crate::door::frame::ToClient;
 use crate::door::value::delivery_body;
-use crate::message::{ClientId, Loss, Missing, Publisher, SubId};
+use crate::message::{ClientId, Count, Loss, Missing, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
@@ -42,6 +44,23 @@ pub(crate) enum Kind {
     Attached(Box<Connection>),
     /// In the same process: a queue for each subscription.
     Embedded(BTreeMap<SubId, Arc<EventQueue>>),
+    /// Through a door; away while it is served.
+    Door(Option<Box<DoorConnection>>),
+}
+
+/// What was to be delivered to a client of a door while it was served.
+#[derive(Debug)]
+struct Postponed {
+    subs: Vec<SubId>,
+    what: Late,
+}
+
+#[derive(Debug)]
+enum Late {
+    /// Messages, and whether the client itself published them.
+    Messages(Box<Deliveries>, bool),
+    /// So many messages were lost.
+    Lost(Count),
 }
 
 #[derive(Debug)]
@@ -54,11 +73,30 @@ pub(crate) struct Clients {
     /// Subscriptions whose queues may be filling.
     filling: Vec<Target>,
     subs: Vec<SubId>,
+    /// The attached clients, in order.
+    attached: Vec<ClientId>,
+    /// What came for the one client of a door that is away.
+    postponed: Vec<Postponed>,
+    /// What sessions of doors ask for because of what was delivered to them.
+    pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
+    /// Clients of doors that began to lose messages.
+    slow: Vec<ClientId>,
 }
 
 impl Clients {
     pub(crate) fn new(limits: QueueLimits) -> Clients {
-        Clients { map: BTreeMap::new(), limits, next: 1, dirty: Vec::new(), filling: Vec::new(), subs: Vec::new() }
+        Clients {
+            map: BTreeMap::new(),
+            limits,
+            next: 1,
+            dirty: Vec::new(),
+            filling: Vec::new(),
+            subs: Vec::new(),
+            attached: Vec::new(),
+            postponed: Vec::new(),
+            late_asks: Vec::new(),
+            slow: Vec::new(),
+        }
     }
 
     /// The limits of each client's queue.
@@ -81,6 +119,9 @@ impl Clients {
         self.next = self.next.checked_add(1).expect("4 billion clients");
         let client =
             Client { name, kind, published: 0, connected: now.instant, delivered: 0, slow_told: None, is_dirty: false };
+        if matches!(client.kind, Kind::Attached(_)) {
+            self.attached.push(id);
+        }
         self.map.insert(id, client);
         id
     }
@@ -93,24 +134,106 @@ impl Clients {
     pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
         match &mut self.map.get_mut(&id)?.kind {
             Kind::Attached(connection) => Some(connection),
-            Kind::Embedded(_) => None,
+            Kind::Embedded(_) | Kind::Door(_) => None,
         }
+    }
+
+    /// The connection of a client of a door, unless it is away.
+    pub(crate) fn door(&mut self, id: ClientId) -> Option<&mut DoorConnection> {
+        match &mut self.map.get_mut(&id)?.kind {
+            Kind::Door(connection) => connection.as_deref_mut(),
+            Kind::Attached(_) | Kind::Embedded(_) => None,
+        }
+    }
+
+    /// Takes the connection of a client of a door, to serve it. [`Clients::put_door`] must follow before another is taken.
+    pub(crate) fn take_door(&mut self, id: ClientId) -> Option<Box<DoorConnection>> {
+        match &mut self.map.get_mut(&id)?.kind {
+            Kind::Door(connection) => connection.take(),
+            Kind::Attached(_) | Kind::Embedded(_) => None,
+        }
+    }
+
+    /// Puts the connection back, with what came for it meanwhile.
+    pub(crate) fn put_door(&mut self, now: Now, id: ClientId, mut connection: Box<DoorConnection>) {
+        self.deliver_postponed(now, id, &mut connection);
+        let Some(client) = self.map.get_mut(&id) else { return };
+        if connection.has_output() || connection.is_closing {
+            client.note_dirty(id, &mut self.dirty);
+        }
+        client.kind = Kind::Door(Some(connection));
+    }
+
+    /// Hands what came for a connection that is away to it.
+    pub(crate) fn deliver_postponed(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
+        for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
+            match what {
+                Late::Lost(count) => connection.session.on_lost(&subs, count),
+                Late::Messages(deliveries, from_self) => {
+                    let pushed = connection.deliver(&subs, &deliveries, from_self);
+                    if let Some(client) = self.map.get_mut(&id) {
+                        client.on_pushed(now, id, pushed, &mut self.dirty);
+                    }
+                    if pushed.begins_drops {
+                        self.slow.push(id);
+                    }
+                    while let Some(ask) = connection.session.poll_ask() {
+                        self.late_asks.push((id, ask));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves the clients of doors that began to lose messages to `slow`.
+    pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
+        slow.append(&mut self.slow);
+    }
+
+    /// There is something to write to a client.
+    pub(crate) fn note_output(&mut self, id: ClientId) {
+        if let Some(client) = self.map.get_mut(&id) {
+            client.note_dirty(id, &mut self.dirty);
+        }
+    }
+
+    /// What is known of the clients of the door of this connection, which is away.
+    pub(crate) fn door_facts(&self, now: Now, id: ClientId, away: &DoorConnection) -> Vec<ClientFacts> {
+        let facts = |(other, client): (&ClientId, &Client)| {
+            let connection = match &client.kind {
+                Kind::Door(Some(connection)) if connection.door == away.door => connection,
+                Kind::Door(None) if *other == id => away,
+                _ => return None,
+            };
+            Some(ClientFacts {
+                id: other.0,
+                from: connection.from,
+                name: client.name.clone(),
+                age_secs: now.instant.since(client.connected).as_secs(),
+                subscriptions: connection.session.subscriptions(),
+                queued_bytes: connection.out.len(),
+                dropped: connection.dropped,
+            })
+        };
+        self.map.iter().filter_map(facts).collect()
     }
 
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
         let client = self.map.remove(&id)?;
+        self.attached.retain(|other| *other != id);
         if let Kind::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
         }
         Some(client)
     }
 
-    /// The attached clients, in the order of their numbers.
-    pub(crate) fn attached(&mut self) -> impl Iterator<Item = (ClientId, &mut Connection)> {
-        self.map.iter_mut().filter_map(|(id, client)| match &mut client.kind {
-            Kind::Attached(connection) => Some((*id, &mut **connection)),
-            Kind::Embedded(_) => None,
-        })
+    /// The attached clients that have something the engine can do, as far as is known, in the order of their numbers.
+    pub(crate) fn with_input(&self, is_held_up: bool) -> impl Iterator<Item = ClientId> {
+        let has_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
+            Some(Kind::Attached(connection)) => connection.has_input(is_held_up),
+            _ => false,
+        };
+        self.attached.iter().filter(has_input).copied()
     }
 
     /// The attached client that has not said who it is for longer than anyone else, if for longer than `patience`.
@@ -136,7 +259,8 @@ impl Clients {
             let fullness = match map.get(&target.client).map(|client| &client.kind) {
                 Some(Kind::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
                 Some(Kind::Attached(connection)) => connection.outbox.fullness(),
-                None => 0,
+                Some(Kind::Door(Some(connection))) => connection.fullness(),
+                Some(Kind::Door(None)) | None => 0,
             };
             fullest = fullest.max(fullness);
             FULLNESS_MIN <= fullness
@@ -153,8 +277,8 @@ impl Clients {
         }
     }
 
-    /// Hands messages to every client that has one of the subscriptions.
-    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
+    /// Hands messages to every client that has one of the subscriptions; `from` published them.
+    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries, from: Option<ClientId>) {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
@@ -174,7 +298,8 @@ impl Clients {
                     *delivered += deliveries.len() as u64;
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
-                Some(_) => attached = true,
+                Some(Client { kind: Kind::Attached(_), .. }) => attached = true,
+                Some(_) => self.deliver_at_door(now, group, &deliveries, from),
                 None => {}
             }
         }
@@ -185,6 +310,32 @@ impl Clients {
                 let body = delivery_body(&delivery).freeze();
                 self.push_attached(now, to, |outbox, subs| outbox.push_message(subs, &body));
             }),
+        }
+    }
+
+    /// Hands messages to a client of a door.
+    fn deliver_at_door(&mut self, now: Now, group: &[Target], deliveries: &Deliveries, from: Option<ClientId>) {
+        let id = group[0].client;
+        let from_self = from == Some(id);
+        let Some(client) = self.map.get_mut(&id) else { return };
+        self.subs.clear();
+        self.subs.extend(group.iter().map(|target| target.sub));
+        match &mut client.kind {
+            Kind::Door(Some(connection)) => {
+                let pushed = connection.deliver(&self.subs, deliveries, from_self);
+                while let Some(ask) = connection.session.poll_ask() {
+                    self.late_asks.push((id, ask));
+                }
+                client.on_pushed(now, id, pushed, &mut self.dirty);
+                if pushed.begins_drops {
+                    self.slow.push(id);
+                }
+            }
+            Kind::Door(None) => {
+                let what = Late::Messages(Box::new(deliveries.clone()), from_self);
+                self.postponed.push(Postponed { subs: self.subs.clone(), what });
+            }
+            Kind::Attached(_) | Kind::Embedded(_) => {}
         }
     }
 
@@ -220,6 +371,15 @@ impl Clients {
                     let pushed = connection.outbox.push_loss(&self.subs, loss);
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
+                Kind::Door(connection) => {
+                    // What cannot be told by subject is told by the advisory.
+                    let Missing::Messages { count, .. } = loss.what else { continue };
+                    let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
+                    match connection {
+                        Some(connection) => connection.session.on_lost(&subs, count),
+                        None => self.postponed.push(Postponed { subs, what: Late::Lost(count) }),
+                    }
+                }
             }
         }
     }
@@ -231,7 +391,7 @@ impl Clients {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
             }
             Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Known { sub: to.sub, publisher }),
-            None => {}
+            Some(Kind::Door(_)) | None => {}
         }
     }
 
@@ -240,9 +400,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         if let Kind::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);
-            if !std::mem::replace(&mut client.is_dirty, true) {
-                self.dirty.push(id);
-            }
+            client.note_dirty(id, &mut self.dirty);
         }
     }
 
@@ -253,9 +411,12 @@ impl Clients {
         for id in dirty.drain(..) {
             let Some(client) = self.map.get_mut(&id) else { continue };
             client.is_dirty = false;
-            if let Kind::Attached(connection) = &mut client.kind
-                && !connection.write()
-            {
+            let goes_on = match &mut client.kind {
+                Kind::Attached(connection) => connection.write(),
+                Kind::Door(Some(connection)) => connection.write(),
+                Kind::Door(None) | Kind::Embedded(_) => true,
+            };
+            if !goes_on {
                 ended.push(id);
             }
         }
@@ -266,11 +427,19 @@ impl Clients {
     /// The stream of a client takes bytes again.
     pub(crate) fn on_writable(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
-        if let Kind::Attached(connection) = &mut client.kind {
-            connection.is_writable = true;
-            if !connection.outbox.is_empty() && !std::mem::replace(&mut client.is_dirty, true) {
-                self.dirty.push(id);
+        let has_output = match &mut client.kind {
+            Kind::Attached(connection) => {
+                connection.is_writable = true;
+                !connection.outbox.is_empty()
             }
+            Kind::Door(Some(connection)) => {
+                connection.is_writable = true;
+                connection.has_output() || connection.is_closing
+            }
+            Kind::Door(None) | Kind::Embedded(_) => false,
+        };
+        if has_output {
+            client.note_dirty(id, &mut self.dirty);
         }
     }
 
@@ -283,12 +452,16 @@ impl Clients {
 impl Client {
     /// Notes what became of something for an attached client, and that there is something to write.
     fn on_pushed(&mut self, now: Now, id: ClientId, pushed: Pushed, dirty: &mut Vec<ClientId>) {
-        if !std::mem::replace(&mut self.is_dirty, true) {
-            dirty.push(id);
-        }
+        self.note_dirty(id, dirty);
         self.delivered += pushed.taken as u64;
         if pushed.begins_drops {
             self.tell_slow(now, id);
+        }
+    }
+
+    fn note_dirty(&mut self, id: ClientId, dirty: &mut Vec<ClientId>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(id);
         }
     }
 
@@ -301,6 +474,9 @@ impl Client {
 
     fn row(&self, now: Now, id: ClientId) -> ClientRow {
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
+            Kind::Door(connection) => {
+                (false, None, connection.as_ref().map_or((0, 0, 0), |connection| connection.fill()))
+            }
             Kind::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
             Kind::Embedded(queues) => {
                 let fills = queues.values().map(|queue| queue.fill());

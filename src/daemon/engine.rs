@@ -7,6 +7,7 @@ use crate::daemon::advise;
 use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
+use crate::daemon::doors::Doors;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::local::Listener;
 use crate::daemon::log;
@@ -116,6 +117,7 @@ pub(crate) struct Engine {
     /// How long to look for something to do before sleeping.
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
+    pub(crate) doors: Doors,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: Commands,
     pub(super) flushes: Vec<(Waiting, Leaving)>,
@@ -150,6 +152,7 @@ impl Engine {
         let now = Clock::now();
         self.on_signals(now);
         self.accept(now);
+        self.accept_at_doors(now);
         self.note_backlog(now);
         let is_caught_up = self.receive(now);
         // In turn: where there is little room, who comes first takes all of it. Before a stop what was taken already comes first.
@@ -158,6 +161,7 @@ impl Engine {
             self.take_commands(now);
         }
         self.serve_clients(now);
+        self.serve_doors(now);
         if !self.is_commands_turn {
             self.take_commands(now);
         }
@@ -184,6 +188,7 @@ impl Engine {
     pub(crate) fn stop(&mut self, now: Now) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
+            self.announce_stop();
             self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);
         }
@@ -260,7 +265,7 @@ impl Engine {
 
     /// Whether there is room for a message on its way to the network, or some can be made.
     #[inline]
-    fn makes_room(&mut self) -> bool {
+    pub(super) fn makes_room(&mut self) -> bool {
         if self.transmit.is_long() {
             self.transmit.flush(&mut self.sockets);
         }
@@ -268,7 +273,7 @@ impl Engine {
     }
 
     #[inline]
-    fn on_published(&mut self, now: Now, client: ClientId) {
+    pub(super) fn on_published(&mut self, now: Now, client: ClientId) {
         if self.peer.has_effects() {
             self.act(now);
         }
@@ -382,10 +387,14 @@ impl Engine {
     /// The client is gone.
     pub(crate) fn detach(&mut self, now: Now, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
-        if let Kind::Attached(connection) = &mut client.kind
-            && let Err(error) = self.poll.registry().deregister(&mut connection.stream)
-        {
-            tracing::debug!(%error, client = id.0, "deregister");
+        match &mut client.kind {
+            Kind::Attached(connection) => {
+                if let Err(error) = self.poll.registry().deregister(&mut connection.stream) {
+                    tracing::debug!(%error, client = id.0, "deregister");
+                }
+            }
+            Kind::Door(Some(connection)) => self.on_door_gone(id, connection),
+            Kind::Door(None) | Kind::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.asks.retain(|(client, _), _| *client != id);
@@ -417,6 +426,7 @@ impl Engine {
         status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
+        status["doors"] = self.doors.status();
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
@@ -487,13 +497,13 @@ impl Engine {
             match effect {
                 Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
                 Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
-                Effect::Deliver { to, deliveries, .. } => self.clients.deliver(now, &to, deliveries),
+                Effect::Deliver { to, deliveries, from } => self.clients.deliver(now, &to, deliveries, from),
                 Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
                     let delivery = advise::delivery(&advisory, host, self.me());
-                    self.clients.deliver(now, &to, delivery.into());
+                    self.clients.deliver(now, &to, delivery.into(), None);
                 }
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
@@ -514,7 +524,7 @@ impl Engine {
         }
     }
 
-    fn me(&self) -> Publisher {
+    pub(super) fn me(&self) -> Publisher {
         Publisher { name: Some(self.peer.settings().name.clone()), epoch: self.peer.epoch(), uid: 0 }
     }
 
@@ -538,6 +548,8 @@ impl Engine {
         if has_ticked && !self.flushes.is_empty() {
             self.tell_flushed();
         }
+        self.tell_slow(now);
+        self.take_late_asks(now);
         for id in self.clients.write() {
             self.detach(now, id);
         }
@@ -573,11 +585,16 @@ impl Engine {
         let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);
-            match self.clients.connection(id) {
-                Some(connection) => connection.is_closing = true,
-                None => self.detach(now, id),
+            if let Some(connection) = self.clients.connection(id) {
+                connection.is_closing = true;
+            } else if let Some(connection) = self.clients.door(id) {
+                connection.is_closing = true;
+                self.clients.note_output(id);
+            } else {
+                self.detach(now, id);
             }
         }
+        self.doors.close(self.poll.registry());
         self.asks.clear();
         self.listener = None;
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };

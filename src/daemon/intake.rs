@@ -20,8 +20,15 @@ pub(super) const SIGNALS: Token = Token(4);
 pub(super) const TIMER: Token = Token(5);
 /// How long a client may take to greet before its place is given to another, if there is no other place.
 const GREETING_TIME: Duration = Duration::from_secs(2);
+/// Tokens from here on belong to doors.
+pub(super) const DOORS: usize = 6;
 /// Tokens from here on belong to clients, by their number.
 const CLIENTS: usize = 16;
+
+/// The token of a client.
+pub(super) fn client_token(id: ClientId) -> Token {
+    Token(CLIENTS + usize::try_from(id.0).expect("64-bit"))
+}
 /// Bytes received from one socket in one turn, and what the last batch brings beyond that. A turn must not bring more than
 /// the queue of an embedded subscription holds, since its reader may be the one who makes the turns: a mebibyte holds
 /// 16,000 messages of 64 bytes.
@@ -72,16 +79,17 @@ impl Engine {
                         self.signalled += count;
                     }
                 }
+                Token(door @ DOORS..CLIENTS) => self.doors.open[door - DOORS].is_acceptable = true,
                 Token(token) => {
                     let id =
                         ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
-                    if event.is_readable()
-                        && let Some(connection) = self.clients.connection(id)
-                    {
-                        connection.is_readable = true;
-                    }
                     if event.is_writable() {
                         self.clients.on_writable(id);
+                    }
+                    if let Some(connection) = self.clients.connection(id) {
+                        connection.is_readable |= event.is_readable();
+                    } else {
+                        self.doors.note(&mut self.clients, id, event.is_readable());
                     }
                 }
             }
@@ -133,7 +141,10 @@ impl Engine {
             Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
             Phase::Running | Phase::Ended => None,
         };
-        [self.peer.poll_deadline(), stop, timeout.map(|timeout| now + timeout)].into_iter().flatten().min()
+        [self.peer.poll_deadline(), self.doors.deadline(), stop, timeout.map(|timeout| now + timeout)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether something is there that needs no event to be done.
@@ -141,7 +152,8 @@ impl Engine {
         let is_held_up = self.is_held_up();
         self.is_readable.contains(&true)
             || self.commands.has_some(is_held_up)
-            || self.clients.attached().any(|(_, connection)| connection.has_input(is_held_up))
+            || self.clients.with_input(is_held_up).next().is_some()
+            || self.doors.has_work(is_held_up)
     }
 
     /// Takes in new clients.
@@ -162,12 +174,13 @@ impl Engine {
                     return;
                 }
             };
-            if self.clients_max <= self.clients.len()
+            let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.doors.len();
+            if is_full(self)
                 && let Some(stranger) = self.clients.stranger(now, GREETING_TIME)
             {
                 self.detach(now, stranger);
             }
-            if self.clients_max <= self.clients.len() {
+            if is_full(self) {
                 self.clients_refused += 1;
                 let mut connection = Connection::new(stream, self.clients.limits());
                 let text = format!("the peer has {} clients already; raise client-max", self.clients_max);
@@ -175,10 +188,11 @@ impl Engine {
                 connection.write();
                 continue;
             }
-            let token = |id: ClientId| Token(CLIENTS + usize::try_from(id.0).expect("64-bit"));
             let next = self.clients.peek_next();
             let registry = self.poll.registry();
-            if let Err(error) = registry.register(&mut stream, token(next), Interest::READABLE | Interest::WRITABLE) {
+            if let Err(error) =
+                registry.register(&mut stream, client_token(next), Interest::READABLE | Interest::WRITABLE)
+            {
                 tracing::warn!(%error, "client not accepted");
                 continue;
             }

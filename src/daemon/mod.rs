@@ -4,6 +4,7 @@ pub(crate) mod advise;
 pub mod batch;
 pub(crate) mod clients;
 pub mod clock;
+pub mod doors;
 pub mod drop_rule;
 pub(crate) mod engine;
 pub(crate) mod intake;

@@ -24,8 +24,7 @@ impl Engine {
     /// publishers are held up again and again, who comes first has all the room that there is.
     pub(super) fn serve_clients(&mut self, now: Now) {
         let is_held_up = self.is_held_up();
-        let waiting = self.clients.attached().filter(|(_, connection)| connection.has_input(is_held_up));
-        let mut ids: Vec<ClientId> = waiting.map(|(id, _)| id).collect();
+        let mut ids: Vec<ClientId> = self.clients.with_input(is_held_up).collect();
         let after = ids.partition_point(|id| *id <= self.served_first) % ids.len().max(1);
         ids.rotate_left(after);
         if !is_held_up && let Some(first) = ids.first() {
@@ -175,7 +174,8 @@ impl Engine {
                 self.clients.answer(id, &ToClient::Refused(Refused { sub, why: why(&refusal) }));
             }
             Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
-            None => {}
+            // Whoever handed it in tells the session.
+            Some(Kind::Door(_)) | None => {}
         }
         self.refused = Some(refusal);
     }

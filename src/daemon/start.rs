@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
+use crate::daemon::doors::{DoorError, Doors};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, TIMER, WAKER};
@@ -60,6 +61,8 @@ pub enum StartError {
     SelfTest(SelfTestError),
     /// The Unix socket could not be opened.
     Socket(SocketError),
+    /// A door could not be opened.
+    Door(DoorError),
     /// Something else the system refused.
     System {
         /// What was asked of it.
@@ -76,6 +79,7 @@ impl fmt::Display for StartError {
             StartError::Sockets(error) => error.fmt(f),
             StartError::SelfTest(error) => error.fmt(f),
             StartError::Socket(error) => error.fmt(f),
+            StartError::Door(error) => error.fmt(f),
             StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
         }
     }
@@ -106,6 +110,12 @@ impl Engine {
             let watched = poll.registry().register(&mut listener.socket, LISTENER, Interest::READABLE);
             watched.map_err(step("watch the Unix socket"))?;
         }
+        let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
+        let mut doors = match options.serve {
+            true => Doors::open(config, epoch).map_err(StartError::Door)?,
+            false => Doors::closed(config),
+        };
+        doors.register(poll.registry()).map_err(step("watch the doors"))?;
         let signals =
             if options.signals { Some(watch_signals(&poll).map_err(step("watch for signals"))?) } else { None };
 
@@ -113,7 +123,6 @@ impl Engine {
         let about = about(config, &chosen, &sockets, listener.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
-        let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         let mut engine = Engine {
             peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
@@ -138,6 +147,7 @@ impl Engine {
             delivery: config.delivery,
             busy_poll: config.busy_poll,
             clients_refused: 0,
+            doors,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: Commands::default(),
             published: None,

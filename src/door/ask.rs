@@ -51,6 +51,27 @@ pub enum Ask<'a> {
     Close,
 }
 
+impl Ask<'_> {
+    /// The same, whatever becomes of the bytes that it was read from.
+    ///
+    /// # Panics
+    /// If it publishes.
+    pub fn detached(self) -> Ask<'static> {
+        match self {
+            Ask::Publish(_) => panic!("what is published is handed on where it was read"),
+            Ask::Subscribe { sub, wanted } => Ask::Subscribe { sub, wanted },
+            Ask::Unsubscribe { sub } => Ask::Unsubscribe { sub },
+            Ask::Count { subjects } => Ask::Count { subjects },
+            Ask::List => Ask::List,
+            Ask::Facts => Ask::Facts,
+            Ask::Admitted { account } => Ask::Admitted { account },
+            Ask::Named { name } => Ask::Named { name },
+            Ask::Kill { client } => Ask::Kill { client },
+            Ask::Close => Ask::Close,
+        }
+    }
+}
+
 /// A connection that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod ask;
+pub mod client;
 pub mod codec;
 pub mod frame;
 pub mod local;

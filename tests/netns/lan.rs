@@ -6,7 +6,7 @@ use seqcast::daemon::multicast::{Options, Sockets};
 use serde_json::Value;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -131,6 +131,16 @@ impl Host {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("h{}", self.number), program]).stdin(Stdio::null());
         command
+    }
+
+    /// Starts a program on this host that reads what [`Process::write`] gives it.
+    pub fn start(&self, program: &str, arguments: &[&str]) -> Process {
+        Process::start(self.command(program).args(arguments).stdin(Stdio::piped()))
+    }
+
+    /// Runs a program on this host to its end and returns what it printed; it must succeed.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        run(self.command(program).args(arguments))
     }
 
     /// Starts a peer with this name and waits until it answers.
@@ -314,6 +324,12 @@ impl Process {
             }
         });
         Process { child, lines }
+    }
+
+    /// Gives it a line to read.
+    pub fn write(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("its standard input is a pipe");
+        writeln!(input, "{line}").expect("it reads what it is given");
     }
 
     /// The lines it has printed so far.

@@ -51,6 +51,19 @@ pub fn decode(text: &str) -> Result<[u8; KEY_BYTES], NkeyError> {
     Ok(content[1..].try_into().expect("as long as a key"))
 }
 
+/// The text of a user's key, as [`decode`] reads it.
+pub fn encode(key: &[u8; KEY_BYTES]) -> String {
+    let mut bytes = vec![USER];
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
+    let (words, _) = bytes.as_chunks::<5>();
+    let letters = words.iter().flat_map(|word| {
+        let bits = word.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        (0..8).rev().map(move |at| b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[(bits >> (at * 5) & 31) as usize])
+    });
+    letters.map(char::from).collect()
+}
+
 /// Whether the signature, in either form of base 64, is that of the text by this key.
 pub(super) fn is_signed(key: &[u8; KEY_BYTES], text: &str, signature: &str) -> bool {
     let signature: String = signature

@@ -1,0 +1,279 @@
+//! The doors of a peer: where they listen, who is connected, whose turn it is. What is the same for all protocols stands here
+//! once: sockets, encryption, buffers, back-pressure, limits.
+
+pub(crate) mod connection;
+mod lost;
+mod serve;
+pub(crate) mod stream;
+mod tls;
+
+pub use tls::TlsError;
+
+use crate::config::{Config, SlowClient};
+use crate::daemon::clients::Clients;
+use crate::daemon::intake::DOORS;
+use crate::door::access::Access;
+use crate::door::client::{Protocol, Settings};
+use crate::door::{nats, redis};
+use crate::message::{ClientId, Epoch};
+use crate::time::Instant;
+use mio::net::TcpListener;
+use mio::{Interest, Registry, Token};
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use stream::Tls;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Why a door could not be opened. The text names the fix.
+#[derive(Debug)]
+pub enum DoorError {
+    /// The system does not let it listen there.
+    Listen {
+        /// Which door.
+        protocol: Protocol,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Its certificates or its key cannot be used.
+    Tls {
+        /// Which door.
+        protocol: Protocol,
+        /// Why.
+        error: TlsError,
+    },
+}
+
+impl fmt::Display for DoorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoorError::Listen { protocol, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "another program listens at {address}: stop it, or write another place for the {protocol} door, such as \
+                 {protocol}: {}",
+                address.port().checked_add(10_000).unwrap_or(0)
+            ),
+            DoorError::Listen { protocol, address, error } => {
+                write!(
+                    f,
+                    "the {protocol} door cannot listen at {address}: {error}; see {protocol}: in the configuration"
+                )
+            }
+            DoorError::Tls { protocol, error } => write!(f, "{protocol}-tls: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DoorError {}
+
+/// One open door.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) socket: TcpListener,
+    pub(crate) address: SocketAddr,
+    pub(crate) settings: Settings,
+    tls: Option<Tls>,
+    pub(crate) is_acceptable: bool,
+    /// Connected now.
+    clients: usize,
+    counts: Counts,
+}
+
+/// What happened at a door since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    accepted: u64,
+    refused: u64,
+    unauthorized: u64,
+    faults: u64,
+    slow: u64,
+}
+
+/// All doors.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    pub(crate) open: Vec<Door>,
+    /// Clients to be served, the first one first.
+    ready: VecDeque<ClientId>,
+    /// Clients that wait until publishers are no longer held up.
+    held_up: Vec<ClientId>,
+    /// When which client is to be called.
+    wakes: BTreeSet<(Instant, ClientId)>,
+    /// Clients that lost something and are to be told.
+    slow: Vec<ClientId>,
+    /// Clients that have not said who they are, in the order in which they came; some have gone or been admitted since.
+    strangers: VecDeque<ClientId>,
+    strangers_count: usize,
+    clients: usize,
+    clients_max: usize,
+    strangers_max: usize,
+    slow_client: SlowClient,
+    published: u64,
+}
+
+impl Doors {
+    /// No door.
+    pub(crate) fn closed(config: &Config) -> Doors {
+        Doors {
+            open: Vec::new(),
+            ready: VecDeque::new(),
+            held_up: Vec::new(),
+            wakes: BTreeSet::new(),
+            slow: Vec::new(),
+            strangers: VecDeque::new(),
+            strangers_count: 0,
+            clients: 0,
+            clients_max: config.door_client_max,
+            strangers_max: config.door_stranger_max,
+            slow_client: config.slow_client,
+            published: 0,
+        }
+    }
+
+    /// Opens the doors that the configuration names, of the peer in this epoch.
+    pub(crate) fn open(config: &Config, epoch: Epoch) -> Result<Doors, DoorError> {
+        let mut doors = Doors::closed(config);
+        for (protocol, address) in [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis)] {
+            if let Some(address) = address {
+                doors.add(protocol, address, config, epoch)?;
+            }
+        }
+        Ok(doors)
+    }
+
+    /// Has the system tell of clients that come.
+    pub(crate) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        for (index, door) in self.open.iter_mut().enumerate() {
+            registry.register(&mut door.socket, Token(DOORS + index), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// No more clients come in.
+    pub(crate) fn close(&mut self, registry: &Registry) {
+        for door in &mut self.open {
+            door.is_acceptable = false;
+            if let Err(error) = registry.deregister(&mut door.socket) {
+                tracing::debug!(%error, "deregister");
+            }
+        }
+    }
+
+    fn add(&mut self, protocol: Protocol, address: SocketAddr, config: &Config, epoch: Epoch) -> Result<(), DoorError> {
+        let files = match protocol {
+            Protocol::Nats => &config.nats_tls,
+            Protocol::Redis => &config.redis_tls,
+        };
+        let tls = files.as_ref().map(tls::load).transpose().map_err(|error| DoorError::Tls { protocol, error })?;
+        let listen = || {
+            let socket = socket2::Socket::new(
+                socket2::Domain::for_address(address),
+                socket2::Type::STREAM.nonblocking(),
+                Some(socket2::Protocol::TCP),
+            )?;
+            // A peer that is started anew need not wait until the connections of the last one are forgotten.
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let socket = TcpListener::from_std(socket.into());
+            let address = socket.local_addr()?;
+            Ok((socket, address))
+        };
+        let (socket, address) = listen().map_err(|error| DoorError::Listen { protocol, address, error })?;
+        let settings = settings(protocol, config, epoch, tls.as_ref());
+        let may_be_open = match protocol {
+            Protocol::Nats => config.nats_open,
+            Protocol::Redis => config.redis_open,
+        };
+        tracing::info!(door = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "door open");
+        if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() {
+            tracing::warn!(door = %protocol, %address, "anyone who reaches this door can use it");
+        }
+        self.open.push(Door {
+            socket,
+            address,
+            settings,
+            tls,
+            is_acceptable: true,
+            clients: 0,
+            counts: Counts::default(),
+        });
+        Ok(())
+    }
+
+    /// There may be something to do for a client of a door.
+    pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId, is_readable: bool) {
+        let Some(connection) = clients.door(id) else { return };
+        connection.is_readable |= is_readable;
+        if connection.has_input() && !std::mem::replace(&mut connection.is_listed, true) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Clients of all doors.
+    pub(crate) fn len(&self) -> usize {
+        self.clients
+    }
+
+    /// Whether a client waits to be served.
+    pub(crate) fn has_work(&self, is_held_up: bool) -> bool {
+        !self.ready.is_empty() || (!is_held_up && !self.held_up.is_empty())
+    }
+
+    /// When a client is to be called next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// For `show status`.
+    pub(crate) fn status(&self) -> Value {
+        let door = |door: &Door| {
+            json!({
+                "door": door.settings.protocol().as_str(),
+                "address": door.address.to_string(),
+                "tls": door.tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" }),
+                "accounts": door.settings.access().accounts.len(),
+                "clients": door.clients,
+                "accepted": door.counts.accepted,
+                "refused": door.counts.refused,
+                "unauthorized": door.counts.unauthorized,
+                "faults": door.counts.faults,
+                "slow": door.counts.slow,
+            })
+        };
+        self.open.iter().map(door).collect()
+    }
+}
+
+/// What all clients of a door have in common.
+fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>) -> Settings {
+    let access = |headers| Access { accounts: config.accounts.clone(), headers };
+    match protocol {
+        Protocol::Nats => Settings::Nats(Arc::new(nats::Settings {
+            access: access(config.nats_headers),
+            tls: match tls {
+                None => nats::Tls::None,
+                Some(tls) if tls.is_optional => nats::Tls::Available,
+                Some(_) => nats::Tls::Required,
+            },
+            payload_bytes_max: config.message_size,
+            subscriptions_max: config.client_subscriptions_max,
+            ..nats::Settings::new(config.name.clone(), epoch)
+        })),
+        Protocol::Redis => Settings::Redis(Arc::new(redis::Settings {
+            access: access(false),
+            payload_bytes_max: config.message_size,
+            // Names, and what stands between them, beside the content.
+            command_bytes_max: config.message_size + (1 << 20),
+            subscriptions_max: config.client_subscriptions_max,
+            ..redis::Settings::default()
+        })),
+    }
+}

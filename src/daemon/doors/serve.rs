@@ -1,0 +1,465 @@
+//! What clients of doors ask for: their bytes in, answers out.
+
+use super::connection::DoorConnection;
+use super::stream::Stream;
+use crate::daemon::clients::Kind;
+use crate::daemon::clock::random_u64;
+use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::intake::client_token;
+use crate::daemon::local::Reading;
+use crate::door::ask::{Ask, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::client::{Fault, Session};
+use crate::door::out::Out;
+use crate::message::{ClientId, Message};
+use crate::proto::effect::{Request, Target};
+use crate::subject::Subject;
+use crate::time::Now;
+use bytes::Bytes;
+use mio::Interest;
+use mio::net::TcpStream;
+use std::io;
+use std::net::SocketAddr;
+
+/// Bytes read from one client before the others have their turn.
+const READ_BYTES: usize = 128 * 1024;
+/// Clients accepted at one door in one turn; the others wait in the system's queue, so that a flood of them does not
+/// keep the peer from its work.
+const ACCEPTS_MAX: usize = 64;
+/// Clients served in one turn.
+const SERVED_MAX: usize = 256;
+/// Clients called at their deadlines in one turn.
+const CALLED_MAX: usize = 1024;
+
+/// What became of a client's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is left to do for now.
+    Idle,
+    /// There may be more.
+    More,
+    /// The next command must wait until publishers are not held up.
+    HeldUp,
+    /// The connection is over.
+    Over,
+}
+
+impl Engine {
+    /// Takes in new clients of the doors.
+    pub(crate) fn accept_at_doors(&mut self, now: Now) {
+        for door in 0..self.doors.open.len() {
+            let mut left = ACCEPTS_MAX;
+            while 0 < left && self.doors.open[door].is_acceptable && self.phase == Phase::Running {
+                left -= 1;
+                match self.doors.open[door].socket.accept() {
+                    Ok((stream, from)) => self.admit(now, door, stream, from),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.doors.open[door].is_acceptable = false;
+                    }
+                    Err(error) if is_of_one_connection(&error) => {}
+                    Err(error) => {
+                        // Out of files, mostly: tried again when a client has gone.
+                        let protocol = self.doors.open[door].settings.protocol();
+                        tracing::warn!(%error, door = %protocol, "client not accepted");
+                        self.doors.open[door].is_acceptable = false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, now: Now, door: usize, mut stream: TcpStream, from: SocketAddr) {
+        self.doors.open[door].counts.accepted += 1;
+        if self.doors.clients_max <= self.doors.clients {
+            return self.turn_away(door, "door-client-max", self.doors.clients_max);
+        }
+        if self.doors.strangers_max <= self.doors.strangers_count && !self.end_stranger(now) {
+            return self.turn_away(door, "door-stranger-max", self.doors.strangers_max);
+        }
+        let id = self.clients.peek_next();
+        let registered =
+            self.poll.registry().register(&mut stream, client_token(id), Interest::READABLE | Interest::WRITABLE);
+        if let Err(error) = registered.and_then(|()| stream.set_nodelay(true)) {
+            tracing::debug!(%error, "client not accepted");
+            return;
+        }
+        let open = &mut self.doors.open[door];
+        open.clients += 1;
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&random_u64().to_be_bytes());
+        nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
+        let hello = Hello { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
+        let stream = Stream::new(stream, open.tls.as_ref());
+        let limits = (self.clients.limits(), self.doors.slow_client);
+        let mut connection = DoorConnection::new(stream, &open.settings, &hello, door, limits, now.instant);
+        connection.is_listed = true;
+        let is_stranger = !connection.session.is_admitted();
+        if !is_stranger {
+            connection.parser.admit();
+            connection.account = Some(String::new());
+        }
+        connection.write();
+        self.doors.clients += 1;
+        self.clients.add(now, String::new(), Kind::Door(None));
+        self.doors.ready.push_back(id);
+        if is_stranger {
+            self.doors.strangers_count += 1;
+            self.doors.strangers.push_back(id);
+        }
+        self.drain_asks(now, id, &mut connection);
+        self.clients.put_door(now, id, Box::new(connection));
+        self.plan_wake(id);
+    }
+
+    /// There is no place for a client.
+    fn turn_away(&mut self, door: usize, key: &str, max: usize) {
+        let open = &mut self.doors.open[door];
+        open.counts.refused += 1;
+        if open.counts.refused.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(door = %protocol, refused = open.counts.refused, max, "no place for a client: see {key}");
+        }
+    }
+
+    /// Gives the place of the stranger that came first to another. False if there is none.
+    fn end_stranger(&mut self, now: Now) -> bool {
+        while let Some(id) = self.doors.strangers.pop_front() {
+            if self.clients.door(id).is_some_and(|connection| connection.account.is_none()) {
+                self.detach(now, id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The client of a door is gone.
+    pub(crate) fn on_door_gone(&mut self, id: ClientId, connection: &mut DoorConnection) {
+        connection.stream.close();
+        if let Err(error) = self.poll.registry().deregister(&mut connection.stream.socket) {
+            tracing::debug!(%error, client = id.0, "deregister");
+        }
+        let open = &mut self.doors.open[connection.door];
+        open.clients -= 1;
+        self.doors.clients -= 1;
+        if connection.account.is_none() {
+            self.doors.strangers_count -= 1;
+        }
+        if let Some(wake) = connection.wake.take() {
+            self.doors.wakes.remove(&(wake, id));
+        }
+        for open in &mut self.doors.open {
+            open.is_acceptable = true;
+        }
+    }
+
+    /// Has the clients of doors said all that is due, and calls those whose time has come.
+    pub(crate) fn serve_doors(&mut self, now: Now) {
+        for _ in 0..CALLED_MAX {
+            match self.doors.wakes.first() {
+                Some((at, _)) if *at <= now.instant => {}
+                _ => break,
+            }
+            let (_, id) = self.doors.wakes.pop_first().expect("there is one");
+            self.call(now, id);
+        }
+        if !self.is_held_up() {
+            let held_up = std::mem::take(&mut self.doors.held_up);
+            self.doors.ready.extend(held_up);
+        }
+        for _ in 0..self.doors.ready.len().min(SERVED_MAX) {
+            let Some(id) = self.doors.ready.pop_front() else { return };
+            let Some(mut connection) = self.clients.take_door(id) else { continue };
+            let turn = self.serve_one(now, id, &mut connection);
+            connection.is_listed = matches!(turn, Turn::More | Turn::HeldUp);
+            let is_over = turn == Turn::Over;
+            self.clients.put_door(now, id, connection);
+            match turn {
+                Turn::More => self.doors.ready.push_back(id),
+                Turn::HeldUp => self.doors.held_up.push(id),
+                Turn::Idle | Turn::Over => {}
+            }
+            if is_over {
+                self.detach(now, id);
+            } else {
+                self.plan_wake(id);
+            }
+        }
+    }
+
+    /// Takes commands and reads in turn, until nothing is left or the budget is used up.
+    fn serve_one(&mut self, now: Now, id: ClientId, connection: &mut Box<DoorConnection>) -> Turn {
+        let mut budget = READ_BYTES;
+        loop {
+            match self.take_all(now, id, connection) {
+                Turn::More => {}
+                turn => return turn,
+            }
+            if connection.is_closing || !connection.is_readable {
+                return Turn::Idle;
+            }
+            if budget == 0 {
+                return Turn::More;
+            }
+            match connection.read(&mut self.scratch) {
+                Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
+                Reading::Nothing => return Turn::Idle,
+                Reading::End => return Turn::Over,
+            }
+        }
+    }
+
+    /// Takes the commands that were read. [`Turn::More`] when it needs more bytes.
+    fn take_all(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> Turn {
+        let mut is_settled = true;
+        loop {
+            connection.is_stalled = true;
+            if connection.is_closing || connection.is_choked() {
+                return Turn::Idle;
+            }
+            let command = match connection.parser.next() {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    connection.is_stalled = false;
+                    return Turn::More;
+                }
+                Err(fault) => return self.on_door_fault(id, connection, &fault),
+            };
+            if command.is_publish() {
+                if !self.makes_room() {
+                    connection.parser.keep();
+                    return Turn::HeldUp;
+                }
+                is_settled = false;
+            } else if !is_settled {
+                // The client gets what it has published before it gets an answer to what it asked then.
+                connection.parser.keep();
+                self.settle(now);
+                self.clients.deliver_postponed(now, id, connection);
+                is_settled = true;
+                continue;
+            }
+            let DoorConnection { session, out, .. } = connection;
+            let ask = match session.on_command(now.instant, command, out) {
+                Ok(Some(Ask::Publish(publish))) => {
+                    self.publish_at_door(now, id, publish, session, out);
+                    connection.note_answers();
+                    continue;
+                }
+                Ok(ask) => ask.map(Ask::detached),
+                Err(fault) => return self.on_door_fault(id, connection, &fault),
+            };
+            connection.note_answers();
+            if let Some(ask) = ask {
+                self.on_ask(now, id, connection, ask);
+            }
+            self.drain_asks(now, id, connection);
+        }
+    }
+
+    /// Does what else the session of a client asks for.
+    fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
+        while let Some(ask) = connection.session.poll_ask() {
+            self.on_ask(now, id, connection, ask);
+        }
+    }
+
+    /// Delivers what has been published so far.
+    fn settle(&mut self, now: Now) {
+        self.peer.settle();
+        if self.peer.has_effects() {
+            self.act(now);
+        }
+    }
+
+    /// Does what sessions ask for because of what was delivered to them.
+    pub(crate) fn take_late_asks(&mut self, now: Now) {
+        while let Some((id, ask)) = self.clients.late_asks.pop() {
+            let Some(mut connection) = self.clients.take_door(id) else { continue };
+            self.on_ask(now, id, &mut connection, ask);
+            self.clients.put_door(now, id, connection);
+        }
+    }
+
+    fn publish_at_door(&mut self, now: Now, id: ClientId, publish: Publish<'_>, session: &mut Session, out: &mut Out) {
+        let Publish { subject, reply, headers, payload, wants_receivers } = publish;
+        self.refused = None;
+        if reply.is_none() && headers.is_empty() {
+            self.peer.publish_payload(now, id, &subject, payload);
+        } else {
+            let message = Message {
+                reply: reply.clone(),
+                headers,
+                ..Message::new(subject.clone(), Bytes::copy_from_slice(payload))
+            };
+            self.peer.publish(now, id, &message);
+        }
+        self.doors.published += 1;
+        self.on_published(now, id);
+        if let Some(refusal) = self.refused.take() {
+            session.on_refused(None, &refusal, out);
+        }
+        if wants_receivers {
+            let receivers = self.receivers(&subject);
+            session.on_published(reply.as_ref(), receivers, out);
+        }
+    }
+
+    fn receivers(&mut self, subject: &Subject) -> Receivers {
+        let (count, is_certain) = self.peer.receivers(subject);
+        Receivers { count, is_certain }
+    }
+
+    fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection, ask: Ask<'static>) {
+        match ask {
+            Ask::Publish(publish) => {
+                let DoorConnection { session, out, .. } = connection;
+                self.publish_at_door(now, id, publish, session, out);
+                connection.note_answers();
+            }
+            Ask::Subscribe { sub, wanted } => {
+                let mode = self.delivery;
+                if let Some(refusal) = self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
+                    connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));
+                }
+            }
+            Ask::Unsubscribe { sub } => {
+                self.request(now, id, Request::Unsubscribe { sub });
+            }
+            Ask::Count { subjects } => {
+                let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(subject)).collect();
+                connection.answer(|session, out| session.on_counts(&counts, out));
+            }
+            Ask::List => {
+                let listed: Vec<Listed> =
+                    self.peer.sub_rows().into_iter().map(|row| Listed { wanted: row.wanted }).collect();
+                connection.answer(|session, out| session.on_listed(&listed, out));
+            }
+            Ask::Facts => {
+                let facts = self.facts(now, id, connection);
+                connection.answer(|session, out| session.on_facts(&facts, out));
+            }
+            Ask::Admitted { account } => {
+                connection.parser.admit();
+                if connection.account.is_none() {
+                    self.doors.strangers_count -= 1;
+                }
+                tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
+                connection.account = Some(account);
+            }
+            Ask::Named { name } => {
+                if let Some(client) = self.clients.client(id) {
+                    client.name = name;
+                }
+            }
+            Ask::Kill { client } if client == id.0 => connection.is_closing = true,
+            Ask::Kill { client } => {
+                let other = ClientId(client);
+                if self.clients.door(other).is_some_and(|other| other.door == connection.door) {
+                    self.detach(now, other);
+                }
+            }
+            Ask::Close => connection.is_closing = true,
+        }
+    }
+
+    /// What a door tells of the peer and the clients at the door.
+    fn facts(&mut self, now: Now, id: ClientId, connection: &DoorConnection) -> Facts {
+        let open = &self.doors.open[connection.door];
+        Facts {
+            peer: self.peer.settings().name.clone(),
+            epoch: self.peer.epoch().to_string(),
+            listen: open.address,
+            pid: std::process::id(),
+            uptime_secs: now.instant.since(self.started.instant).as_secs(),
+            clients: self.clients.door_facts(now, id, connection),
+            clients_total: open.counts.accepted,
+            clients_refused: open.counts.refused,
+            published: self.doors.published,
+        }
+    }
+
+    fn on_door_fault(&mut self, id: ClientId, connection: &mut DoorConnection, fault: &Fault) -> Turn {
+        let open = &mut self.doors.open[connection.door];
+        open.counts.faults += 1;
+        // A flood of wrong clients must not become a flood of lines.
+        if open.counts.faults.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(client = id.0, door = %protocol, from = %connection.from, reason = %fault, faults = open.counts.faults, "client turned away");
+        } else {
+            tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
+        }
+        connection.answer(|session, out| session.on_fault(fault, out));
+        connection.is_closing = true;
+        connection.is_stalled = false;
+        Turn::Idle
+    }
+
+    /// The time of a client has come.
+    fn call(&mut self, now: Now, id: ClientId) {
+        let Some(mut connection) = self.clients.take_door(id) else { return };
+        connection.wake = None;
+        let fault = match connection.session.deadline() {
+            Some(deadline) if deadline <= now.instant => {
+                connection.answer(|session, out| session.on_deadline(now.instant, out)).err()
+            }
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            self.on_door_fault(id, &mut connection, &fault);
+        }
+        self.drain_asks(now, id, &mut connection);
+        self.clients.put_door(now, id, connection);
+        self.plan_wake(id);
+    }
+
+    /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
+    fn plan_wake(&mut self, id: ClientId) {
+        let Some(connection) = self.clients.door(id) else { return };
+        let Some(deadline) = connection.session.deadline() else { return };
+        if connection.wake.is_some_and(|wake| wake <= deadline) {
+            return;
+        }
+        if let Some(wake) = connection.wake.replace(deadline) {
+            self.doors.wakes.remove(&(wake, id));
+        }
+        self.doors.wakes.insert((deadline, id));
+    }
+
+    /// Tells clients that did not read what they lost, when they read again: those that subscribe to the advisory.
+    pub(crate) fn tell_slow(&mut self, now: Now) {
+        self.clients.take_slow(&mut self.doors.slow);
+        let slow = std::mem::take(&mut self.doors.slow);
+        for id in slow {
+            let Some(connection) = self.clients.door(id) else { continue };
+            if !connection.can_be_told() {
+                self.doors.slow.push(id);
+                continue;
+            }
+            let me = self.me();
+            let scid = self.sockets.group_address().port();
+            let Some(connection) = self.clients.door(id) else { continue };
+            let advisory = connection.lost.take(&me, scid);
+            let targets = self.peer.targets(&advisory.message.subject);
+            let own: Vec<Target> =
+                targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
+            if !own.is_empty() {
+                self.clients.deliver(now, &own, advisory.into(), None);
+            }
+        }
+    }
+
+    /// Tells the clients of doors that the peer is about to stop.
+    pub(crate) fn announce_stop(&mut self) {
+        for id in self.clients.ids() {
+            if let Some(connection) = self.clients.door(id) {
+                connection.answer(|session, out| session.on_stop(out));
+                self.clients.note_output(id);
+            }
+        }
+    }
+}
+
+/// Whether an error of accepting is about the connection that was to be accepted, not about all.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}

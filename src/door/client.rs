@@ -1,0 +1,302 @@
+//! One client of a door, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
+
+use crate::door::access::Access;
+use crate::door::ask::{Ask, Facts, Hello, Listed, Receivers};
+use crate::door::out::Out;
+use crate::door::{nats, redis};
+use crate::message::{Count, SubId};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::subject::Subject;
+use crate::time::Instant;
+use std::fmt;
+use std::sync::Arc;
+
+/// The protocols that there are doors for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// NATS clients.
+    Nats,
+    /// Redis clients.
+    Redis,
+}
+
+impl Protocol {
+    /// Its name, in configuration, logs and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Nats => "nats",
+            Protocol::Redis => "redis",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What all clients of one door have in common.
+#[derive(Clone, Debug)]
+pub enum Settings {
+    /// Of the NATS door.
+    Nats(Arc<nats::Settings>),
+    /// Of the Redis door.
+    Redis(Arc<redis::Settings>),
+}
+
+impl Settings {
+    /// Of which protocol.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Settings::Nats(_) => Protocol::Nats,
+            Settings::Redis(_) => Protocol::Redis,
+        }
+    }
+
+    /// Who may come in.
+    pub fn access(&self) -> &Access {
+        match self {
+            Settings::Nats(settings) => &settings.access,
+            Settings::Redis(settings) => &settings.access,
+        }
+    }
+}
+
+/// Why a conversation is over: the client is at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Of a NATS client.
+    Nats(nats::Fault),
+    /// Of a Redis client.
+    Redis(redis::Fault),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Nats(fault) => fault.fmt(f),
+            Fault::Redis(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A command, where it was read.
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// Of a NATS client.
+    Nats(nats::Command<'a>),
+    /// Of a Redis client.
+    Redis(redis::Command<'a>),
+}
+
+impl Command<'_> {
+    /// Whether it publishes, which may have to wait for room.
+    pub fn is_publish(&self) -> bool {
+        match self {
+            Command::Nats(command) => command.is_publish(),
+            Command::Redis(command) => command.is_publish(),
+        }
+    }
+}
+
+/// Cuts the bytes of a client into commands, however they were cut before.
+#[derive(Debug)]
+pub enum Parser {
+    /// Of a NATS client.
+    Nats(nats::Parser),
+    /// Of a Redis client.
+    Redis(redis::Parser),
+}
+
+impl Parser {
+    /// For a client that has just connected.
+    pub fn new(settings: &Settings) -> Parser {
+        match settings {
+            Settings::Nats(settings) => Parser::Nats(nats::Parser::new(settings)),
+            Settings::Redis(settings) => Parser::Redis(redis::Parser::new(settings)),
+        }
+    }
+
+    /// Takes bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Parser::Nats(parser) => parser.push(bytes),
+            Parser::Redis(parser) => parser.push(bytes),
+        }
+    }
+
+    /// The next whole command; `None` until more bytes come.
+    ///
+    /// # Errors
+    /// The bytes mean nothing, or are too many.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
+    pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
+        match self {
+            Parser::Nats(parser) => parser.next().map(|next| next.map(Command::Nats)).map_err(Fault::Nats),
+            Parser::Redis(parser) => parser.next().map(|next| next.map(Command::Redis)).map_err(Fault::Redis),
+        }
+    }
+
+    /// The command just given is given once more.
+    pub fn keep(&mut self) {
+        match self {
+            Parser::Nats(parser) => parser.keep(),
+            Parser::Redis(parser) => parser.keep(),
+        }
+    }
+
+    /// The limits of strangers end.
+    pub fn admit(&mut self) {
+        match self {
+            Parser::Nats(parser) => parser.admit(),
+            Parser::Redis(parser) => parser.admit(),
+        }
+    }
+}
+
+/// Where the conversation with a client stands.
+#[derive(Debug)]
+pub enum Session {
+    /// With a NATS client.
+    Nats(Box<nats::Session>),
+    /// With a Redis client.
+    Redis(Box<redis::Session>),
+}
+
+/// The same call of whatever session it is.
+macro_rules! each {
+    ($session:expr, $inner:ident => $call:expr) => {
+        match $session {
+            Session::Nats($inner) => $call,
+            Session::Redis($inner) => $call,
+        }
+    };
+}
+
+impl Session {
+    /// With a client that has just connected.
+    pub fn new(settings: &Settings, hello: &Hello, now: Instant) -> Session {
+        match settings {
+            Settings::Nats(settings) => Session::Nats(Box::new(nats::Session::new(Arc::clone(settings), hello, now))),
+            Settings::Redis(settings) => {
+                Session::Redis(Box::new(redis::Session::new(Arc::clone(settings), hello, now)))
+            }
+        }
+    }
+
+    /// Says what is to be said first.
+    pub fn on_open(&mut self, out: &mut Out) {
+        each!(self, session => session.on_open(out));
+    }
+
+    /// Answers a command, or gives what it asks of the peer; [`Session::poll_ask`] gives the rest of that.
+    ///
+    /// # Errors
+    /// The command ends the conversation.
+    ///
+    /// # Panics
+    /// If the command comes from another protocol's parser.
+    #[inline]
+    pub fn on_command<'a>(
+        &mut self,
+        now: Instant,
+        command: Command<'a>,
+        out: &mut Out,
+    ) -> Result<Option<Ask<'a>>, Fault> {
+        match (self, command) {
+            (Session::Nats(session), Command::Nats(command)) => {
+                session.on_command(now, command, out).map_err(Fault::Nats)
+            }
+            (Session::Redis(session), Command::Redis(command)) => {
+                session.on_command(now, command, out).map_err(Fault::Redis)
+            }
+            _ => unreachable!("a connection has the parser and the session of one protocol"),
+        }
+    }
+
+    /// What else is asked of the peer; to be drained after each command and after deliveries.
+    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+        each!(self, session => session.poll_ask())
+    }
+
+    /// Tells the client what it did wrong, before its connection is closed.
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+        match (self, fault) {
+            (Session::Nats(session), Fault::Nats(fault)) => session.on_fault(fault, out),
+            (Session::Redis(session), Fault::Redis(fault)) => session.on_fault(fault, out),
+            _ => unreachable!("a connection has the parser and the session of one protocol"),
+        }
+    }
+
+    /// The peer refused a subscription, which is not there then, or a message.
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+        each!(self, session => session.on_refused(sub, refusal, out));
+    }
+
+    /// A message was published whose receivers the session wanted to know.
+    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: Receivers, out: &mut Out) {
+        each!(self, session => session.on_published(reply, receivers, out));
+    }
+
+    /// The answer to [`Ask::Count`].
+    pub fn on_counts(&mut self, counts: &[Receivers], out: &mut Out) {
+        each!(self, session => session.on_counts(counts, out));
+    }
+
+    /// The answer to [`Ask::List`].
+    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) {
+        each!(self, session => session.on_listed(listed, out));
+    }
+
+    /// The answer to [`Ask::Facts`].
+    pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
+        each!(self, session => session.on_facts(facts, out));
+    }
+
+    /// Messages for these subscriptions; `from_self` if this client published them. Gives how many were written, over all of
+    /// the subscriptions.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, from_self: bool, out: &mut Out) -> usize {
+        each!(self, session => session.on_deliveries(subs, deliveries, from_self, out))
+    }
+
+    /// Messages of these subscriptions are lost, before any that are delivered from now on.
+    pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
+        each!(self, session => session.on_lost(subs, lost));
+    }
+
+    /// The peer is about to stop.
+    pub fn on_stop(&mut self, out: &mut Out) {
+        each!(self, session => session.on_stop(out));
+    }
+
+    /// When [`Session::on_deadline`] is to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        each!(self, session => session.deadline())
+    }
+
+    /// The time of the deadline has come, or not yet.
+    ///
+    /// # Errors
+    /// The client has taken too long.
+    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
+        match self {
+            Session::Nats(session) => session.on_deadline(now, out).map_err(Fault::Nats),
+            Session::Redis(session) => session.on_deadline(now, out).map_err(Fault::Redis),
+        }
+    }
+
+    /// Whether the client has said who it is, if it has to.
+    pub fn is_admitted(&self) -> bool {
+        each!(self, session => session.is_admitted())
+    }
+
+    /// Subscriptions of the client.
+    pub fn subscriptions(&self) -> usize {
+        each!(self, session => session.subscriptions())
+    }
+}
