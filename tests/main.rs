@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod config;
 mod corpus;
+mod doors;
 mod join;
 mod library;
 mod local;

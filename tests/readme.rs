@@ -75,6 +75,16 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
+/// The command with doors at ports of this test's own, and `redis-cli` printing as it does on a terminal.
+fn at_other_ports(place: &Place, command: String) -> String {
+    // The group's port is one of UDP. No test listens at it by TCP, nor at the one below.
+    let (nats, redis) = (place.port(), place.port() - 1);
+    command
+        .replace("--nats --redis", &format!("--nats {nats} --redis {redis}"))
+        .replace("/127.0.0.1/4222", &format!("/127.0.0.1/{nats}"))
+        .replace("redis-cli ", &format!("redis-cli --no-raw -p {redis} "))
+}
+
 /// A shell that runs one command; its process group ends with it.
 struct Shell {
     child: Child,
@@ -90,7 +100,7 @@ impl Shell {
         let path = format!("{}:{}", place.dir().join("bin").display(), std::env::var("PATH").unwrap());
         // As on the machine of the README's reader; the port alone stays private.
         bash.env("SEQCAST_NAME", "laptop").env_remove("SEQCAST_GROUP");
-        let mut command = step.command.replace("cargo run --release --", "seqcast");
+        let mut command = at_other_ports(place, step.command.replace("cargo run --release --", "seqcast"));
         if !command.contains("--wait") {
             // The reader's machine has nothing else to do; this one may need longer than the usual 2 s for an answer.
             command = command.replace("seqcast req ", "seqcast req --wait 1m ");

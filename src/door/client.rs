@@ -62,6 +62,15 @@ impl Settings {
             Settings::Redis(settings) => &settings.access,
         }
     }
+
+    /// What a client is told for which there is no place; none if it would expect something else first.
+    pub fn no_place(&self) -> Option<&'static [u8]> {
+        match self {
+            Settings::Nats(_) => Some(b"-ERR 'maximum connections exceeded'\r\n"),
+            Settings::Redis(settings) if settings.is_encrypted => None,
+            Settings::Redis(_) => Some(b"-ERR max number of clients reached\r\n"),
+        }
+    }
 }
 
 /// Why a conversation is over: the client is at fault.
@@ -71,6 +80,16 @@ pub enum Fault {
     Nats(nats::Fault),
     /// Of a Redis client.
     Redis(redis::Fault),
+}
+
+impl Fault {
+    /// The connection is not encrypted and must be.
+    pub fn not_encrypted(protocol: Protocol) -> Fault {
+        match protocol {
+            Protocol::Nats => Fault::Nats(nats::Fault::NotEncrypted),
+            Protocol::Redis => Fault::Redis(redis::Fault::NotEncrypted),
+        }
+    }
 }
 
 impl fmt::Display for Fault {

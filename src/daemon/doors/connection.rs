@@ -2,7 +2,6 @@
 
 use super::lost::Lost;
 use super::stream::Stream;
-use crate::config::SlowClient;
 use crate::daemon::local::Reading;
 use crate::daemon::outbox::Pushed;
 use crate::daemon::queue::QueueLimits;
@@ -44,6 +43,8 @@ pub(crate) struct DoorConnection {
     pub(crate) wake: Option<Instant>,
     /// Nothing more is read; it ends when everything is written.
     pub(crate) is_closing: bool,
+    /// When it ends at the latest, once it is to end.
+    pub(crate) end_by: Option<Instant>,
     /// Bytes of answers since nothing waited last.
     answer_bytes: usize,
     /// Bytes written and waiting, of all there ever were.
@@ -55,7 +56,6 @@ pub(crate) struct DoorConnection {
     /// Messages that wait.
     queued: usize,
     limits: QueueLimits,
-    slow: SlowClient,
     /// What it did not get since it was last told.
     pub(crate) lost: Lost,
     /// Dropped in all.
@@ -70,7 +70,7 @@ impl DoorConnection {
         settings: &Settings,
         hello: &Hello,
         door: usize,
-        (limits, slow): (QueueLimits, SlowClient),
+        limits: QueueLimits,
         now: Instant,
     ) -> DoorConnection {
         let mut connection = DoorConnection {
@@ -87,13 +87,13 @@ impl DoorConnection {
             is_listed: false,
             wake: None,
             is_closing: false,
+            end_by: None,
             answer_bytes: 0,
             pushed_bytes: 0,
             known_bytes: 0,
             marks: VecDeque::new(),
             queued: 0,
             limits,
-            slow,
             lost: Lost::default(),
             dropped: 0,
             is_deaf: false,
@@ -169,7 +169,6 @@ impl DoorConnection {
         }
         self.dropped += count * subs.len() as u64;
         self.session.on_lost(subs, Count::Exact(count));
-        self.is_closing |= self.slow == SlowClient::Close;
         Pushed { taken: 0, begins_drops }
     }
 

@@ -273,6 +273,7 @@ fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>
             // Names, and what stands between them, beside the content.
             command_bytes_max: config.message_size + (1 << 20),
             subscriptions_max: config.client_subscriptions_max,
+            is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
             ..redis::Settings::default()
         })),
     }

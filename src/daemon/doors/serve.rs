@@ -2,6 +2,7 @@
 
 use super::connection::DoorConnection;
 use super::stream::Stream;
+use crate::config::SlowClient;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
 use crate::daemon::engine::{Engine, Phase};
@@ -17,8 +18,9 @@ use crate::time::Now;
 use bytes::Bytes;
 use mio::Interest;
 use mio::net::TcpStream;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 128 * 1024;
@@ -27,6 +29,8 @@ const READ_BYTES: usize = 128 * 1024;
 const ACCEPTS_MAX: usize = 64;
 /// Clients served in one turn.
 const SERVED_MAX: usize = 256;
+/// How long a client has to take what it is told before its connection ends.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
 /// Clients called at their deadlines in one turn.
 const CALLED_MAX: usize = 1024;
 
@@ -70,10 +74,10 @@ impl Engine {
     fn admit(&mut self, now: Now, door: usize, mut stream: TcpStream, from: SocketAddr) {
         self.doors.open[door].counts.accepted += 1;
         if self.doors.clients_max <= self.doors.clients {
-            return self.turn_away(door, "door-client-max", self.doors.clients_max);
+            return self.turn_away(door, &stream, "door-client-max", self.doors.clients_max);
         }
         if self.doors.strangers_max <= self.doors.strangers_count && !self.end_stranger(now) {
-            return self.turn_away(door, "door-stranger-max", self.doors.strangers_max);
+            return self.turn_away(door, &stream, "door-stranger-max", self.doors.strangers_max);
         }
         let id = self.clients.peek_next();
         let registered =
@@ -89,7 +93,7 @@ impl Engine {
         nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
         let hello = Hello { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
         let stream = Stream::new(stream, open.tls.as_ref());
-        let limits = (self.clients.limits(), self.doors.slow_client);
+        let limits = self.clients.limits();
         let mut connection = DoorConnection::new(stream, &open.settings, &hello, door, limits, now.instant);
         connection.is_listed = true;
         let is_stranger = !connection.session.is_admitted();
@@ -107,13 +111,17 @@ impl Engine {
         }
         self.drain_asks(now, id, &mut connection);
         self.clients.put_door(now, id, Box::new(connection));
-        self.plan_wake(id);
+        self.plan_wake(now, id);
     }
 
     /// There is no place for a client.
-    fn turn_away(&mut self, door: usize, key: &str, max: usize) {
+    fn turn_away(&mut self, door: usize, mut stream: &TcpStream, key: &str, max: usize) {
         let open = &mut self.doors.open[door];
         open.counts.refused += 1;
+        if let Some(text) = open.settings.no_place() {
+            // An empty socket takes these few bytes; a client that is gone needs them no more.
+            let _ = stream.write(text);
+        }
         if open.counts.refused.is_power_of_two() {
             let protocol = open.settings.protocol();
             tracing::warn!(door = %protocol, refused = open.counts.refused, max, "no place for a client: see {key}");
@@ -142,6 +150,7 @@ impl Engine {
         self.doors.clients -= 1;
         if connection.account.is_none() {
             self.doors.strangers_count -= 1;
+            open.counts.unauthorized += 1;
         }
         if let Some(wake) = connection.wake.take() {
             self.doors.wakes.remove(&(wake, id));
@@ -180,7 +189,7 @@ impl Engine {
             if is_over {
                 self.detach(now, id);
             } else {
-                self.plan_wake(id);
+                self.plan_wake(now, id);
             }
         }
     }
@@ -202,6 +211,10 @@ impl Engine {
             match connection.read(&mut self.scratch) {
                 Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
                 Reading::Nothing => return Turn::Idle,
+                Reading::End if connection.stream.is_refused => {
+                    let protocol = self.doors.open[connection.door].settings.protocol();
+                    return self.on_door_fault(id, connection, &Fault::not_encrypted(protocol));
+                }
                 Reading::End => return Turn::Over,
             }
         }
@@ -240,8 +253,11 @@ impl Engine {
             let DoorConnection { session, out, .. } = connection;
             let ask = match session.on_command(now.instant, command, out) {
                 Ok(Some(Ask::Publish(publish))) => {
-                    self.publish_at_door(now, id, publish, session, out);
+                    let is_refused = self.publish_at_door(now, id, publish, session, out);
                     connection.note_answers();
+                    if is_refused {
+                        self.drain_asks(now, id, connection);
+                    }
                     continue;
                 }
                 Ok(ask) => ask.map(Ask::detached),
@@ -279,7 +295,15 @@ impl Engine {
         }
     }
 
-    fn publish_at_door(&mut self, now: Now, id: ClientId, publish: Publish<'_>, session: &mut Session, out: &mut Out) {
+    /// Whether the peer refuses the message.
+    fn publish_at_door(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        publish: Publish<'_>,
+        session: &mut Session,
+        out: &mut Out,
+    ) -> bool {
         let Publish { subject, reply, headers, payload, wants_receivers } = publish;
         self.refused = None;
         if reply.is_none() && headers.is_empty() {
@@ -296,11 +320,13 @@ impl Engine {
         self.on_published(now, id);
         if let Some(refusal) = self.refused.take() {
             session.on_refused(None, &refusal, out);
+            return true;
         }
         if wants_receivers {
             let receivers = self.receivers(&subject);
             session.on_published(reply.as_ref(), receivers, out);
         }
+        false
     }
 
     fn receivers(&mut self, subject: &Subject) -> Receivers {
@@ -397,8 +423,9 @@ impl Engine {
     fn call(&mut self, now: Now, id: ClientId) {
         let Some(mut connection) = self.clients.take_door(id) else { return };
         connection.wake = None;
+        let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant);
         let fault = match connection.session.deadline() {
-            Some(deadline) if deadline <= now.instant => {
+            Some(deadline) if deadline <= now.instant && !connection.is_closing => {
                 connection.answer(|session, out| session.on_deadline(now.instant, out)).err()
             }
             _ => None,
@@ -408,13 +435,20 @@ impl Engine {
         }
         self.drain_asks(now, id, &mut connection);
         self.clients.put_door(now, id, connection);
-        self.plan_wake(id);
+        if is_over {
+            self.detach(now, id);
+        }
+        self.plan_wake(now, id);
     }
 
     /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
-    fn plan_wake(&mut self, id: ClientId) {
+    fn plan_wake(&mut self, now: Now, id: ClientId) {
         let Some(connection) = self.clients.door(id) else { return };
-        let Some(deadline) = connection.session.deadline() else { return };
+        let deadline = match connection.is_closing {
+            true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),
+            false => connection.session.deadline(),
+        };
+        let Some(deadline) = deadline else { return };
         if connection.wake.is_some_and(|wake| wake <= deadline) {
             return;
         }
@@ -426,10 +460,18 @@ impl Engine {
 
     /// Tells clients that did not read what they lost, when they read again: those that subscribe to the advisory.
     pub(crate) fn tell_slow(&mut self, now: Now) {
-        self.clients.take_slow(&mut self.doors.slow);
-        let slow = std::mem::take(&mut self.doors.slow);
-        for id in slow {
+        let mut slow = std::mem::take(&mut self.doors.slow);
+        let known = slow.len();
+        self.clients.take_slow(&mut slow);
+        for (index, id) in slow.into_iter().enumerate() {
             let Some(connection) = self.clients.door(id) else { continue };
+            if known <= index {
+                self.doors.open[connection.door].counts.slow += 1;
+                if self.doors.slow_client == SlowClient::Close {
+                    self.detach(now, id);
+                    continue;
+                }
+            }
             if !connection.can_be_told() {
                 self.doors.slow.push(id);
                 continue;

@@ -23,12 +23,14 @@ pub(crate) struct Stream {
     /// There until the client's first byte has told whether it is encrypted.
     undecided: Option<Tls>,
     secure: Option<Box<ServerConnection>>,
+    /// The client began without encryption and must not.
+    pub(crate) is_refused: bool,
 }
 
 impl Stream {
     /// What is written before the client has sent anything is not encrypted.
     pub(crate) fn new(socket: TcpStream, tls: Option<&Tls>) -> Stream {
-        Stream { socket, undecided: tls.cloned(), secure: None }
+        Stream { socket, undecided: tls.cloned(), secure: None, is_refused: false }
     }
 
     /// Looks at the client's first byte, if that has not been done.
@@ -45,6 +47,7 @@ impl Stream {
             let connection = ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;
             self.secure = Some(Box::new(connection));
         } else if !tls.is_optional {
+            self.is_refused = true;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         self.undecided = None;

@@ -46,6 +46,8 @@ pub struct Settings {
     pub auth_time: Duration,
     /// So many wrong passwords close the connection.
     pub auth_attempts_max: u32,
+    /// Whether every client must encrypt its connection; the shell sees to that.
+    pub is_encrypted: bool,
 }
 
 impl Default for Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             subscriptions_max: 100_000,
             auth_time: Duration::from_secs(10),
             auth_attempts_max: 10,
+            is_encrypted: false,
         }
     }
 }
@@ -95,6 +98,8 @@ pub enum Fault {
     AuthTime,
     /// The client has sent too many wrong passwords.
     Passwords,
+    /// The connection must be encrypted and is not.
+    NotEncrypted,
 }
 
 impl fmt::Display for Fault {
@@ -116,6 +121,7 @@ impl fmt::Display for Fault {
             Fault::Http => "Protocol error: a request of HTTP",
             Fault::AuthTime => "no password came in time",
             Fault::Passwords => "too many wrong passwords",
+            Fault::NotEncrypted => "this door takes encrypted connections only",
         })
     }
 }

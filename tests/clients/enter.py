@@ -1,0 +1,64 @@
+"""A client on nats-py or redis-py that enters as the tests say, hears itself, and tells what came of it as a JSON object.
+
+The argument is a JSON object: `url`; `ca`, a file with the certificate that is trusted; `seed` of an nkey; `protocol` of Redis.
+"""
+
+import asyncio
+import json
+import ssl
+import sys
+
+import nats
+import redis.asyncio as redis
+
+
+async def nats_client(wanted):
+    reasons = []
+
+    async def on_error(error):
+        reasons.append(str(error))
+
+    trusted = ssl.create_default_context(cafile=wanted["ca"]) if wanted.get("ca") else None
+    try:
+        client = await nats.connect(
+            wanted["url"],
+            tls=trusted,
+            nkeys_seed_str=wanted.get("seed"),
+            error_cb=on_error,
+            allow_reconnect=False,
+            connect_timeout=30,
+        )
+    except Exception as error:
+        raise ConnectionError(" ".join([type(error).__name__, str(error), *reasons])) from error
+    subscription = await client.subscribe("enter")
+    await client.publish("enter", b"hello", headers={"from": "me"})
+    message = await subscription.next_msg(timeout=30)
+    is_encrypted = client._transport._io_writer.get_extra_info("ssl_object") is not None
+    told = {"data": message.data.decode(), "headers": dict(message.headers or {}), "encrypted": is_encrypted}
+    await client.close()
+    return told
+
+
+async def redis_client(wanted):
+    more = {"ssl_ca_certs": wanted["ca"]} if wanted.get("ca") else {}
+    client = redis.Redis.from_url(wanted["url"], protocol=wanted.get("protocol", 3), decode_responses=True, **more)
+    pubsub = client.pubsub()
+    await pubsub.subscribe("enter")
+    await pubsub.get_message(timeout=30)
+    await client.publish("enter", "hello")
+    message = await pubsub.get_message(timeout=30)
+    await pubsub.aclose()
+    await client.aclose()
+    return {"data": message["data"], "encrypted": wanted["url"].startswith("rediss:")}
+
+
+async def main(wanted):
+    enter = nats_client if wanted["url"].startswith(("nats:", "tls:")) else redis_client
+    try:
+        told = await asyncio.wait_for(enter(wanted), 60)
+    except Exception as error:
+        told = {"why": f"{type(error).__name__}: {error}"}
+    print(json.dumps(told))
+
+
+asyncio.run(main(json.loads(sys.argv[1])))

@@ -1,0 +1,114 @@
+//! How many may come in, how long they may take to say who they are, and where a door may not be.
+
+use super::talk::{Nats, Protocol, Redis, Talk};
+use super::{Peer, show};
+use crate::support::bus::eventually;
+use crate::support::command::{Place, now};
+use std::net::TcpListener;
+use std::time::Duration;
+
+const ACCOUNT: &str = "accounts=user alice password s3cret";
+
+#[test]
+fn who_does_not_say_who_it_is_is_closed_in_time() {
+    let peer = Peer::start(&[ACCOUNT]);
+    let begun = now();
+    let mut nats = peer.connect(Nats);
+    let mut redis = peer.connect(Redis);
+    // Saying something else, or half of it, gains no time.
+    nats.send(b"CONNECT {\"user\":\"ali");
+    redis.send(b"*3\r\n$4\r\nAUTH\r\n");
+    assert!(nats.rest().ends_with("\r\n-ERR 'Authentication Timeout'\r\n"));
+    assert!(Duration::from_secs(2) <= now().since(begun));
+    assert_eq!(redis.rest(), "-ERR no password came in time\r\n");
+    assert!(Duration::from_secs(10) <= now().since(begun));
+    for protocol in Protocol::ALL {
+        assert_eq!((peer.count(protocol, "unauthorized"), peer.count(protocol, "clients")), (1, 0));
+    }
+}
+
+#[test]
+fn connections_beyond_the_limit_are_told_so_and_counted() {
+    const CLIENTS: usize = 8;
+    const FLOOD: usize = 1000;
+    let peer = Peer::start(&["door-client-max=8"]);
+    let mut clients: Vec<Talk> = (0..CLIENTS).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    clients[0].subscribe("a", 1);
+    for index in 0..2 * FLOOD {
+        let (protocol, text) = match index % 2 {
+            0 => (Nats, "-ERR 'maximum connections exceeded'\r\n"),
+            _ => (Redis, "-ERR max number of clients reached\r\n"),
+        };
+        assert_eq!(peer.connect(protocol).rest(), text);
+        if index % 100 == 0 {
+            clients[1].send(Redis.publish("a", "x"));
+            clients[1].expect(":1");
+            assert_eq!(clients[0].message().0, "a");
+        }
+    }
+    for protocol in Protocol::ALL {
+        assert_eq!(peer.count(protocol, "refused"), FLOOD as u64);
+        assert_eq!(peer.count(protocol, "clients"), CLIENTS as u64 / 2);
+    }
+    drop(clients.pop());
+    eventually("its place is free", || peer.count(Redis, "clients") < CLIENTS as u64 / 2);
+    peer.client(Nats).settle();
+}
+
+#[test]
+fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
+    const FLOOD: usize = 2000;
+    let peer = Peer::start(&[ACCOUNT, "door-stranger-max=16"]);
+    let mut known = peer.connect(Redis);
+    known.send(b"AUTH alice s3cret\r\n");
+    known.expect("+OK");
+    known.subscribe("a", 0);
+    let strangers: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let both = |what: &str| Protocol::ALL.iter().map(|protocol| peer.count(*protocol, what)).sum::<u64>();
+    eventually("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
+    let mut late = peer.connect(Nats);
+    late.send(b"CONNECT {\"verbose\":false,\"user\":\"alice\",\"pass\":\"s3cret\"}\r\n");
+    assert!(late.line().contains("\"auth_required\":true"));
+    late.settle();
+    late.send(Nats.publish("a", "x"));
+    assert_eq!(known.message(), ("a".into(), b"x".into()));
+    assert!(both("clients") <= 16 + 2);
+    // Whoever came first had to go.
+    assert!(FLOOD as u64 - 16 <= both("unauthorized"), "{}", both("unauthorized"));
+    drop(strangers);
+    eventually("they are gone", || both("clients") == 2);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_the_line_to_write() {
+    let place = Place::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    for protocol in ["nats", "redis"] {
+        let arguments = ["peer", &format!("--{protocol}"), &address.port().to_string()];
+        place.run(&arguments).exits(1).says(&[
+            &format!("another program listens at {address}"),
+            &format!("write another place for the {protocol} door, such as {protocol}: "),
+        ]);
+    }
+}
+
+#[test]
+fn a_door_that_others_reach_needs_accounts_or_a_word() {
+    let place = Place::new();
+    for protocol in ["nats", "redis"] {
+        let flag = format!("--{protocol}");
+        let open = format!("{protocol}-open");
+        for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1"] {
+            place.run(&["peer", &flag, address]).exits(3).says(&["accounts", &format!("{open}: yes")]);
+        }
+        for setting in [ACCOUNT.to_owned(), format!("{open}=yes")] {
+            let mut peer = place.peer(&[&flag, "0.0.0.0:0", "--set", &setting]);
+            let status = show(&place, "status");
+            let address = status["status"]["doors"][0]["address"].as_str().unwrap();
+            assert!(address.starts_with("0.0.0.0:"), "{address}");
+            peer.signal("TERM");
+            assert_eq!(peer.ended().code(), Some(0));
+        }
+    }
+}

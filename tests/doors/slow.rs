@@ -1,0 +1,166 @@
+//! Clients that do not read while others publish.
+
+use super::Peer;
+use super::talk::{Nats, Protocol, Redis, Talk};
+use crate::support::bus::{PATIENCE, eventually};
+use serde_json::Value;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+const ADVISORY: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
+const SUBJECT: &str = "flood";
+/// So many messages are published at once, which a client that reads has room for.
+const BURST: usize = 10_000;
+const BURSTS: usize = 100;
+/// Little room, so that it is soon full.
+const SETTINGS: [&str; 4] = ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
+
+/// A subscriber that reads, in a thread of its own; it says when it has read a burst, and gives back what it got.
+fn reader(peer: &Peer, protocol: Protocol) -> (Receiver<()>, JoinHandle<()>) {
+    let mut client = peer.client(protocol);
+    client.subscribe(SUBJECT, 1);
+    let (sender, receiver) = channel();
+    let read = move || {
+        for number in 0..BURST * BURSTS {
+            assert_eq!(client.message(), (SUBJECT.to_owned(), payload(number)));
+            if (number + 1) % BURST == 0 {
+                sender.send(()).expect("the test waits for it");
+            }
+        }
+    };
+    (receiver, std::thread::spawn(read))
+}
+
+fn payload(number: usize) -> Vec<u8> {
+    format!("{number:016}").into_bytes()
+}
+
+/// Publishes a million small messages, no faster than the reader reads.
+fn flood(peer: &Peer, protocol: Protocol, has_read: &Receiver<()>) {
+    let mut publisher = peer.client(protocol);
+    for burst in 0..BURSTS {
+        let numbers = burst * BURST..(burst + 1) * BURST;
+        publisher.send(numbers.flat_map(|number| protocol.publish(SUBJECT, payload(number))).collect::<Vec<u8>>());
+        if protocol == Redis {
+            (0..BURST).for_each(|_| assert!(publisher.line().starts_with(':')));
+        }
+        has_read.recv_timeout(PATIENCE).expect("who reads gets everything");
+    }
+}
+
+/// The row of the one client that has dropped messages.
+fn dropper(peer: &Peer) -> Option<Value> {
+    let rows = peer.rows("clients");
+    let mut droppers = rows.into_iter().filter(|row| row["dropped"] != 0);
+    let dropper = droppers.next();
+    assert!(droppers.next().is_none(), "only who does not read loses anything");
+    dropper
+}
+
+#[track_caller]
+fn loses_exactly_what_it_is_told(protocol: Protocol) {
+    let peer = Peer::start(&SETTINGS);
+    let mut sleeper = peer.client(protocol);
+    sleeper.subscribe(SUBJECT, 1);
+    sleeper.subscribe(ADVISORY, 2);
+    let (has_read, reading) = reader(&peer, protocol);
+    flood(&peer, protocol, &has_read);
+    reading.join().expect("the reader got everything, in order");
+    let dropped = dropper(&peer).expect("who does not read loses something")["dropped"].as_u64().unwrap();
+    assert_eq!(peer.count(protocol, "slow"), 1);
+    // It reads again: first what waited, then how many are missing.
+    let mut received = 0;
+    let told = loop {
+        let (subject, told) = sleeper.message();
+        if subject == ADVISORY {
+            break told;
+        }
+        assert_eq!((subject.as_str(), told), (SUBJECT, payload(received)), "in order up to the loss");
+        received += 1;
+    };
+    let told: Value = serde_json::from_slice(&told).expect("JSON");
+    assert_eq!(
+        (&told["reason"], &told["sub1"], &told["lost1"]),
+        (&"slow-client".into(), &SUBJECT.into(), &told["lost"])
+    );
+    assert_eq!(told["lost"], dropped, "{told}");
+    assert_eq!(received as u64 + dropped, (BURST * BURSTS) as u64, "received + lost = published");
+    // And from then on it gets everything again.
+    let mut publisher = peer.client(protocol);
+    publisher.send(protocol.publish(SUBJECT, "after"));
+    assert_eq!(sleeper.message(), (SUBJECT.to_owned(), b"after".to_vec()));
+    assert_eq!(dropper(&peer).expect("it is remembered")["dropped"], dropped);
+}
+
+#[test]
+fn a_nats_client_that_does_not_read_loses_exactly_what_it_is_told() {
+    loses_exactly_what_it_is_told(Nats);
+}
+
+#[test]
+fn a_redis_client_that_does_not_read_loses_exactly_what_it_is_told() {
+    loses_exactly_what_it_is_told(Redis);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
+    let peer = Peer::start(&[&SETTINGS[..], &["slow-client=close"]].concat());
+    let mut sleepers = Protocol::ALL.map(|protocol| {
+        let mut sleeper = peer.client(protocol);
+        sleeper.subscribe(SUBJECT, 1);
+        sleeper
+    });
+    let (has_read, reading) = reader(&peer, Nats);
+    flood(&peer, Nats, &has_read);
+    reading.join().expect("the reader got everything, in order");
+    for protocol in Protocol::ALL {
+        assert_eq!(peer.count(protocol, "slow"), 1);
+    }
+    eventually("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 0);
+    for sleeper in &mut sleepers {
+        // What the system had taken for it before may still come.
+        let rest = sleeper.rest();
+        assert!(rest.len() < BURST * BURSTS * 16 && !rest.contains("after"));
+    }
+}
+
+#[test]
+fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
+    let peer = Peer::start(&SETTINGS);
+    let mut publisher = peer.client(Nats);
+    for (protocol, wrong) in [(Nats, &b"FOO\r\n"[..]), (Redis, b"*1\r\nPING\r\n")] {
+        let mut sleeper = peer.client(protocol);
+        sleeper.subscribe(SUBJECT, 1);
+        let mut rounds = 0;
+        while dropper(&peer).is_none() {
+            rounds += 1;
+            assert!(rounds < 100, "100 MB have room");
+            publisher.send(Nats.publish(SUBJECT, vec![b'x'; 60_000]).repeat(17));
+            publisher.settle();
+        }
+        // Its error waits behind what it does not read.
+        sleeper.send(wrong);
+        eventually("it is gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 1);
+        assert_eq!(peer.count(protocol, "faults"), 1);
+    }
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_listen_does_not_fill_the_memory() {
+    let peer = Peer::start(&SETTINGS);
+    for protocol in Protocol::ALL {
+        let mut client: Talk = peer.client(protocol);
+        client.may_stall();
+        // Both protocols have this word.
+        let asks = b"PING\r\n".repeat(10_000);
+        // Answers wait, and no more questions are taken: the client's own writing stops.
+        let mut sent = 0_usize;
+        while client.sends(&asks) {
+            sent += 1;
+            assert!(sent < 10_000, "600 MB of questions are taken from who does not listen");
+        }
+        let row = peer.rows("clients").into_iter().max_by_key(|row| row["queued_bytes"].as_u64()).unwrap();
+        assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");
+        peer.client(protocol).settle();
+    }
+}

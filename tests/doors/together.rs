@@ -1,0 +1,108 @@
+//! Clients of both doors at one peer, and the largest message.
+
+use super::Peer;
+use super::talk::{Nats, Protocol, Redis, Talk, command};
+
+/// A client of every kind: NATS, RESP2, RESP3.
+fn clients(peer: &Peer) -> [Talk; 3] {
+    let mut newer = peer.client(Redis);
+    newer.send(b"HELLO 3\r\n");
+    newer.expect("%7");
+    newer.settle_after_hello();
+    [peer.client(Nats), peer.client(Redis), newer]
+}
+
+#[test]
+fn clients_of_both_doors_hear_each_other() {
+    let peer = Peer::start(&[]);
+    let mut subscribers = clients(&peer);
+    subscribers.iter_mut().for_each(|client| client.subscribe("plant.7.temp", 1));
+    let mut publishers = clients(&peer);
+    for (index, publisher) in publishers.iter_mut().enumerate() {
+        let payload = [b"\0\r\n$5\r\nMSG ", &[index as u8][..]].concat();
+        publisher.send(publisher.protocol.publish("plant.7.temp", &payload));
+        if publisher.protocol == Redis {
+            publisher.expect(":3");
+        }
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.message(), ("plant.7.temp".into(), payload.clone()));
+        }
+    }
+    // One order for all, whoever publishes.
+    for round in 0..100 {
+        for publisher in &mut publishers {
+            publisher.send(publisher.protocol.publish("plant.7.temp", round.to_string()));
+        }
+    }
+    let orders = subscribers.map(|mut subscriber| (0..300).map(|_| subscriber.message().1).collect::<Vec<_>>());
+    assert!(orders.iter().all(|order| *order == orders[0]));
+}
+
+#[test]
+fn patterns_and_counts_of_one_door_are_about_clients_of_both() {
+    let peer = Peer::start(&[]);
+    let mut nats = peer.client(Nats);
+    nats.subscribe("plant.*.temp", 1);
+    let mut redis = peer.client(Redis);
+    redis.send(command(&[b"PSUBSCRIBE", b"plant.?.t*"]));
+    assert_eq!(redis.push()[0], b"psubscribe");
+    let mut publisher = peer.client(Redis);
+    publisher.send(Redis.publish("plant.7.temp", "21.5"));
+    publisher.expect(":2");
+    assert_eq!(nats.message(), ("plant.7.temp".into(), b"21.5".into()));
+    for text in ["*4", "$8", "pmessage", "$10", "plant.?.t*", "$12", "plant.7.temp", "$4", "21.5"] {
+        redis.expect(text);
+    }
+    publisher.send(b"PUBSUB NUMPAT\r\nPUBSUB NUMSUB plant.7.temp\r\n");
+    for text in [":2", "*2", "$12", "plant.7.temp", ":2"] {
+        publisher.expect(text);
+    }
+    // A request that a Redis client cannot answer, and nobody else is there to.
+    let mut requester = peer.client(Nats);
+    requester.subscribe("reply.1", 7);
+    requester.send(b"PUB nobody.there reply.1 1\r\nx\r\n");
+    requester.expect("HMSG reply.1 7 16 16");
+    requester.expect("NATS/1.0 503");
+}
+
+#[test]
+fn the_largest_message_passes_and_one_byte_more_does_not() {
+    const BYTES: usize = 64 << 10;
+    let peer = Peer::start(&["message-size=64 kb"]);
+    let mut info = peer.connect(Nats);
+    let line = info.line();
+    assert!(line.contains("\"max_payload\":65536"), "{line}");
+    let mut subscribers = clients(&peer);
+    subscribers.iter_mut().for_each(|client| client.subscribe("large", 1));
+    for protocol in Protocol::ALL {
+        for bytes in [BYTES - 1, BYTES] {
+            let mut publisher = peer.client(protocol);
+            publisher.send(protocol.publish("large", vec![b'x'; bytes]));
+            if protocol == Redis {
+                publisher.expect(":3");
+            }
+            for subscriber in &mut subscribers {
+                assert_eq!(subscriber.message().1.len(), bytes);
+            }
+            publisher.settle();
+        }
+        let mut publisher = peer.client(protocol);
+        publisher.try_send(protocol.publish("large", vec![b'x'; BYTES + 1]));
+        let error = match protocol {
+            Nats => "-ERR 'Maximum Payload Violation'\r\n",
+            Redis => "-ERR Protocol error: invalid bulk length\r\n",
+        };
+        assert_eq!(publisher.rest(), error);
+    }
+    // The reply subject is part of the message; what does not fit is refused in the same words, and ends the connection too.
+    let mut requester = peer.client(Nats);
+    requester.send([format!("PUB large reply.1 {BYTES}\r\n").as_bytes(), &vec![b'x'; BYTES], b"\r\n"].concat());
+    assert_eq!(requester.rest(), "-ERR 'Maximum Payload Violation'\r\n");
+    let mut requester = peer.client(Nats);
+    let rest = BYTES - "reply.1".len();
+    requester.send([format!("PUB large reply.1 {rest}\r\n").as_bytes(), &vec![b'x'; rest], b"\r\n"].concat());
+    requester.settle();
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.message().1.len(), rest);
+    }
+}
