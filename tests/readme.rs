@@ -77,8 +77,8 @@ fn steps(block: &str) -> Vec<Step> {
 
 /// The command with doors at ports of this test's own, and `redis-cli` printing as it does on a terminal.
 fn at_other_ports(place: &Place, command: String) -> String {
-    // The group's port is one of UDP. No test listens at it by TCP, nor at the one below.
-    let (nats, redis) = (place.port(), place.port() - 1);
+    // The group's port is one of UDP; no other test uses these of TCP.
+    let (nats, redis) = (place.port(), place.port() - 8_000);
     command
         .replace("--nats --redis", &format!("--nats {nats} --redis {redis}"))
         .replace("/127.0.0.1/4222", &format!("/127.0.0.1/{nats}"))

@@ -3,7 +3,7 @@
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis};
 use crate::support::bus::PATIENCE;
-use crate::support::command::now;
+use crate::support::command::{Place, now};
 
 #[test]
 fn a_stop_is_told_and_what_waits_is_written_first() {
@@ -53,9 +53,11 @@ fn a_client_that_does_not_read_does_not_hold_up_a_stop() {
 
 #[test]
 fn a_peer_that_was_killed_starts_again_at_the_same_ports_at_once() {
-    let peer = Peer::start(&[]);
+    // Ports that the system gives to nobody by itself.
+    let ports = [Place::new().port(), Place::new().port()];
+    let peer = Peer::start_at(Place::new(), ports, &[]);
     let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));
-    let Peer { place, mut process, ports } = peer;
+    let Peer { place, mut process, .. } = peer;
     process.signal("KILL");
     process.ended();
     for client in &mut clients {

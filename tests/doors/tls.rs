@@ -66,6 +66,10 @@ fn who_does_not_encrypt_is_told_that_it_must() {
     assert!(info.contains("\"tls_required\":true"), "{info}");
     nats.send(b"CONNECT {}\r\nPING\r\n");
     assert_eq!(nats.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
+    // Who says nothing at all is not asked anything in clear.
+    let mut silent = peer.connect(Nats);
+    silent.line();
+    assert_eq!(silent.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
     let mut redis = peer.connect(Redis);
     redis.send(b"PING\r\n");
     assert_eq!(redis.rest(), "-ERR this door takes encrypted connections only\r\n");

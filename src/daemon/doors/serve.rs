@@ -424,11 +424,14 @@ impl Engine {
         let Some(mut connection) = self.clients.take_door(id) else { return };
         connection.wake = None;
         let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant);
-        let fault = match connection.session.deadline() {
-            Some(deadline) if deadline <= now.instant && !connection.is_closing => {
-                connection.answer(|session, out| session.on_deadline(now.instant, out)).err()
+        let is_due = connection.session.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let fault = match is_due && !connection.is_closing {
+            // What would be asked in clear now could meet the first bytes of a handshake.
+            true if connection.stream.awaits_encryption() => {
+                Some(Fault::not_encrypted(self.doors.open[connection.door].settings.protocol()))
             }
-            _ => None,
+            true => connection.answer(|session, out| session.on_deadline(now.instant, out)).err(),
+            false => None,
         };
         if let Some(fault) = fault {
             self.on_door_fault(id, &mut connection, &fault);

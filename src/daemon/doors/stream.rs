@@ -54,6 +54,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether the client must encrypt and has not begun to.
+    pub(crate) fn awaits_encryption(&self) -> bool {
+        self.undecided.as_ref().is_some_and(|tls| !tls.is_optional)
+    }
+
     /// Whether records wait that the socket did not take.
     pub(crate) fn is_flushed(&self) -> bool {
         self.secure.as_ref().is_none_or(|connection| !connection.wants_write())
