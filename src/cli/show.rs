@@ -57,6 +57,9 @@ fn text(what: &ShowWhat, answer: &Value) -> String {
             )
         }
         ShowWhat::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
+        ShowWhat::Status if !answer["status"]["doors"].as_array().is_none_or(Vec::is_empty) => {
+            format!("{first}\n{}", rows(DOORS, &json!({ "rows": answer["status"]["doors"] })))
+        }
         _ => first,
     }
 }
@@ -277,6 +280,19 @@ const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("dropped"), Field("/dropped")),
     (Column::new("queued"), Field("/queued")),
     (Column::new("bytes"), Field("/queued_bytes")),
+];
+
+const DOORS: &[(Column, Cell)] = &[
+    (Column::new("door").left(), Field("/door")),
+    (Column::new("address").left(), Field("/address")),
+    (Column::new("tls").left(), FieldOr("/tls", "-")),
+    (Column::new("accounts"), Field("/accounts")),
+    (Column::new("clients"), Field("/clients")),
+    (Column::new("accepted"), Field("/accepted")),
+    (Column::new("refused"), Field("/refused")),
+    (Column::new("unauthorized"), Field("/unauthorized")),
+    (Column::new("faults"), Field("/faults")),
+    (Column::new("slow"), Field("/slow")),
 ];
 
 fn field(row: &Value, place: &str) -> String {
@@ -502,6 +518,23 @@ too large    | 7
             text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\noffloads       | gso, gro\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_status_of_a_peer_with_doors_has_a_table_of_them() {
+        let door = json!({
+            "door": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
+            "refused": 1, "unauthorized": 4, "faults": 5, "slow": 6,
+        });
+        let shown = |doors: Value| text(&ShowWhat::Status, &json!({ "show": "status", "status": { "doors": doors } }));
+        assert!(shown(json!([door])).ends_with(
+            "
+door | address        | tls | accounts | clients | accepted | refused | unauthorized | faults | slow
+-----+----------------+-----+----------+---------+----------+---------+--------------+--------+-----
+nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |            4 |      5 |    6
+"
+        ));
+        assert!(!shown(json!([])).contains("door"));
     }
 
     #[test]
