@@ -88,6 +88,7 @@ fn keys_of_the_core_reach_its_settings() {
         "reassembly-size",
         "gaps-max",
         "peers-max",
+        "interest-max",
         "subscriptions-max",
         "client-subscriptions-max",
         "match-cache",

@@ -374,6 +374,8 @@ pub enum ShowWhat {
     Peers,
     /// The subscriptions of this peer's clients.
     Subs,
+    /// What the clients of other peers subscribe to, as far as is known.
+    Interest,
     /// The last number of each subject, published and received.
     Seqno {
         /// At most so many subjects of each direction.

@@ -39,6 +39,7 @@ fn query(what: &ShowWhat) -> Value {
         ShowWhat::Loss { .. } => json!({ "show": "loss" }),
         ShowWhat::Peers => json!({ "show": "peers" }),
         ShowWhat::Subs => json!({ "show": "subs" }),
+        ShowWhat::Interest => json!({ "show": "interest" }),
         ShowWhat::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
         ShowWhat::Windows => json!({ "show": "windows" }),
         ShowWhat::Counters => json!({ "show": "counters" }),
@@ -73,6 +74,7 @@ pub fn table(what: &ShowWhat, answer: &Value) -> Table {
         ShowWhat::History { .. } => HISTORY,
         ShowWhat::Peers => PEERS,
         ShowWhat::Subs => SUBS,
+        ShowWhat::Interest => INTEREST,
         ShowWhat::Seqno { .. } => SEQNO,
         ShowWhat::Windows => WINDOWS,
         ShowWhat::Counters => COUNTERS,
@@ -242,6 +244,15 @@ const SUBS: &[(Column, Cell)] = &[
     (Column::new("pattern").left(), Field("/pattern")),
     (Column::new("mode").left(), Field("/mode")),
     (Column::new("deliveries"), Field("/deliveries")),
+];
+
+const INTEREST: &[(Column, Cell)] = &[
+    (Column::new("peer").left(), Field("/publisher")),
+    (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("glob").left(), Field("/glob")),
+    (Column::new("queue").left(), Field("/queue")),
+    (Column::new("subscriptions"), Field("/subscriptions")),
+    (Column::new("complete").left(), Field("/complete")),
 ];
 
 /// Rows without a publisher are what this peer itself publishes.

@@ -4,7 +4,7 @@
 use crate::message::{Count, Publisher, Reason};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
-use crate::proto::stats::{LossRow, MemberRow, OutboundRow, SeqnoRow, Tally, WindowRow};
+use crate::proto::stats::{LossRow, MemberRow, OutboundRow, RemoteRow, SeqnoRow, Tally, WindowRow};
 use crate::subject::Pattern;
 use crate::time::Now;
 use crate::wire::Report;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::advise::Counted;
 
 /// What can be asked for.
-pub const REPORTS: [&str; 10] =
-    ["status", "loss", "outbound", "peers", "subs", "seqno", "windows", "history", "counters", "clients"];
+pub const REPORTS: [&str; 11] =
+    ["status", "loss", "outbound", "peers", "subs", "interest", "seqno", "windows", "history", "counters", "clients"];
 
 /// Rows of a report unless the question says otherwise.
 const LIMIT: u64 = 10_000;
@@ -82,6 +82,7 @@ pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
         "history" => return history(about.peer, query, limit(HISTORY_LIMIT)),
         "peers" => about.peer.member_rows(about.now).iter().map(peer).collect(),
         "subs" => subs(about),
+        "interest" => about.peer.remote_rows().iter().map(interest).collect(),
         "seqno" => about.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
         "windows" => {
             let rows = about.peer.window_rows();
@@ -271,6 +272,20 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
         })
     };
     about.peer.sub_rows().iter().map(row).collect()
+}
+
+fn interest(row: &RemoteRow) -> Value {
+    let glob = row.wanted.glob.as_ref().map(|glob| String::from_utf8_lossy(glob.text()).into_owned());
+    with(
+        &row.publisher,
+        json!({
+            "pattern": row.wanted.pattern.as_str(),
+            "glob": glob,
+            "queue": row.wanted.queue.as_ref().map(|queue| queue.as_str()),
+            "subscriptions": row.count,
+            "complete": row.is_complete,
+        }),
+    )
 }
 
 fn seqno(row: &SeqnoRow) -> Value {

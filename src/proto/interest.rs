@@ -5,16 +5,17 @@
 //! Subjects with the same subscriptions share one answer; that of one subscription alone stays with it. Every change of the
 //! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
-use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, Queue, SubId, Wanted};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::stats::SubRow;
+use crate::proto::told::{ENDED_MAX, Told};
 use crate::subject::tree::Tree;
 use crate::subject::{Pattern, Subject, channel};
 use crate::time::Instant;
 use foldhash::quality::FixedState;
 use lru::LruCache;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -100,6 +101,8 @@ pub struct Interest {
     matchers: [Matcher; 2],
     /// How often the subscriptions have changed.
     changes: u64,
+    /// What others are told of them.
+    told: Told,
     /// Empty between calls; keeps its room.
     found: Vec<Found>,
     client_subscriptions_max: usize,
@@ -169,6 +172,7 @@ impl Interest {
             len: 0,
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             changes: 0,
+            told: Told::new(seed, ENDED_MAX, settings.mutants),
             found: Vec::new(),
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
@@ -198,6 +202,7 @@ impl Interest {
             return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
         }
         self.changes += 1;
+        self.told.change(&wanted, true);
         let place = self.unused.pop().unwrap_or_else(|| {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
@@ -232,6 +237,7 @@ impl Interest {
             self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
         self.unused.push(place);
         self.matchers[mode as usize].remove(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
+        self.told.change(&wanted, false);
         self.changes += 1;
         self.len -= 1;
     }
@@ -270,9 +276,35 @@ impl Interest {
         }
     }
 
+    /// How many subscriptions match a subject; the queue groups among them are added to `queues` instead.
+    pub fn count_matching(&mut self, subject: &Subject, queues: &mut BTreeSet<Queue>) -> u64 {
+        let Some(matched) = self.matches_any(subject) else { return 0 };
+        let queue = |place: &u32| self.subscription(*place)?.wanted.queue.clone();
+        let all = matched.places.len() as u64;
+        let grouped: Vec<Queue> = matched.places.iter().filter_map(queue).collect();
+        let alone = all - grouped.len() as u64;
+        queues.extend(grouped);
+        alone
+    }
+
     /// How often the subscriptions have changed: as long as this stays, what matches stays.
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// What others are told of the subscriptions.
+    pub fn told(&mut self) -> &mut Told {
+        &mut self.told
+    }
+
+    /// Whether there is something that others have not been told of.
+    pub fn has_news(&self) -> bool {
+        self.told.has_news()
+    }
+
+    /// The version of the last change of what others are told.
+    pub fn version(&self) -> u64 {
+        self.told.high()
     }
 
     /// Whether there are no subscriptions of this mode.
@@ -403,6 +435,7 @@ mod tests {
             peers_max: 16,
             client_subscriptions_max,
             subscriptions_max,
+            interest_max: 1000,
             match_cache_max,
             advisory_interval: Duration::from_secs(1),
             advisory_subjects_max: 16,

@@ -50,11 +50,13 @@ pub mod peer;
 pub mod question;
 mod rebuild;
 mod recv;
+mod remote;
 pub mod resend;
 mod send;
 pub mod stats;
 pub mod streak;
 mod stream;
+mod told;
 pub mod window;
 
 use crate::message::PeerName;
@@ -105,6 +107,8 @@ pub struct Settings {
     pub client_subscriptions_max: usize,
     /// Subscriptions of all clients together.
     pub subscriptions_max: usize,
+    /// Entries of what other peers' clients subscribe to, of all of them; a peer beyond that counts as not known.
+    pub interest_max: usize,
     /// Subjects in the match cache.
     pub match_cache_max: usize,
     /// The least time between two advisories about one publisher, after the first.

@@ -87,6 +87,12 @@ pub enum Mutant {
     PacerRunsAway,
     /// Who was left behind once is not waited for ever again.
     LeftForGood,
+    /// News of subscriptions is applied though something before it is missing.
+    NewsAcrossGap,
+    /// News of subscriptions is applied though it is older than what is known.
+    LateNewsApplied,
+    /// Subscriptions that ended are forgotten without a word to those who know them.
+    EndedForgotten,
     /// A late joiner gets live what came from the history already.
     SeamForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.

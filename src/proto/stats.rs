@@ -120,6 +120,20 @@ counters! {
     history_questions,
     /// Questions to the history that were refused: too many, or not decodable.
     history_refused,
+    /// Records of what this peer's clients subscribe to, sent to the group.
+    interest_sent,
+    /// Such records sent to single peers that asked.
+    interest_answered,
+    /// Requests of this peer for what the clients of others subscribe to.
+    interest_asked,
+    /// Records of what the clients of others subscribe to that told something new.
+    interest_taken,
+    /// Such records discarded: everything in them was known.
+    interest_late,
+    /// Such records discarded: something before them is missing, and is asked for.
+    interest_gaps,
+    /// Such records discarded: there is no room for what the peer's clients subscribe to, and it counts as not known.
+    interest_overflow,
     /// Requests of local clients that were refused.
     refusals,
     /// Advisories made.
@@ -292,6 +306,19 @@ pub struct SubRow {
     pub mode: DeliveryMode,
     /// Deliveries made to it.
     pub deliveries: u64,
+}
+
+/// What clients of another peer subscribe to, in `show interest`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRow {
+    /// The other peer.
+    pub publisher: Publisher,
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// How many subscriptions want it.
+    pub count: u32,
+    /// Whether all that the peer's clients subscribe to is known.
+    pub is_complete: bool,
 }
 
 /// One stream in `show seqno`.

@@ -3,8 +3,8 @@
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
 use super::{
-    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, MANIFEST, Malformed, PAD, RECEIVER_REPORT, RECORD_HEADER_BYTES,
-    RESEND_REQUEST, Record,
+    BYE, CHECK_BYTES, EXPIRED, HEARTBEAT, HELLO, INTEREST, INTEREST_REQUEST, MANIFEST, Malformed, PAD, RECEIVER_REPORT,
+    RECORD_HEADER_BYTES, RESEND_REQUEST, Record,
 };
 use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -18,6 +18,12 @@ const FIELD_TOKEN: u8 = 0x01;
 const FIELD_ECHO: u8 = 0x02;
 /// A field of an announcement: what the sender lost of the receiver's multicast stream.
 const FIELD_REPORT: u8 = 0x03;
+/// A field of an announcement: how much there is to know of what the sender's clients subscribe to.
+const FIELD_INTEREST: u8 = 0x04;
+/// A field of an announcement: how much the sender knows of what the receiver's clients subscribe to.
+const FIELD_INTEREST_KNOWN: u8 = 0x05;
+/// Bytes of INTEREST: the version, and flags that are sent as 0 and ignored.
+const INTEREST_BYTES: usize = 9;
 /// Bytes of a report.
 const REPORT_BYTES: usize = 48;
 
@@ -59,7 +65,8 @@ const REPORT_BYTES: usize = 48;
 /// BYE is the same with type 0x42.
 ///
 /// ```text
-/// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes
+/// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes; 0x04 INTEREST, 9 bytes; 0x05
+///         INTEREST_KNOWN, 8 bytes
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
@@ -89,6 +96,10 @@ pub struct Announce {
     pub echo: Option<u64>,
     /// What the sender lost of the multicast stream of `directed_receiver`. Only in unicast.
     pub report: Option<Box<Report>>,
+    /// The version of the last change of what the sender's clients subscribe to.
+    pub interest: Option<u64>,
+    /// Up to which version the sender knows what the clients of `directed_receiver` subscribe to. Only in unicast.
+    pub interest_known: Option<u64>,
 }
 
 /// What a receiver lost of a publisher's multicast stream since it first heard of the epoch. All numbers only rise,
@@ -163,6 +174,8 @@ impl Announce {
             token: None,
             echo: None,
             report: None,
+            interest: None,
+            interest_known: None,
         };
         while !reader.is_done() {
             announce.decode_field(reader)?;
@@ -182,6 +195,9 @@ impl Announce {
                 self.report.replace(Box::new(Report::decode(&mut value)?)).is_none()
             }
             FIELD_REPORT => false,
+            FIELD_INTEREST if bytes == INTEREST_BYTES => self.interest.replace(number(value.u64()?)?).is_none(),
+            FIELD_INTEREST_KNOWN if bytes == 8 => self.interest_known.replace(number(value.u64()?)?).is_none(),
+            FIELD_INTEREST | FIELD_INTEREST_KNOWN => false,
             _ => true,
         };
         if is_new { Ok(()) } else { Err(Malformed::Field(field)) }
@@ -209,6 +225,15 @@ impl Announce {
         if let Some(report) = &self.report {
             put_field(out, FIELD_REPORT, REPORT_BYTES as u16);
             report.encode(out);
+        }
+        if let Some(high) = self.interest {
+            put_field(out, FIELD_INTEREST, INTEREST_BYTES as u16);
+            out.put_u64(high);
+            out.put_u8(0);
+        }
+        if let Some(known) = self.interest_known {
+            put_field(out, FIELD_INTEREST_KNOWN, 8);
+            out.put_u64(known);
         }
     }
 }
@@ -296,6 +321,14 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
             (MANIFEST, 0)
         }
         Record::Expired(expired) => (EXPIRED, expired.encode(&mut body)),
+        Record::Interest(interest) => {
+            interest.encode(&mut body);
+            (INTEREST, 0)
+        }
+        Record::InterestRequest(request) => {
+            request.encode(&mut body);
+            (INTEREST_REQUEST, 0)
+        }
         Record::ReceiverReport(report) => {
             report.encode(&mut body);
             (RECEIVER_REPORT, 0)

@@ -1,7 +1,7 @@
 //! Why bytes are not accepted.
 
 use super::Kind;
-use crate::message::NameError;
+use crate::message::{NameError, QueueError};
 use crate::subject::SubjectError;
 use std::fmt;
 
@@ -84,6 +84,10 @@ pub enum Malformed {
     Interval,
     /// A field that this version knows, twice or with a length or value that it cannot have; holds its type.
     Field(u8),
+    /// The name of a queue group is none.
+    Queue(QueueError),
+    /// A span of versions that is empty or ends above the highest.
+    Versions,
     /// No ranges of datagrams, or such that are empty, overlap, or do not ascend.
     Ranges,
     /// A manifest of no datagrams.
@@ -136,6 +140,8 @@ impl fmt::Display for Malformed {
             Malformed::Field(field) => {
                 write!(f, "the field {field:#04x} comes twice or has an impossible length or value")
             }
+            Malformed::Queue(error) => write!(f, "{error}"),
+            Malformed::Versions => write!(f, "versions must ascend and not be above the highest"),
             Malformed::Ranges => write!(f, "ranges of datagrams must be there, ascend and not overlap"),
             Malformed::ManifestEmpty => write!(f, "a manifest must tell of a datagram"),
         }

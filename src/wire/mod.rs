@@ -17,6 +17,7 @@ mod control;
 pub(crate) mod entry;
 mod fragment;
 mod header;
+mod interest;
 mod malformed;
 mod manifest;
 mod pace;
@@ -30,6 +31,7 @@ pub use builder::{Builder, Entry, fits_alone};
 pub use control::{Announce, Hello, Report, encode_control};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
+pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 pub use malformed::{Discard, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
@@ -69,6 +71,8 @@ const BYE: u8 = 0x42;
 const RESEND_REQUEST: u8 = 0x43;
 const MANIFEST: u8 = 0x44;
 const EXPIRED: u8 = 0x45;
+const INTEREST: u8 = 0x48;
+const INTEREST_REQUEST: u8 = 0x49;
 const RECEIVER_REPORT: u8 = 0x4b;
 /// Record types from here on are control records; those below, except PAD, are data records.
 const CONTROL_FIRST: u8 = 0x40;
@@ -104,6 +108,10 @@ pub enum Record {
     Manifest(Manifest),
     /// Tells of which datagrams nothing is known any more.
     Expired(Expired),
+    /// Tells what the sender's clients subscribe to.
+    Interest(Interest),
+    /// Asks for that.
+    InterestRequest(InterestRequest),
     /// Tells how much a receiver can take.
     ReceiverReport(ReceiverReport),
     /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: what they held is unverified.
@@ -206,8 +214,18 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
         let length = usize::from(reader.u16()?);
         let mut body = reader.record(length)?;
         let is_control = CONTROL_FIRST <= record_type;
-        let is_known =
-            matches!(record_type, HEARTBEAT | HELLO | BYE | RESEND_REQUEST | MANIFEST | EXPIRED | RECEIVER_REPORT);
+        let is_known = matches!(
+            record_type,
+            HEARTBEAT
+                | HELLO
+                | BYE
+                | RESEND_REQUEST
+                | MANIFEST
+                | EXPIRED
+                | INTEREST
+                | INTEREST_REQUEST
+                | RECEIVER_REPORT
+        );
         if record_type == PAD || is_control && !is_known {
             continue;
         }
@@ -223,6 +241,8 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, &mut body)?),
             MANIFEST => Record::Manifest(Manifest::decode(&mut body)?),
             EXPIRED => Record::Expired(Expired::decode(flags, &mut body)?),
+            INTEREST => Record::Interest(Interest::decode(&mut body)?),
+            INTEREST_REQUEST => Record::InterestRequest(InterestRequest::decode(&mut body)?),
             RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(&mut body)?),
             unknown => {
                 // Once for each type, so that empty records cannot make the list larger than the datagram.

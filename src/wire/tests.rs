@@ -1,5 +1,6 @@
 //! Tests of the wire: the examples of `docs/wire.md`, and properties drawn from a seed.
 
+mod interest;
 mod repair;
 
 use super::*;
@@ -495,6 +496,8 @@ fn announce() -> Announce {
         token: None,
         echo: None,
         report: None,
+        interest: None,
+        interest_known: None,
     }
 }
 
@@ -572,6 +575,8 @@ fn examples() -> Vec<Example> {
         of_control("expired", repair::example_expired(None), 0),
         of_control("expired-directed", repair::example_expired(header(Kind::Directed).receiver), 0),
         of_control("receiver-report", repair::example_receiver_report(), 0),
+        of_control("interest", interest::example(), 0),
+        of_control("interest-request", interest::example_request(), 0),
     ]
 }
 

@@ -184,6 +184,7 @@ impl Peer {
         let told = match record {
             Record::ResendRequest(request) => Some(request.epoch),
             Record::ReceiverReport(report) => Some(report.epoch),
+            Record::InterestRequest(request) => Some(request.epoch),
             _ => None,
         };
         let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
@@ -376,7 +377,12 @@ impl Peer {
     pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
         if matches!(
             record,
-            Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) | Record::ReceiverReport(_)
+            Record::ResendRequest(_)
+                | Record::Manifest(_)
+                | Record::Expired(_)
+                | Record::ReceiverReport(_)
+                | Record::Interest(_)
+                | Record::InterestRequest(_)
         ) {
             self.note_uptime(now, source.from, header);
             self.greet_stranger(now, source, header, &record);
@@ -385,6 +391,8 @@ impl Peer {
             Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
             Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
             Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
+            Record::Interest(interest) => return self.on_interest_record(now, source, header, interest),
+            Record::InterestRequest(request) => return self.on_interest_request(now, source, header, request),
             Record::ReceiverReport(report) => return self.on_receiver_report(now, source, header, report),
             Record::Heartbeat(announce) => (announce, None, false),
             Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
@@ -428,6 +436,7 @@ impl Peer {
             self.report_soon(now.instant, epoch);
         }
         self.on_heard(now, epoch);
+        self.on_interest_word(now, header, &announce);
         self.end_formers(now, epoch, heard_before);
         self.note_namesakes(now, epoch);
         self.on_high(now, header, &announce);

@@ -23,12 +23,20 @@ pub(super) struct News {
     waiting: Vec<Target>,
     /// When all that are there can be known.
     discovered: Instant,
+    /// Whether that has passed.
+    pub(super) is_discovered: bool,
 }
 
 impl News {
     /// None yet, of a peer that begins to listen now.
     pub(super) fn new(now: Instant) -> News {
-        News { since: BTreeMap::new(), told: BTreeSet::new(), waiting: Vec::new(), discovered: now + DISCOVERY }
+        News {
+            since: BTreeMap::new(),
+            told: BTreeSet::new(),
+            waiting: Vec::new(),
+            discovered: now + DISCOVERY,
+            is_discovered: false,
+        }
     }
 
     pub(super) fn end(&mut self, target: Target) {
@@ -80,6 +88,7 @@ impl Peer {
     /// Those that are there have had the time to answer.
     pub(super) fn on_news_tick(&mut self, now: Now) {
         if self.news.discovered <= now.instant {
+            self.news.is_discovered = true;
             for to in std::mem::take(&mut self.news.waiting) {
                 self.effects.push_back(Effect::Known { to, publisher: None });
             }

@@ -3,6 +3,7 @@
 mod batch;
 mod hearing;
 mod intake;
+mod interest;
 mod known;
 mod pace;
 mod poll;
@@ -23,10 +24,12 @@ use crate::proto::members::Member;
 use crate::proto::pace::{Pacer, Room};
 use crate::proto::peer::batch::Batch;
 use crate::proto::peer::intake::Early;
+use crate::proto::peer::interest::Telling;
 use crate::proto::peer::known::News;
 use crate::proto::peer::publish::Route;
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::recv::Outcome;
+use crate::proto::remote::Remote;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
@@ -62,6 +65,10 @@ pub struct Peer {
     /// The prefix of subjects that belong to this peer alone.
     inbox: String,
     interest: Interest,
+    /// What the clients of other peers subscribe to.
+    remote: Remote,
+    /// When others are told of this peer's subscriptions.
+    telling: Telling,
     pub_window: PubWindow,
     sub_window: SubWindow,
     multicast: Send,
@@ -141,6 +148,8 @@ impl Peer {
             listening: now.instant,
             inbox: inbox_of(epoch),
             interest: Interest::new(&settings, rng.next_u64()),
+            remote: Remote::new(rng.next_u64(), settings.interest_max, settings.recovery.grace, settings.mutants),
+            telling: Telling::new(now.instant),
             pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
@@ -250,6 +259,7 @@ impl Peer {
             .chain(self.room.deadline())
             .chain(self.question_deadline())
             .chain(self.news.deadline())
+            .chain(self.interest_deadline())
             .min()
     }
 
@@ -337,6 +347,7 @@ impl Peer {
     /// Checks what must hold after every input; panics if it does not.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
+        self.remote.assert_invariants();
     }
 
     /// Whether it has stopped, and has said so.

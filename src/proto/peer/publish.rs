@@ -78,13 +78,6 @@ impl Peer {
         self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
     }
 
-    /// How many subscriptions a message on the subject would go to, as far as is known; and whether all are known, so that 0
-    /// is the truth.
-    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
-        let local = self.interest.matches_any(subject).map_or(0, |matched| matched.targets.len() as u64);
-        (local, !self.members.values().any(Member::is_alive))
-    }
-
     /// What [`Peer::has_let_go`] is to be asked: the end of what has been published to the group so far.
     pub fn published(&self) -> Published {
         let Dseq(high) = self.multicast.high();

@@ -39,6 +39,7 @@ pub(crate) fn settings(name: &str) -> Settings {
         peers_max: 1024,
         client_subscriptions_max: 1000,
         subscriptions_max: 1000,
+        interest_max: 1000,
         match_cache_max: 1000,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,
@@ -483,7 +484,10 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
         let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
         p.peer.handle(at(millis), Input::Request { client: CLIENT, request });
         p.peer.handle(at(millis), Input::Tick);
-        let to_one = |e| if let Effect::Unicast { to, bytes } = e { Some((to, bytes)) } else { None };
+        let to_one = |e| match e {
+            Effect::Unicast { to, bytes } if bytes[4] == 1 => Some((to, bytes)),
+            _ => None,
+        };
         let sent: Vec<(SocketAddr, Bytes)> = p.drain().into_iter().filter_map(to_one).collect();
         let [(to, bytes)] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(*to, s.address);
@@ -541,7 +545,13 @@ fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() 
     p.peer.handle(at(1100), Input::Tick);
     p.drain();
     p.peer.handle(at(2100), Input::Tick);
-    let to_one = |e| if let Effect::Unicast { bytes, .. } = e { Some(bytes) } else { None };
+    let is_word = |bytes: &Bytes| {
+        wire::decode(bytes.clone()).unwrap().records.iter().any(|record| matches!(record, wire::Record::Heartbeat(_)))
+    };
+    let to_one = |e| match e {
+        Effect::Unicast { bytes, .. } if is_word(&bytes) => Some(bytes),
+        _ => None,
+    };
     let heartbeat = p.drain().into_iter().find_map(to_one).unwrap();
     let mut again = Host::new("S.test", 77, 2000);
     again.subscribe(2000, ">");

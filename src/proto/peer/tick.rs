@@ -14,6 +14,7 @@ impl Peer {
     pub(super) fn end(&mut self, now: Now, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.ended = Some(now.instant);
+        self.remote.end(epoch);
         if reason == Reason::PublisherGone {
             member.state = MemberState::Left;
             self.tell(epoch, MemberEvent::Left);
@@ -53,6 +54,7 @@ impl Peer {
             self.on_member_tick(now, epoch);
             self.ask(now, epoch);
         }
+        self.on_interest_tick(now);
         self.on_question_tick(now);
         self.on_news_tick(now);
         self.fetch(now);
@@ -103,6 +105,7 @@ impl Peer {
         self.advise(now, Some(epoch), true);
         self.resends.forget(epoch);
         self.news.forget(epoch);
+        self.remote.end(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && self.formers.remember(&member)
         {

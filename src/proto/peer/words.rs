@@ -46,6 +46,8 @@ impl Peer {
             name: self.settings.name.clone(),
             token: member.map(|member| member.token),
             echo: member.and_then(|member| member.echo),
+            interest: Some(self.interest.version()),
+            interest_known: member.map(|member| self.remote.complete(member.epoch())),
             report: member
                 .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),

@@ -247,6 +247,15 @@ impl Resends {
         self.budget.on_sent(now, bytes);
     }
 
+    /// Whether so many bytes may be spent on another answer; if so, they are.
+    pub fn spend(&mut self, now: Instant, bytes: usize) -> bool {
+        let has = self.budget.has(now, bytes as u64);
+        if has {
+            self.budget.spend(bytes as u64);
+        }
+        has
+    }
+
     /// Whether live data waits until what is asked for has been sent.
     pub fn pause_live(&mut self, now: Instant, is_paused: bool) {
         self.budget.pause(now, is_paused);

@@ -112,6 +112,7 @@ fn is_control(record: &Record) -> bool {
         Record::Run(_) | Record::Fragment(_) | Record::UnknownData(_) => false,
         Record::Heartbeat(_) | Record::Hello(_) | Record::Bye(_) => true,
         Record::ResendRequest(_) | Record::Manifest(_) | Record::Expired(_) | Record::ReceiverReport(_) => true,
+        Record::Interest(_) | Record::InterestRequest(_) => true,
     }
 }
 

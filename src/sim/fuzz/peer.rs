@@ -227,6 +227,8 @@ impl World {
             token: Some(u64::from(more)).filter(|token| 0 < *token),
             echo: self.tokens.get(&header.epoch.bits()).copied().filter(|_| more & 0x10 != 0),
             report: (more & 0x20 != 0).then(|| Box::new(report(script))),
+            interest: (more & 0x40 != 0).then(|| u64::from(more % 16)),
+            interest_known: (more & 0x80 != 0).then_some(u64::from(more % 8)),
         };
         let what = script.u8();
         let record = match what % 4 {
@@ -444,6 +446,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         peers_max: limit(3, 1024),
         client_subscriptions_max: limit(2, 1_000),
         subscriptions_max: limit(3, 1_000),
+        interest_max: limit(3, 1_000),
         match_cache_max: limit(2, 64),
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: limit(1, 64),

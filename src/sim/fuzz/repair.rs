@@ -1,10 +1,15 @@
-//! Records of repair as nobody honest sends them: requests, manifests and word of what is gone.
+//! Records of repair as nobody honest sends them: requests, manifests and word of what is gone; and what is told and asked of
+//! subscriptions.
 
 use super::script::Script;
-use crate::message::{Dseq, Epoch};
+use crate::message::{Dseq, Epoch, Wanted};
 use crate::seqno::{Frame, Seq};
 use crate::subject::Subject;
-use crate::wire::{Content, ContentKind, Expired, Manifest, NUMBER_LIMIT, Range, Record, ResendRequest};
+use crate::subject::glob::Glob;
+use crate::wire::{
+    Content, ContentKind, Expired, Interest, InterestEntry, InterestRequest, Manifest, NUMBER_LIMIT, Range, Record,
+    ResendRequest,
+};
 
 /// The record that a script spells. `ours` is the epoch of the peer under test, `last` the number of the last datagram that
 /// the sender of the record sent, and messages begun up to it; `subjects` are what it may tell of.
@@ -14,6 +19,9 @@ pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), sub
     let epoch = if is_ours { ours } else { other };
     let flags = script.u8();
     let directed = flags & 1 != 0;
+    if flags & 0x40 != 0 {
+        return interest(script, epoch, subjects);
+    }
     match flags >> 1 & 3 {
         0 | 1 => {
             let manifests_only = !directed && flags & 8 != 0;
@@ -28,6 +36,29 @@ pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), sub
         2 => Record::Expired(Expired { receiver: directed.then_some(epoch), ranges: ranges(script, last.0.max(1)) }),
         _ => Record::Manifest(manifest(script, last, subjects)),
     }
+}
+
+/// What is told, or asked, of subscriptions.
+fn interest(script: &mut Script<'_>, epoch: Epoch, subjects: &[&str]) -> Record {
+    const VERSIONS: [u64; 6] = [0, 1, 2, 5, 1 << 40, NUMBER_LIMIT - 2];
+    let after = script.choose(&VERSIONS);
+    let shape = script.u8();
+    if shape & 0x80 != 0 {
+        return Record::InterestRequest(InterestRequest { epoch, from: after, base: script.choose(&VERSIONS) });
+    }
+    let upto = (after + 1 + u64::from(shape & 3)).min(NUMBER_LIMIT - 1);
+    let high = upto.max(script.choose(&VERSIONS));
+    let entry = |script: &mut Script<'_>| {
+        let kind = script.u8();
+        let pattern = if kind & 1 != 0 { ">" } else { script.choose(subjects) };
+        let glob = (kind & 2 != 0).then(|| Glob::new(&[b'[', kind, b'*']).expect("a short glob"));
+        let queue = (kind & 4 != 0).then(|| "q".parse().expect("a name"));
+        let pattern = pattern.parse().expect("a pattern");
+        InterestEntry { wanted: Wanted { pattern, glob, queue }, count: script.choose(&[0, 1, 1, 2, 1 << 20]) }
+    };
+    let base = if shape & 4 != 0 { script.choose(&VERSIONS).min(high) } else { 0 };
+    let entries = (0..script.u8() % 5).map(|_| entry(script)).collect();
+    Record::Interest(Interest { after, upto, high, base, entries })
 }
 
 /// One to four ranges from about `from` on: short ones, and some up to the end of all numbers.

@@ -66,6 +66,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         peers_max: 1024,
         client_subscriptions_max: 100,
         subscriptions_max: 1000,
+        interest_max: 10_000,
         match_cache_max: [2, 1000][rng.below(2) as usize],
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: [2, 100][rng.below(2) as usize],

@@ -198,7 +198,9 @@ fn announcement(rng: &mut Rng) -> Record {
         lost_max: number().max(3),
     };
     let report = if rng.chance(0.5) { Some(Box::new(report)) } else { None };
-    let announce = Announce { token, echo, report, ..announce() };
+    let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
+    let (interest, interest_known) = (version(), version());
+    let announce = Announce { token, echo, report, interest, interest_known, ..announce() };
     match rng.below(3) {
         0 => Record::Heartbeat(announce),
         1 => Record::Hello(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce }),
@@ -216,6 +218,8 @@ pub(super) fn heartbeat_with_fields() -> Record {
         token: Some(0x2122_2324_2526_2728),
         echo: Some(0x3132_3334_3536_3738),
         report: Some(Box::new(report)),
+        interest: Some(300),
+        interest_known: Some(7),
         ..announce()
     })
 }
@@ -341,7 +345,7 @@ fn each_broken_rule_of_repair_has_its_name() {
     ] {
         assert_eq!(decode_records(Kind::Control, &records), Err(Discard::Malformed(expected)), "{records}");
     }
-    for record_type in ["43", "44", "45", "4b"] {
+    for record_type in ["43", "44", "45", "48", "49", "4b"] {
         let kind = Kind::Data;
         let expected = Malformed::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
         assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(Discard::Malformed(expected)));
@@ -354,7 +358,7 @@ fn known_fields_come_once_and_whole() {
     let token = "01 0008 2122232425262728";
     let echo = "02 0008 3132333435363738";
     let report = |min: &str, max: &str| format!("03 0030 {} {min:0>16} {max:0>16}", "0000000000000001".repeat(4));
-    let unknown = "04 0003 ffffff";
+    let unknown = "7f 0003 ffffff";
     let read = |fields: &str| decode_records(Kind::Control, &record("40", "00", &format!("{announce}{fields}")));
     let whole = read(&format!("{echo}{unknown}{}{token}", report("2", "3"))).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
@@ -375,7 +379,16 @@ fn known_fields_come_once_and_whole() {
     assert_eq!(read(&report("3", "2")), field(3), "more at least than at most");
     assert_eq!(read(&format!("03 002f {}", "00".repeat(47))), field(3), "short");
     assert_eq!(read(&format!("03 0031 {}", "00".repeat(49))), field(3), "long");
+    let (interest, known) = ("04 0009 0000000000000007 ff", "05 0008 0000000000000009");
+    let whole = read(&format!("{known}{interest}")).unwrap();
+    let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
+    assert_eq!((heartbeat.interest, heartbeat.interest_known), (Some(7), Some(9)));
+    assert_eq!(read(&format!("{interest}{interest}")), field(4), "twice");
+    assert_eq!(read(&format!("{known}{known}")), field(5), "twice");
+    assert_eq!(read("04 0008 0000000000000007"), field(4), "short");
+    assert_eq!(read("05 0009 000000000000000900"), field(5), "long");
     let negative = Err(Discard::Malformed(Malformed::Number(1 << 63)));
+    assert_eq!(read("05 0008 8000000000000000"), negative, "not below 2^63");
     assert_eq!(read(&report("0", "8000000000000000")), negative, "not below 2^63");
 }
 
@@ -399,7 +412,7 @@ fn a_record_cut_short_is_refused_though_its_length_fits() {
             continue;
         }
         // A field less is a shorter announcement; a report that is cut is none.
-        let fields: &[usize] = if name == "heartbeat-fields" { &[63, 74, 85] } else { &[] };
+        let fields: &[usize] = if name == "heartbeat-fields" { &[63, 74, 85, 136, 148] } else { &[] };
         for length in 0..sealed.len() - CHECK_BYTES - start {
             let mut bytes = sealed[..start + length].to_vec();
             bytes[start - 2..start].copy_from_slice(&(length as u16).to_be_bytes());
@@ -450,7 +463,7 @@ fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
 }
 
 /// Decodes a datagram with these records, given in hexadecimal.
-fn decode_records(kind: Kind, records: &str) -> Result<Datagram, Discard> {
+pub(super) fn decode_records(kind: Kind, records: &str) -> Result<Datagram, Discard> {
     let mut bytes = Vec::new();
     header(kind).encode(&mut bytes);
     bytes.extend(unhex(records));

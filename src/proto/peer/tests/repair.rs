@@ -1,5 +1,7 @@
 //! Repair between a few peers on a wire that drops what a test says.
 
+mod interest;
+
 use super::*;
 use crate::offset::Case;
 use crate::proto::effect::Unanswered;

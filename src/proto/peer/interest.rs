@@ -1,0 +1,176 @@
+//! What clients subscribe to, among peers: this peer tells what its own do, asks others for what it missed, and answers them.
+
+use super::Peer;
+use super::intake::Source;
+use crate::message::Epoch;
+use crate::proto::members::{HELLO_BYTES, Member};
+use crate::proto::remote::{RemoteEntry, Taken};
+use crate::proto::stats::{MemberState, RemoteRow};
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use crate::wire::{Announce, Header, Interest, InterestRequest, Record};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Datagrams with news for all in each span.
+const NEWS_MAX: u32 = 16;
+/// The span.
+const NEWS_SPAN: Duration = Duration::from_millis(10);
+/// Datagrams that answer one request.
+const ANSWERS_MAX: usize = 32;
+
+/// When others are told of this peer's subscriptions.
+#[derive(Debug)]
+pub(super) struct Telling {
+    /// When the present span began.
+    began: Instant,
+    /// Datagrams sent in it.
+    datagrams: u32,
+}
+
+impl Telling {
+    pub(super) fn new(now: Instant) -> Telling {
+        Telling { began: now, datagrams: 0 }
+    }
+}
+
+impl Peer {
+    /// What an announcement says of subscriptions.
+    pub(super) fn on_interest_word(&mut self, now: Now, header: &Header, announce: &Announce) {
+        let epoch = header.epoch;
+        if !self.members.get(&epoch).is_some_and(Member::is_alive) {
+            return;
+        }
+        if let Some(word) = announce.interest {
+            self.remote.on_word(now.instant, epoch, header.number, word);
+        }
+        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
+        // Nobody can know what was not told.
+        if is_ours && announce.interest_known.is_some_and(|version| self.interest.version() < version) {
+            self.counters.discard_contradiction += 1;
+        }
+    }
+
+    /// A peer tells what its clients subscribe to.
+    pub(super) fn on_interest_record(&mut self, now: Now, source: Source, header: &Header, record: Interest) {
+        let epoch = header.epoch;
+        if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
+            return;
+        }
+        let counter = match self.remote.on_record(now.instant, epoch, header.number, record) {
+            Taken::News => &mut self.counters.interest_taken,
+            Taken::Late => &mut self.counters.interest_late,
+            Taken::Gap => &mut self.counters.interest_gaps,
+            Taken::Overflow => &mut self.counters.interest_overflow,
+        };
+        *counter += 1;
+    }
+
+    /// A peer asks what this one's clients subscribe to.
+    pub(super) fn on_interest_request(&mut self, now: Now, source: Source, header: &Header, request: InterestRequest) {
+        let own = self.origin.epoch;
+        let Some(member) = self.member_at(source, header) else { return };
+        if request.epoch != own {
+            self.counters.discard_old_epoch += 1;
+            return;
+        }
+        // Rule: proof
+        if !member.is_proven {
+            self.counters.unproven += 1;
+            if HELLO_BYTES <= source.bytes {
+                self.say_soon(now, header.epoch);
+            }
+            return;
+        }
+        let address = member.address;
+        let room = Interest::room(self.settings.datagram_bytes_max);
+        for record in self.interest.told().answer(&request, room, ANSWERS_MAX) {
+            if !self.resends.spend(now.instant, self.settings.datagram_bytes_max) {
+                return;
+            }
+            self.counters.interest_answered += 1;
+            self.control_to(now.instant, address, &Record::Interest(record), 0);
+        }
+    }
+
+    /// Tells what has changed, and asks for what is missing.
+    pub(super) fn on_interest_tick(&mut self, now: Now) {
+        if self.stop.is_some() {
+            return;
+        }
+        self.tell_interest(now);
+        let members = &self.members;
+        let is_there = |epoch: Epoch| members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
+        let requests: Vec<InterestRequest> =
+            std::iter::from_fn(|| self.remote.poll_request(now.instant, is_there)).collect();
+        for request in requests {
+            let Some(member) = self.members.get(&request.epoch) else { continue };
+            let (address, padding) = (member.address, member.padding());
+            self.counters.interest_asked += 1;
+            self.control_to(now.instant, address, &Record::InterestRequest(request), padding);
+        }
+    }
+
+    /// News of this peer's subscriptions, while there is anybody to be told.
+    fn tell_interest(&mut self, now: Now) {
+        if !self.has_interest_news() {
+            return;
+        }
+        if self.telling.began + NEWS_SPAN <= now.instant {
+            (self.telling.began, self.telling.datagrams) = (now.instant, 0);
+        }
+        let room = Interest::room(self.settings.datagram_bytes_max);
+        while self.telling.datagrams < NEWS_MAX
+            && let Some(record) = self.interest.told().poll_news(room)
+        {
+            self.telling.datagrams += 1;
+            self.counters.interest_sent += 1;
+            let (_, count) = self.sent();
+            let datagram = self.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
+            self.send(None, datagram);
+        }
+    }
+
+    fn has_interest_news(&self) -> bool {
+        self.interest.has_news() && self.members.values().any(Member::is_alive)
+    }
+
+    /// When something of this is due.
+    pub(super) fn interest_deadline(&self) -> Option<Instant> {
+        let is_full = NEWS_MAX <= self.telling.datagrams;
+        let news = self.has_interest_news().then(|| match is_full {
+            true => self.telling.began + NEWS_SPAN,
+            false => self.telling.began,
+        });
+        let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
+        let all = news.into_iter().chain(self.remote.deadline(is_there)).min();
+        all.filter(|_| self.stop.is_none())
+    }
+
+    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once; and
+    /// whether all are known, so that 0 is the truth: who is silent does not count.
+    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
+        let mut queues = BTreeSet::new();
+        let mut count = self.interest.count_matching(subject, &mut queues);
+        self.remote.visit(subject, |entry| match &entry.wanted.queue {
+            Some(queue) => drop(queues.insert(queue.clone())),
+            None => count += u64::from(entry.count),
+        });
+        count += queues.len() as u64;
+        let mut others = self.members.values().filter(|member| member.state == MemberState::Up);
+        (count, self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch())))
+    }
+
+    /// What the clients of other peers subscribe to, as far as is known.
+    pub fn remote_rows(&self) -> Vec<RemoteRow> {
+        let row = |entry: &RemoteEntry| {
+            Some(RemoteRow {
+                publisher: self.members.get(&entry.epoch)?.publisher.clone(),
+                wanted: entry.wanted.clone(),
+                count: entry.count,
+                is_complete: self.remote.is_known(entry.epoch),
+            })
+        };
+        self.remote.entries().filter_map(row).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! What peers know of each other's subscriptions.
+
+use super::*;
+use crate::message::{SubId, Wanted};
+use crate::subject::Subject;
+
+fn subject(text: &str) -> Subject {
+    text.parse().unwrap()
+}
+
+/// What one host knows of another: pattern and count of each entry, and whether that is all.
+fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
+    let epoch = lan.hosts[other].peer.epoch();
+    let rows = lan.hosts[host].peer.remote_rows();
+    let entries = rows.iter().filter(|row| row.publisher.epoch == epoch);
+    let mut entries: Vec<_> = entries.map(|row| (row.wanted.pattern.to_string(), row.count)).collect();
+    entries.sort();
+    (entries, lan.hosts[host].peer.remote.is_known(epoch))
+}
+
+fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
+    let queue = queue.map(|name| name.parse().unwrap());
+    let wanted = Wanted { queue, ..pattern.parse::<Pattern>().unwrap().into() };
+    let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+    lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
+}
+
+#[test]
+fn subscriptions_are_known_everywhere_and_end_everywhere() {
+    let mut lan = Lan::new(3, |_| {});
+    assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1)], true));
+    subscribe(&mut lan, 1, 1, "a", None);
+    subscribe(&mut lan, 1, 2, "b.*", Some("q"));
+    subscribe(&mut lan, 2, 1, "b.>", Some("q"));
+    lan.run(1, |_| false);
+    assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 2), ("b.*".to_owned(), 1)], true));
+    assert_eq!(known(&lan, 2, 1), known(&lan, 0, 1));
+    let receivers = |lan: &mut Lan, text: &str| lan.hosts[0].peer.receivers(&subject(text));
+    assert_eq!(receivers(&mut lan, "a"), (3, true));
+    assert_eq!(receivers(&mut lan, "b.c"), (1, true), "a queue group counts once");
+    assert_eq!(receivers(&mut lan, "c"), (0, true));
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Detach { client: ClientId(2) });
+    lan.run(1, |_| false);
+    assert_eq!(receivers(&mut lan, "a"), (2, true));
+    lan.hosts[2].peer.handle(at(lan.millis), Input::Stop);
+    lan.run(10, |_| false);
+    assert_eq!(receivers(&mut lan, "a"), (1, true), "who left takes its subscriptions along");
+    assert_eq!(receivers(&mut lan, "b.c"), (0, true));
+}
+
+#[test]
+fn lost_news_is_asked_for() {
+    let mut lan = Lan::new(2, |_| {});
+    let news = |copy: &Copy| {
+        copy.path == Path::Multicast && copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
+    };
+    subscribe(&mut lan, 1, 1, "b", None);
+    lan.run(1, news);
+    assert_eq!(known(&lan, 0, 1).0, [("a".to_owned(), 1)]);
+    // The next word tells that there is more.
+    let told = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
+    lan.run(1100, news);
+    assert!(told(&lan));
+    assert!(0 < lan.hosts[1].peer.counters().interest_answered);
+    lan.run(5_000, news);
+    assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");
+}
+
+#[test]
+fn many_subscriptions_are_known_to_who_comes_later() {
+    let mut lan = Lan::new(2, |settings| {
+        (settings.subscriptions_max, settings.client_subscriptions_max) = (5_000, 5_000);
+        settings.interest_max = 5_000;
+    });
+    (0..4_000).for_each(|sub| subscribe(&mut lan, 1, sub, &format!("many.subscriptions.number.{sub}"), None));
+    lan.run(1_100, |copy| copy.records().iter().any(|record| matches!(record, Record::Interest(_))));
+    assert!(!known(&lan, 0, 1).1);
+    assert_eq!(lan.hosts[0].peer.receivers(&subject("none")), (0, false));
+    lan.run(3_000, |_| false);
+    assert_eq!((known(&lan, 0, 1).0.len(), known(&lan, 0, 1).1), (4_001, true));
+    assert_eq!(lan.hosts[0].peer.receivers(&subject("many.subscriptions.number.7")), (1, true));
+}
+
+#[test]
+fn who_has_just_begun_does_not_claim_to_know_everybody() {
+    let mut host = Host::new("S.test", 1, 0);
+    assert_eq!(host.peer.receivers(&subject("a")), (0, false));
+    host.tick(600);
+    assert_eq!(host.peer.receivers(&subject("a")), (0, true));
+}
