@@ -3,6 +3,7 @@
 use crate::subject::glob::Glob;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::Bytes;
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -61,6 +62,12 @@ impl Queue {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
+    }
+}
+
+impl Borrow<[u8]> for Queue {
+    fn borrow(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -6,7 +6,7 @@ use crate::proto::recv::Item;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::wire::entry::Parts;
-use crate::wire::{Run, RunMessages};
+use crate::wire::{Run, RunMessages, queue};
 use std::iter::FusedIterator;
 use std::vec;
 
@@ -157,6 +157,24 @@ impl Deliveries {
                 replayed: self.replayed,
             });
         });
+    }
+
+    /// Whether one of them has a stamp of a queue group.
+    #[inline]
+    pub(crate) fn is_stamped(&self) -> bool {
+        let has_stamp = |message: &Message| queue::is_stamped(message.headers.block());
+        match &self.messages {
+            Messages::One(message) => message.as_ref().is_some_and(has_stamp),
+            Messages::Run(messages) => messages.any_headers(queue::is_stamped),
+            Messages::Fetched(messages) => messages.as_slice().iter().any(has_stamp),
+        }
+    }
+
+    /// These messages in the place of those that are left; `None` if there are none.
+    pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
+        let left = messages.len();
+        let messages = Messages::Fetched(messages.into_iter());
+        (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
     /// Bytes of memory that those of them that have not been taken, and those that have, keep in use.

@@ -10,6 +10,7 @@ use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::stats::SubRow;
 use crate::proto::told::{ENDED_MAX, Told};
+use crate::rng::Rng;
 use crate::subject::tree::Tree;
 use crate::subject::{Pattern, Subject, channel};
 use crate::time::Instant;
@@ -27,7 +28,7 @@ const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// The subscriptions that match a subject; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matched {
-    /// All of them, ascending.
+    /// All of them, ascending; those of queue groups too.
     pub targets: Targets,
     /// When each of them began; as many as `targets`, in the same order.
     pub since: Box<[Instant]>,
@@ -37,6 +38,27 @@ pub struct Matched {
     pub oldest: Instant,
     /// When the last of them began.
     pub newest: Instant,
+    /// Who is in a queue group, if some are.
+    grouped: Option<Box<Grouped>>,
+}
+
+/// Subscriptions some of which are in queue groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grouped {
+    /// The group of each; in the order of all.
+    queues: Box<[Option<Queue>]>,
+    /// The members of each group.
+    groups: BTreeMap<Queue, Vec<One>>,
+    /// Those that are in none.
+    plain: Option<Arc<Matched>>,
+}
+
+/// One subscription of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct One {
+    found: Found,
+    since: Instant,
+    queue: Option<Queue>,
 }
 
 impl Matched {
@@ -45,31 +67,81 @@ impl Matched {
         if self.newest <= at {
             return Some(self);
         }
-        Matched::of(self.all().filter(|(_, since)| *since <= at).collect())
+        Matched::of(self.all().filter(|one| one.since <= at).collect())
+    }
+
+    /// Whether some of them are in queue groups.
+    #[inline]
+    pub fn has_queues(&self) -> bool {
+        self.grouped.is_some()
+    }
+
+    /// Those that get every message: all that are in no queue group.
+    #[inline]
+    pub fn plain(self: &Arc<Matched>) -> Option<&Arc<Matched>> {
+        self.grouped.as_ref().map_or(Some(self), |grouped| grouped.plain.as_ref())
+    }
+
+    /// The queue groups, and how many members each has here.
+    pub fn queues(&self) -> impl Iterator<Item = (&Queue, usize)> {
+        let groups = self.grouped.iter().flat_map(|grouped| &grouped.groups);
+        groups.map(|(queue, members)| (queue, members.len()))
+    }
+
+    /// One member of this queue group.
+    pub fn member(&self, queue: &[u8], rng: &mut Rng) -> Option<Arc<Matched>> {
+        let members = self.grouped.as_ref()?.groups.get(queue)?;
+        let chosen = rng.below(members.len() as u64) as usize;
+        Matched::of(vec![One { queue: None, ..members[chosen].clone() }])
+    }
+
+    /// Those that wanted the subject at `since`, and all others: those that came later, and those that get only their share.
+    pub fn split(&self, since: Instant) -> (Targets, Targets) {
+        if self.newest <= since && self.grouped.is_none() {
+            return (self.targets.clone(), Targets::from([]));
+        }
+        let (owed, others): (Vec<One>, Vec<One>) =
+            self.all().partition(|one| one.since <= since && one.queue.is_none());
+        let targets = |part: Vec<One>| part.iter().map(|one| one.found.target).collect();
+        (targets(owed), targets(others))
     }
 
     /// Those of the subscriptions and of others of the other mode.
     fn with(&self, other: &Matched) -> Option<Arc<Matched>> {
-        let mut all: Vec<(Found, Instant)> = self.all().chain(other.all()).collect();
+        let mut all: Vec<One> = self.all().chain(other.all()).collect();
         all.sort_unstable();
         Matched::of(all)
     }
 
     /// `None` if there are none.
-    fn of(all: Vec<(Found, Instant)>) -> Option<Arc<Matched>> {
-        let since = || all.iter().map(|(_, since)| *since);
+    fn of(all: Vec<One>) -> Option<Arc<Matched>> {
+        let since = || all.iter().map(|one| one.since);
+        let grouped = all.iter().any(|one| one.queue.is_some()).then(|| {
+            let mut groups: BTreeMap<Queue, Vec<One>> = BTreeMap::new();
+            for one in &all {
+                if let Some(queue) = &one.queue {
+                    groups.entry(queue.clone()).or_default().push(one.clone());
+                }
+            }
+            let plain = all.iter().filter(|one| one.queue.is_none()).cloned().collect();
+            let queues = all.iter().map(|one| one.queue.clone()).collect();
+            Box::new(Grouped { queues, groups, plain: Matched::of(plain) })
+        });
         Some(Arc::new(Matched {
-            targets: all.iter().map(|(found, _)| found.target).collect(),
+            targets: all.iter().map(|one| one.found.target).collect(),
             since: since().collect(),
-            places: all.iter().map(|(found, _)| found.place).collect(),
+            places: all.iter().map(|one| one.found.place).collect(),
             oldest: since().min()?,
             newest: since().max()?,
+            grouped,
         }))
     }
 
-    fn all(&self) -> impl Iterator<Item = (Found, Instant)> {
+    fn all(&self) -> impl Iterator<Item = One> {
         let found = self.targets.iter().zip(&self.places).map(|(target, place)| Found::new(*target, *place, false));
-        found.zip(self.since.iter().copied())
+        let queue = |index: usize| self.grouped.as_ref().and_then(|grouped| grouped.queues[index].clone());
+        let all = found.zip(self.since.iter().copied()).enumerate();
+        all.map(move |(index, (found, since))| One { found, since, queue: queue(index) })
     }
 }
 
@@ -279,12 +351,8 @@ impl Interest {
     /// How many subscriptions match a subject; the queue groups among them are added to `queues` instead.
     pub fn count_matching(&mut self, subject: &Subject, queues: &mut BTreeSet<Queue>) -> u64 {
         let Some(matched) = self.matches_any(subject) else { return 0 };
-        let queue = |place: &u32| self.subscription(*place)?.wanted.queue.clone();
-        let all = matched.places.len() as u64;
-        let grouped: Vec<Queue> = matched.places.iter().filter_map(queue).collect();
-        let alone = all - grouped.len() as u64;
-        queues.extend(grouped);
-        alone
+        queues.extend(matched.queues().map(|(queue, _)| queue.clone()));
+        matched.plain().map_or(0, |plain| plain.targets.len() as u64)
     }
 
     /// How often the subscriptions have changed: as long as this stays, what matches stays.
@@ -387,7 +455,8 @@ impl Interest {
             let subscription = self.subscriptions[found.place as usize].as_mut()?;
             let alone = &mut subscription.alone;
             if alone.is_none() {
-                *alone = Matched::of(vec![(found, subscription.since)]);
+                let queue = subscription.wanted.queue.clone();
+                *alone = Matched::of(vec![One { found, since: subscription.since, queue }]);
             }
             return alone.clone();
         }
@@ -398,8 +467,11 @@ impl Interest {
         if let Some(matched) = matcher.answers.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
-        let since = |found: &Found| Some((*found, self.subscriptions[found.place as usize].as_ref()?.since));
-        let matched = Matched::of(self.found.iter().filter_map(since).collect())?;
+        let one = |found: &Found| {
+            let Subscription { since, wanted, .. } = self.subscriptions[found.place as usize].as_ref()?;
+            Some(One { found: *found, since: *since, queue: wanted.queue.clone() })
+        };
+        let matched = Matched::of(self.found.iter().filter_map(one).collect())?;
         matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }

@@ -93,6 +93,10 @@ pub enum Mutant {
     LateNewsApplied,
     /// Subscriptions that ended are forgotten without a word to those who know them.
     EndedForgotten,
+    /// Every peer gives a message to a member of its own of each queue group, whomever the publisher chose.
+    QueueOfReceiver,
+    /// A message for a queue group is dropped if the last member here has just left.
+    QueueKept,
     /// A late joiner gets live what came from the history already.
     SeamForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.

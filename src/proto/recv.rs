@@ -13,7 +13,7 @@ mod tests;
 pub use item::{Fetched, Gone, Item};
 pub use outcome::{Context, Outcome, Sought};
 
-use crate::message::{Cause, Count, Dseq, Reason, Verdict};
+use crate::message::{Cause, Count, DeliveryMode, Dseq, Reason, Verdict};
 use crate::proto::ask::Asking;
 use crate::proto::fragment::{Doomed, Joined, Reassembly};
 use crate::proto::interest::Matched;
@@ -58,6 +58,8 @@ enum Judged {
     Done,
     /// It is for this peer itself.
     Service,
+    /// It is for a member of a queue group that is not here any more.
+    Unserved,
     /// All but its first `repeated` messages are handed on.
     Deliver { repeated: usize, verdict: Verdict, matched: Arc<Matched> },
 }
@@ -239,7 +241,7 @@ impl Recv {
         match self.judge(ctx, (at.0, arrival), &item, settled, out) {
             Judged::Waits => self.hold(at, arrival, item),
             judged => {
-                hand_on(item, arrival, judged, out);
+                hand_on(self.kind, item, arrival, judged, out);
                 self.held.on_gone(followers);
             }
         }
@@ -298,7 +300,7 @@ impl Recv {
                     self.held.insert(at, arrival, item);
                     continue;
                 }
-                judged => hand_on(item, arrival, judged, out),
+                judged => hand_on(self.kind, item, arrival, judged, out),
             }
             self.held.on_gone(followers);
             if !self.held.has(at.0) {
@@ -413,7 +415,7 @@ impl Recv {
             if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
                 ctx.losses.not_sub.add(item.count(), ctx.now.wall);
             }
-            return Judged::Done;
+            return unwanted(ctx, item);
         };
         let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
             return self.judge_unnumbered(ctx, (dseq, arrival), item, matched, settled, out);
@@ -473,7 +475,7 @@ impl Recv {
         // What was under way when a subscription began is not for it (A6), however long it was awaited.
         match matched.at(arrival.reached).filter(|_| !item.is_absent()) {
             Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, matched },
-            None => Judged::Done,
+            None => unwanted(ctx, item),
         }
     }
 
@@ -506,9 +508,10 @@ impl Recv {
                 out.push(Outcome::Unverified { range, messages: Count::Exact(gone.count) });
             }
             _ => {
-                if let Some(matched) = matched.at(arrival.reached) {
-                    return Judged::Deliver { repeated: 0, verdict, matched };
-                }
+                return match matched.at(arrival.reached) {
+                    Some(matched) => Judged::Deliver { repeated: 0, verdict, matched },
+                    None => unwanted(ctx, item),
+                };
             }
         }
         Judged::Done
@@ -615,14 +618,22 @@ impl Recv {
     }
 }
 
+/// What becomes of an item that no subscription here wants.
+fn unwanted(ctx: &Context<'_>, item: &Item) -> Judged {
+    // Members of queue groups are in mode repair.
+    let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
+    if is_unserved { Judged::Unserved } else { Judged::Done }
+}
+
 /// Hands on an item that does not wait.
 #[inline]
-fn hand_on(item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
+fn hand_on(kind: Kind, item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
     match judged {
         Judged::Deliver { repeated, verdict, matched } => {
             out.push(Outcome::Deliver { item, repeated, repaired: arrival.repaired, verdict, matched });
         }
         Judged::Service => item.for_each(|message| out.push(Outcome::Service(message))),
+        Judged::Unserved => out.push(Outcome::Unserved { item, directed: kind == Kind::Ptp }),
         Judged::Waits | Judged::Done => {}
     }
 }

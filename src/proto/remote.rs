@@ -63,6 +63,8 @@ pub struct Remote {
     /// Entries of new tables that are being built.
     len_fresh: usize,
     len_max: usize,
+    /// How often an entry has changed.
+    changes: u64,
     grace: Duration,
     mutants: Mutants,
     /// Empty between calls; keeps its room.
@@ -151,6 +153,7 @@ impl Remote {
             len: 0,
             len_fresh: 0,
             len_max,
+            changes: 0,
             grace,
             mutants,
             found: Vec::new(),
@@ -275,6 +278,7 @@ impl Remote {
 
     /// What a peer tells of one entry.
     fn put(&mut self, epoch: Epoch, InterestEntry { wanted, count }: InterestEntry) {
+        self.changes += 1;
         let hash = self.hash(epoch, &wanted);
         let entries = &mut self.entries;
         let is_it = |place: &u32| {
@@ -316,6 +320,7 @@ impl Remote {
 
     /// Removes an entry from everywhere but its table.
     fn drop_place(&mut self, place: u32) {
+        self.changes += 1;
         let entry = self.entries[place as usize].as_ref().expect("a table has the places of its entries");
         let hash = self.hasher.hash_one((entry.epoch, &entry.wanted));
         let found = self.index.find_entry(hash, |other| *other == place);
@@ -324,6 +329,11 @@ impl Remote {
         assert!(self.tree.remove(&entry.wanted.pattern, place), "every entry is in the tree");
         self.unused.push(place);
         self.len -= 1;
+    }
+
+    /// How often the entries have changed: as long as this stays, what matches stays.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Calls `each` with every entry that matches the subject, whoever's.

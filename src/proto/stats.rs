@@ -134,6 +134,11 @@ counters! {
     interest_gaps,
     /// Such records discarded: there is no room for what the peer's clients subscribe to, and it counts as not known.
     interest_overflow,
+    /// Messages for a queue group whose member here had just left it, handed over to a member at another peer.
+    queue_handed,
+    /// Messages for a queue group that no member got: the chosen one had just left it and there was no other, or the message was
+    /// for more than 64 groups.
+    queue_unserved,
     /// Requests of local clients that were refused.
     refusals,
     /// Advisories made.

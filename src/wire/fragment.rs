@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::run::{Meta, Start};
-use super::{Malformed, entry};
+use super::{Malformed, entry, queue};
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -112,6 +112,7 @@ pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Resul
     let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
     let payload = reader.bytes(reader.left())?;
     let message = Message { subject, reply, headers, payload, event };
-    let bytes = message.body_bytes();
+    // What the publishing peer put before the headers is not the client's.
+    let bytes = message.body_bytes() - queue::stamp_bytes(message.headers.block());
     if MESSAGE_BYTES_MAX < bytes { Err(Malformed::MessageTooLarge(bytes)) } else { Ok(message) }
 }

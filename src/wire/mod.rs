@@ -21,6 +21,7 @@ mod interest;
 mod malformed;
 mod manifest;
 mod pace;
+pub(crate) mod queue;
 mod reader;
 mod repair;
 mod run;

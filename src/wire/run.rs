@@ -237,6 +237,16 @@ impl RunMessages {
         }
     }
 
+    /// Whether the header fields of one of the messages that are left are such.
+    #[inline]
+    pub(crate) fn any_headers(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
+        let mut any = false;
+        if self.run.meta {
+            self.visit(usize::MAX, |_, parts| any |= is_such(parts.headers));
+        }
+        any
+    }
+
     /// The run, and where in it the next `count` entries stand, or as many as are left.
     pub(crate) fn rest(&self, count: usize) -> (&Run, &[u8]) {
         let entries = self.run.entries.get(self.at..).expect("the place of an entry or the end");

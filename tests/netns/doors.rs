@@ -130,9 +130,11 @@ fn one_member_of_a_queue_group_gets_each_message() {
             }
         }
         let mut publishers = [Library::NatsPy.start(&lan.hosts[0]), Library::NodeRedis.start(&lan.hosts[1])];
-        until("the members are known", || {
-            peers.iter().all(|peer| peer.rows("subs").iter().filter(|row| row["queue"] == "q").count() >= 2)
-        });
+        let known = |peer: &Peer| {
+            let rows = peer.rows("interest").into_iter().filter(|row| row["queue"] == "q");
+            rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()
+        };
+        until("the members are known", || peers.iter().map(known).collect::<Vec<_>>() == [6, 3, 3]);
         for (publisher, name) in publishers.iter_mut().zip(["a", "b"]) {
             publisher.act(json!({ "do": "pub", "subject": format!("work.{name}"), "data": name, "count": 600 }));
         }

@@ -8,6 +8,7 @@ mod known;
 mod pace;
 mod poll;
 mod publish;
+mod queue;
 mod repair;
 mod report;
 mod service;
@@ -16,7 +17,7 @@ mod words;
 
 use crate::message::{Dseq, Epoch, Publisher};
 use crate::proto::Settings;
-use crate::proto::effect::{Effect, Input, Path, Request, Targets};
+use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::former::Formers;
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
@@ -36,7 +37,7 @@ use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, S
 use crate::proto::streak::Streaks;
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
-use crate::subject::{Pattern, Subject};
+use crate::subject::Pattern;
 use crate::time::{Instant, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -320,11 +321,6 @@ impl Peer {
     /// `show subs`.
     pub fn sub_rows(&self) -> Vec<SubRow> {
         self.interest.rows()
-    }
-
-    /// The local subscriptions that match a subject; `None` if there are none.
-    pub fn targets(&mut self, subject: &Subject) -> Option<Targets> {
-        Some(self.interest.matches_any(subject)?.targets.clone())
     }
 
     /// `show seqno`: the first `limit` streams published, then as many received.

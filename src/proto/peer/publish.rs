@@ -2,9 +2,10 @@
 
 use super::batch::Batch;
 use super::poll::is_text_poll;
+use super::queue::{Group, Shares};
 use super::service::Asker;
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Message, MessageRef, Verdict};
+use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Headers, Message, MessageRef, Verdict};
 use crate::proto::effect::{Effect, Published, Refusal, Request, Target};
 use crate::proto::interest::Matched;
 use crate::proto::members::Member;
@@ -16,6 +17,7 @@ use crate::subject::Subject;
 use crate::time::Now;
 use crate::wire::Entry;
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ impl Peer {
             Request::Publish(message) => self.publish(now, client, &message),
             Request::Subscribe { sub, wanted, mode, news } => {
                 let target = Target { client, sub };
+                // A share of what nobody repairs would be a share of nothing known.
+                let mode = if wanted.queue.is_some() { DeliveryMode::Repair } else { mode };
                 match self.interest.subscribe(now.instant, target, wanted, mode) {
                     Err(refusal) => {
                         self.counters.refusals += 1;
@@ -110,12 +114,15 @@ impl Peer {
             return;
         }
         let (key, begins) = self.streaks.next(message.subject);
-        if begins || self.route.changes != self.interest.changes() {
+        let changes = (self.interest.changes(), self.remote.changes());
+        if begins || self.route.changes != changes {
+            let local = self.interest.matches_any(message.subject);
             self.route = Route {
                 is_poll: is_text_poll(message.subject),
                 owner: inbox_owner(message.subject),
-                local: self.interest.matches_any(message.subject),
-                changes: self.interest.changes(),
+                groups: self.groups_of(message.subject, local.as_deref()),
+                local,
+                changes,
             };
         }
         if self.route.is_poll && message.reply.is_some() {
@@ -123,20 +130,63 @@ impl Peer {
         }
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
-        let seq = match self.route.owner {
-            Some(owner) if owner == self.origin.epoch => None,
-            Some(owner) if self.members.get(&owner).is_some_and(Member::is_alive) => {
-                self.send_to(now, owner, message);
-                None
-            }
-            _ => self.send_to_all(now, key, message),
-        };
+        if self.route.groups.is_some() || !message.headers.is_empty() {
+            return self.publish_shared(now, (client, key), message, whole);
+        }
+        let seq = self.route_out(now, key, message);
         let Some(matched) = self.route.local.clone() else { return };
         match &mut self.batch {
             Some(batch) => batch.begin_local(client, message, matched, seq),
             None => {
                 self.deliver_local(client, &matched, Delivery::new(whole(), self.me(), seq, Verdict::Direct).into())
             }
+        }
+    }
+
+    /// The same with headers, of which not all may be the client's to write, or with queue groups.
+    fn publish_shared(
+        &mut self,
+        now: Now,
+        (client, key): (ClientId, Key<'_>),
+        message: MessageRef<'_>,
+        whole: &dyn Fn() -> Message,
+    ) {
+        let local = self.route.local.clone();
+        let shares = match self.route.groups.clone() {
+            Some(groups) => self.share(&groups, local.as_ref(), self.owner()),
+            None => Shares::default(),
+        };
+        let (stamped, own) = shares.headers(message.headers);
+        let seq = self.route_out(now, key, MessageRef { headers: &stamped, ..message });
+        // Each message has its own shares.
+        self.batch = None;
+        let Some(local) = local else { return };
+        let mut whole = whole();
+        if let Cow::Owned(own) = own {
+            whole.headers = Headers::from_block(own.into());
+        }
+        if let Some(plain) = local.plain() {
+            self.deliver_local(client, plain, Delivery::new(whole.clone(), self.me(), seq, Verdict::Direct).into());
+        }
+        self.deliver_own_shares(client, &shares, seq, &whole);
+    }
+
+    /// The peer that the present subject belongs to, if it is there: this one or another.
+    fn owner(&self) -> Option<Epoch> {
+        let is_there =
+            |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
+        self.route.owner.filter(is_there)
+    }
+
+    /// Sends a message to whom its subject means. Gives its number, if it went to all and there was room for one.
+    fn route_out(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<Seq> {
+        match self.owner() {
+            Some(owner) if owner == self.origin.epoch => None,
+            Some(owner) => {
+                self.send_to(now, owner, message);
+                None
+            }
+            None => self.send_to_all(now, key, message),
         }
     }
 
@@ -245,8 +295,10 @@ pub(super) struct Route {
     owner: Option<Epoch>,
     /// The local subscriptions to it.
     local: Option<Arc<Matched>>,
-    /// How often the subscriptions had changed.
-    changes: u64,
+    /// The queue groups that want it.
+    groups: Option<Arc<[Group]>>,
+    /// How often the subscriptions here, and those elsewhere, had changed.
+    changes: (u64, u64),
 }
 
 /// The epoch that an inbox subject names.

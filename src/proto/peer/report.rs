@@ -5,14 +5,14 @@ use super::service::Fetch;
 use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, Publisher, Reason};
 use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
 use crate::proto::delivery::Deliveries;
-use crate::proto::effect::{Effect, MemberEvent, Target, Targets};
+use crate::proto::effect::{Effect, MemberEvent, Targets};
 use crate::proto::interest::Matched;
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::{Context, Outcome, Recv};
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::Now;
 
 impl Peer {
     /// Lets a stream work and turns what it decided into effects.
@@ -46,6 +46,7 @@ impl Peer {
             interest: &mut self.interest,
             mode: side.mode(),
             inbox: &self.inbox,
+            own: self.origin.epoch,
             counters: &mut self.counters,
             losses,
             arrived: self.arrived,
@@ -85,20 +86,22 @@ impl Peer {
                     return;
                 };
                 let messages = deliveries.len() as u64;
-                self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: None });
                 if repaired && let Some(member) = self.members.get_mut(&epoch) {
                     let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };
                     member.losses.repaired.add(messages * times, now.wall);
                 }
-                self.counters.messages_delivered += messages;
-                self.count_deliveries(&matched, messages);
+                match matched.has_queues() || deliveries.is_stamped() {
+                    true => self.deliver_shares(now, (epoch, mode), &matched, deliveries),
+                    false => self.hand_on(&matched, deliveries),
+                }
             }
+            Outcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
             Outcome::Lost { subject, first, last, count, since, matched, reason, cause } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     let named = self.settings.advisory_subjects_max;
                     member.throttles[0].on_lost(&subject, count, reason, named);
                 }
-                let owed = split(&matched, since);
+                let owed = matched.split(since);
                 for (to, count) in [(owed.0, count), (owed.1, Count::from_bounds(0, count.max()))] {
                     let what = Missing::Messages { subject: subject.clone(), first, last, count };
                     self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
@@ -187,8 +190,7 @@ impl Peer {
                 Stream::Outbound => OUTBOUND_BCAST,
             };
             let subject: Subject = subject.parse().expect("a constant that is a subject");
-            let matched = self.interest.matches_any(&subject);
-            let to = matched.map_or_else(|| Targets::from([]), |matched| matched.targets.clone());
+            let to = self.targets(&subject).unwrap_or_else(|| Targets::from([]));
             self.effects.push_back(Effect::Advise { to, advisory });
         }
     }
@@ -199,18 +201,6 @@ fn reason_of(outcome: &Outcome) -> Option<Reason> {
     match outcome {
         Outcome::Lost { reason, .. } | Outcome::Inbox { reason, .. } => Some(*reason),
         Outcome::Unverified { range, .. } => Some(range.reason),
-        Outcome::Deliver { .. } | Outcome::Fetch { .. } | Outcome::Service(_) => None,
+        Outcome::Deliver { .. } | Outcome::Unserved { .. } | Outcome::Fetch { .. } | Outcome::Service(_) => None,
     }
-}
-
-/// The targets that wanted the subject at `since`, and those that came later.
-fn split(matched: &Matched, since: Instant) -> (Targets, Targets) {
-    let part = |owed: bool| -> Targets {
-        let pairs = matched.targets.iter().zip(matched.since.iter());
-        pairs.filter(|(_, began)| (**began <= since) == owed).map(|(target, _)| *target).collect::<Vec<Target>>().into()
-    };
-    if matched.oldest <= since && matched.since.iter().all(|began| *began <= since) {
-        return (matched.targets.clone(), Targets::from([]));
-    }
-    (part(true), part(false))
 }

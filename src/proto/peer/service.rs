@@ -83,7 +83,10 @@ impl Peer {
     }
 
     /// An answer to a client, a part of one, or word that none will come.
-    fn on_answer(&mut self, now: Now, asker: Asker, answer: Result<Answer, Unanswered>) {
+    fn on_answer(&mut self, now: Now, asker: Asker, mut answer: Result<Answer, Unanswered>) {
+        if let Ok(answer) = &mut answer {
+            answer.content.unstamp();
+        }
         match asker {
             Asker::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
             Asker::Text(asker) => self.on_text_answer(now, &asker, answer),

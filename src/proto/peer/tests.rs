@@ -1,7 +1,9 @@
 //! One or two peers and a wire between them, driven by hand.
 
 use super::*;
-use crate::message::{Cause, ClientId, Delivery, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict};
+use crate::message::{
+    Cause, ClientId, Count, Delivery, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict,
+};
 use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target, Targets};
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;

@@ -35,7 +35,7 @@ use crate::proto::history::{HistoryEvent, Listed, Selection};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject, SubjectError};
 use crate::time::nanos;
-use crate::wire;
+use crate::wire::{self, queue};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
@@ -147,6 +147,26 @@ pub enum AnswerContent {
     },
     /// The question is not answered.
     Refused(Refused),
+}
+
+impl AnswerContent {
+    /// Takes the stamps of queue groups from the messages, which clients do not get.
+    pub(crate) fn unstamp(&mut self) {
+        let unstamp = |event: &mut HistoryEvent| {
+            if queue::is_stamped(event.message.headers.block()) {
+                event.message.headers = queue::unstamped(&event.message.headers);
+            }
+        };
+        match self {
+            AnswerContent::Poll { answers, .. } => {
+                answers.iter_mut().flat_map(|answer| &mut answer.events).for_each(unstamp);
+            }
+            AnswerContent::Fetch { answers, .. } => {
+                answers.iter_mut().flat_map(|answer| &mut answer.events).for_each(unstamp);
+            }
+            AnswerContent::List { .. } | AnswerContent::Refused(_) => {}
+        }
+    }
 }
 
 /// The answer to one poll.

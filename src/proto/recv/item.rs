@@ -1,11 +1,11 @@
 //! What is judged as one: a run, a large message, or what stands for messages that will not come.
 
-use crate::message::{Message, Reason};
+use crate::message::{Epoch, Message, Reason};
 use crate::proto::fragment::{Doomed, Whole};
 use crate::proto::stream::Place;
 use crate::subject::Subject;
 use crate::time::Instant;
-use crate::wire::Run;
+use crate::wire::{Run, queue};
 
 /// Something in a datagram that is judged as one.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +109,18 @@ impl Item {
             Item::Fetched(fetched) => fetched.messages.len() as u64,
             Item::Gone(gone) => gone.count,
             Item::Whole(_) | Item::Doomed(_) => 1,
+        }
+    }
+
+    /// Whether a message of it is for a member of a queue group at this peer.
+    pub(super) fn is_for_member(&self, own: Epoch) -> bool {
+        let names_it =
+            |headers: &[u8]| queue::is_stamped(headers) && queue::stamps(headers).any(|stamp| stamp.epoch == own);
+        match self {
+            Item::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
+            Item::Whole(whole) => names_it(whole.message.headers.block()),
+            Item::Fetched(fetched) => fetched.messages.iter().any(|message| names_it(message.headers.block())),
+            Item::Doomed(_) | Item::Gone(_) => false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a stream needs for one input, and what it decides.
 
 use super::item::Item;
-use crate::message::{Cause, Count, DeliveryMode, Dseq, Message, Reason, Verdict};
+use crate::message::{Cause, Count, DeliveryMode, Dseq, Epoch, Message, Reason, Verdict};
 use crate::proto::interest::{Interest, Matched};
 use crate::proto::ledger::Settled;
 use crate::proto::loss::LossCounters;
@@ -29,6 +29,8 @@ pub struct Context<'a> {
     pub mode: DeliveryMode,
     /// The prefix of subjects that belong to this peer alone.
     pub inbox: &'a str,
+    /// This run, as stamps of queue groups name it.
+    pub own: Epoch,
     /// Counters of the whole peer.
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
@@ -116,6 +118,13 @@ pub enum Outcome {
         first: Seq,
         /// The highest number, of the same frame.
         last: Seq,
+    },
+    /// Messages that nobody here wants any more, though one of them is for a member of a queue group here.
+    Unserved {
+        /// The messages.
+        item: Item,
+        /// Whether they were sent to this peer alone.
+        directed: bool,
     },
     /// A question to this peer's history, or an answer to one of its own.
     Service(Message),

@@ -1,7 +1,7 @@
 //! Streams with faults, received twice: as the product does, and by looking at everything held again each time.
 
 use super::*;
-use crate::message::{ClientId, DeliveryMode, Message, SubId};
+use crate::message::{ClientId, Epoch, Message, SubId};
 use crate::proto::effect::Target;
 use crate::proto::interest::Interest;
 use crate::proto::loss::LossCounters;
@@ -246,6 +246,7 @@ impl Receiver {
             interest: &mut self.interest,
             mode: DeliveryMode::Repair,
             inbox: "_INBOX.0000000000000002.",
+            own: Epoch::new(2).unwrap(),
             counters: &mut self.counters,
             losses: &mut self.losses,
             arrived: now.instant - self.age,

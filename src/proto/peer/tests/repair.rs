@@ -1,11 +1,12 @@
 //! Repair between a few peers on a wire that drops what a test says.
 
 mod interest;
+mod queue;
 
 use super::*;
 use crate::offset::Case;
 use crate::proto::effect::Unanswered;
-use crate::proto::question::{AnswerContent, Poll, Question};
+use crate::proto::question::{Answer, AnswerContent, Poll, Question};
 use crate::wire::{self, Kind, Record};
 
 /// A copy of a datagram on its way.
@@ -34,6 +35,11 @@ struct Lan {
     repaired: u64,
     /// News of multicasts, with the host that told it.
     events: Vec<(usize, &'static str)>,
+    /// What each client of each host got, the verdicts on it, and the losses it was told.
+    given: Vec<(usize, ClientId, Message)>,
+    verdicts: Vec<(ClientId, Verdict)>,
+    losses: Vec<(usize, Target, Missing)>,
+    answers: Vec<Answer>,
 }
 
 impl Lan {
@@ -60,6 +66,10 @@ impl Lan {
             told: vec![Vec::new(); count],
             repaired: 0,
             events: Vec::new(),
+            given: Vec::new(),
+            verdicts: Vec::new(),
+            losses: Vec::new(),
+            answers: Vec::new(),
         };
         for host in 1..count {
             lan.hosts[host].subscribe(0, "a");
@@ -133,24 +143,32 @@ impl Lan {
 
     fn tell(&mut self, host: usize, effect: Effect) {
         let told = match effect {
-            Effect::Deliver { deliveries, .. } => {
+            Effect::Answered { answer, .. } => return self.answers.extend(answer),
+            Effect::Deliver { to, deliveries, .. } => {
                 for delivery in deliveries {
+                    for target in to.iter() {
+                        self.given.push((host, target.client, delivery.message.clone()));
+                        self.verdicts.push((target.client, delivery.verdict));
+                    }
                     self.repaired += u64::from(delivery.repaired);
                     let mark = if delivery.repaired { "r" } else { "" };
                     self.told[host].push(format!("{}{mark}", delivery.seq.map_or(0, |seq| seq.count())));
                 }
                 return;
             }
-            Effect::Report { loss, .. } => match loss.what {
-                Missing::Messages { first, last, count, .. } => {
-                    format!("lost {}-{} {count} {}", first.count(), last.count(), loss.reason)
+            Effect::Report { loss, to } => {
+                self.losses.extend(to.iter().map(|target| (host, *target, loss.what.clone())));
+                match loss.what {
+                    Missing::Messages { first, last, count, .. } => {
+                        format!("lost {}-{} {count} {}", first.count(), last.count(), loss.reason)
+                    }
+                    Missing::Datagrams { first, last, messages } => {
+                        format!("unverified {first}-{last} {messages} {}", loss.reason)
+                    }
+                    Missing::Tail { .. } => format!("{}", loss.reason),
+                    Missing::Inbox { messages } => format!("inbox {messages}"),
                 }
-                Missing::Datagrams { first, last, messages } => {
-                    format!("unverified {first}-{last} {messages} {}", loss.reason)
-                }
-                Missing::Tail { .. } => format!("{}", loss.reason),
-                Missing::Inbox { messages } => format!("inbox {messages}"),
-            },
+            }
             Effect::Rejoin => return self.events.push((host, "rejoin")),
             Effect::Member { event: MemberEvent::MulticastDead, .. } => return self.events.push((host, "dead")),
             Effect::Member { event: MemberEvent::MulticastBack, .. } => return self.events.push((host, "back")),

@@ -1,0 +1,289 @@
+//! Queue groups: of all subscriptions on the LAN that share the name of a group and match the subject, one gets the message.
+//!
+//! The publishing peer chooses the peer whose member gets it, and names that in a stamp before the headers; the chosen peer chooses
+//! the member. A peer whose last member has left meanwhile hands the message over to another, once (docs/doors.md, "Queue groups").
+
+use super::Peer;
+use crate::message::{
+    ClientId, Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Publisher, Queue, Verdict,
+};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::{Effect, Targets};
+use crate::proto::interest::Matched;
+use crate::proto::members::Member;
+use crate::proto::mutant::Mutant;
+use crate::proto::recv::Item;
+use crate::proto::stats::MemberState;
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Now;
+use crate::wire::queue::{self, QueueStamp, STAMPS_MAX};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the members of a queue group are that want a subject, and how many of them.
+#[derive(Debug)]
+pub(super) struct Group {
+    queue: Queue,
+    own: u64,
+    others: Peers,
+}
+
+/// Other peers, and how many members each has.
+#[derive(Debug, Default)]
+pub(super) struct Peers(BTreeMap<Epoch, u64>);
+
+impl Peers {
+    pub(super) fn add(&mut self, epoch: Epoch, members: u32) {
+        *self.0.entry(epoch).or_default() += u64::from(members);
+    }
+
+    /// One of them, each as often as it has members, or `None` if the choice falls on one of `own` others: among those that are
+    /// up, and only if there are none among the silent ones. The outer `None`: there is nobody.
+    pub(super) fn choose(
+        &self,
+        own: u64,
+        state: impl Fn(Epoch) -> Option<MemberState>,
+        rng: &mut Rng,
+    ) -> Option<Option<Epoch>> {
+        for (wanted, own) in [(MemberState::Up, own), (MemberState::Silent, 0)] {
+            let others = || self.0.iter().filter(|(epoch, _)| state(**epoch) == Some(wanted));
+            let all = own + others().map(|(_, members)| members).sum::<u64>();
+            if all == 0 {
+                continue;
+            }
+            let mut at = rng.below(all);
+            for (epoch, members) in others() {
+                match at.checked_sub(*members) {
+                    Some(rest) => at = rest,
+                    None => return Some(Some(*epoch)),
+                }
+            }
+            return Some(None);
+        }
+        None
+    }
+}
+
+/// Who gets a message as a member of a queue group.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// At which peers.
+    stamps: Vec<(Epoch, Queue)>,
+    /// Here.
+    own: Vec<Arc<Matched>>,
+}
+
+impl Shares {
+    /// The headers to send: these, without lines that only peers may write, after the stamps. Those without the stamps are the
+    /// second.
+    pub(super) fn headers<'a>(&self, headers: &'a [u8]) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
+        let own = if headers.is_empty() { headers.into() } else { queue::without_field(headers) };
+        if self.stamps.is_empty() {
+            return (own.clone(), own);
+        }
+        let stamps: Vec<(Epoch, &Queue)> = self.stamps.iter().map(|(epoch, queue)| (*epoch, queue)).collect();
+        (queue::stamped(&stamps, None, &own).into(), own)
+    }
+}
+
+impl Peer {
+    /// The queue groups that want a subject; `None` if there are none.
+    pub(super) fn groups_of(&mut self, subject: &Subject, local: Option<&Matched>) -> Option<Arc<[Group]>> {
+        let mut groups: BTreeMap<Queue, (u64, Peers)> = BTreeMap::new();
+        for (queue, members) in local.into_iter().flat_map(Matched::queues) {
+            groups.entry(queue.clone()).or_default().0 = members as u64;
+        }
+        self.remote.visit(subject, |entry| {
+            if let Some(queue) = &entry.wanted.queue {
+                groups.entry(queue.clone()).or_default().1.add(entry.epoch, entry.count);
+            }
+        });
+        let groups: Vec<Group> =
+            groups.into_iter().map(|(queue, (own, others))| Group { queue, own, others }).collect();
+        (!groups.is_empty()).then(|| groups.into())
+    }
+
+    /// Chooses a member of each group for a message; of those at other peers only at `only`, if the message goes there alone.
+    pub(super) fn share(&mut self, groups: &[Group], local: Option<&Arc<Matched>>, only: Option<Epoch>) -> Shares {
+        let mut shares = Shares::default();
+        let beyond = groups.len().saturating_sub(STAMPS_MAX);
+        self.counters.queue_unserved += beyond as u64;
+        for Group { queue, own, others } in groups.iter().take(STAMPS_MAX) {
+            let members = &self.members;
+            let state = |epoch| {
+                let member: Option<&Member> = members.get(&epoch).filter(|_| only.is_none_or(|only| only == epoch));
+                member.map(|member| member.state)
+            };
+            match others.choose(*own, state, &mut self.rng) {
+                Some(Some(epoch)) => shares.stamps.push((epoch, queue.clone())),
+                Some(None) => {
+                    let name: &[u8] = queue.as_str().as_bytes();
+                    shares.own.extend(local.and_then(|local| local.member(name, &mut self.rng)));
+                }
+                None => self.counters.queue_unserved += 1,
+            }
+        }
+        shares
+    }
+
+    /// Hands the chosen members of this peer what one of its clients has published.
+    pub(super) fn deliver_own_shares(
+        &mut self,
+        client: ClientId,
+        shares: &Shares,
+        seq: Option<Seq>,
+        message: &Message,
+    ) {
+        for member in &shares.own {
+            let delivery = Delivery::new(message.clone(), self.me(), seq, Verdict::Direct);
+            self.deliver_local(client, member, delivery.into());
+        }
+    }
+
+    /// Hands messages of another peer to those that get all of them, and to the members that were chosen, some of either.
+    pub(super) fn deliver_shares(
+        &mut self,
+        now: Now,
+        (from, mode): (Epoch, DeliveryMode),
+        matched: &Arc<Matched>,
+        deliveries: Deliveries,
+    ) {
+        let plain = matched.plain().cloned();
+        if self.settings.mutants.is(Mutant::QueueOfReceiver) {
+            for mut delivery in deliveries.clone() {
+                delivery.message.headers = queue::unstamped(&delivery.message.headers);
+                for (queue, _) in matched.queues() {
+                    let member = matched.member(queue.as_str().as_bytes(), &mut self.rng);
+                    member.into_iter().for_each(|member| self.hand_on(&member, delivery.clone().into()));
+                }
+            }
+        }
+        if !deliveries.is_stamped() {
+            plain.into_iter().for_each(|plain| self.hand_on(&plain, deliveries.clone()));
+            return;
+        }
+        let (mut for_all, mut shares) = (Vec::new(), Vec::new());
+        for mut delivery in deliveries.clone() {
+            let block = std::mem::take(&mut delivery.message.headers);
+            delivery.message.headers = queue::unstamped(&block);
+            let directed = delivery.verdict == Verdict::Direct;
+            let is_handed = directed && queue::stamps(block.block()).any(|stamp| stamp.publisher.is_some());
+            if !is_handed {
+                for_all.push(delivery.message.clone());
+            }
+            shares.push((block, delivery));
+        }
+        let for_all = deliveries.with_messages(for_all);
+        if let (Some(plain), Some(for_all)) = (plain, for_all) {
+            self.hand_on(&plain, for_all);
+        }
+        // Members of queue groups are in mode repair.
+        if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
+            shares.into_iter().for_each(|(block, delivery)| self.take_share(now, from, matched, &block, delivery));
+        }
+    }
+
+    /// Hands a message of another peer to the members here that its stamps mean.
+    fn take_share(&mut self, now: Now, from: Epoch, matched: &Matched, stamps: &Headers, mut delivery: Delivery) {
+        let directed = delivery.verdict == Verdict::Direct;
+        // Members are owed their share only.
+        if let Verdict::Skip(count) = delivery.verdict {
+            delivery.verdict = Verdict::Skip(Count::from_bounds(0, count.max()));
+        }
+        for stamp in self.own_stamps(stamps, directed) {
+            match matched.member(stamp.name, &mut self.rng) {
+                Some(member) => {
+                    let publisher = stamp.publisher.and_then(|epoch| self.publisher_of(epoch));
+                    let publisher = publisher.unwrap_or_else(|| delivery.publisher.clone());
+                    self.hand_on(&member, Delivery { publisher, ..delivery.clone() }.into());
+                }
+                None => self.hand_over(now, from, &delivery.message, &stamp, directed),
+            }
+        }
+    }
+
+    /// Nobody here wants these messages any more, and some of them were for members of queue groups here.
+    pub(super) fn on_unserved(&mut self, now: Now, from: Epoch, item: Item, directed: bool) {
+        item.for_each(|mut message| {
+            let block = std::mem::take(&mut message.headers);
+            message.headers = queue::unstamped(&block);
+            for stamp in self.own_stamps(&block, directed) {
+                self.hand_over(now, from, &message, &stamp, directed);
+            }
+        });
+    }
+
+    /// The stamps that mean members here, one for each group.
+    fn own_stamps<'a>(&self, headers: &'a Headers, directed: bool) -> Vec<QueueStamp<'a>> {
+        let mut own: Vec<QueueStamp<'a>> = Vec::new();
+        for stamp in queue::stamps(headers.block()) {
+            // What is handed over goes to one peer alone.
+            let is_ours = stamp.epoch == self.origin.epoch && (directed || stamp.publisher.is_none());
+            if is_ours && own.iter().all(|other| other.name != stamp.name) {
+                own.push(stamp);
+            }
+        }
+        own
+    }
+
+    /// The last member here has left its group: a member at another peer gets the message, if there is one.
+    fn hand_over(&mut self, now: Now, from: Epoch, message: &Message, stamp: &QueueStamp<'_>, directed: bool) {
+        let mut others = Peers::default();
+        let mut queue = None;
+        if !directed && self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept) {
+            self.remote.visit(&message.subject, |entry| {
+                if let Some(name) = entry.wanted.queue.as_ref().filter(|name| name.as_str().as_bytes() == stamp.name) {
+                    queue.get_or_insert_with(|| name.clone());
+                    others.add(entry.epoch, entry.count);
+                }
+            });
+        }
+        let members = &self.members;
+        // Rule: proof
+        let state = |epoch| members.get(&epoch).filter(|member| member.is_proven).map(|member| member.state);
+        let chosen = others.choose(0, state, &mut self.rng).flatten();
+        let (Some(to), Some(queue)) = (chosen, queue) else {
+            self.counters.queue_unserved += 1;
+            return;
+        };
+        self.counters.queue_handed += 1;
+        let headers = queue::stamped(&[(to, &queue)], Some(from), message.headers.block());
+        self.opened.get_or_insert(now.instant);
+        self.send_to(now, to, MessageRef { headers: &headers, ..message.into() });
+    }
+
+    fn publisher_of(&self, epoch: Epoch) -> Option<Publisher> {
+        match epoch == self.origin.epoch {
+            true => Some(self.me()),
+            false => Some(self.members.get(&epoch)?.publisher.clone()),
+        }
+    }
+
+    /// Hands on messages of other peers.
+    pub(super) fn hand_on(&mut self, to: &Matched, deliveries: Deliveries) {
+        let messages = deliveries.len() as u64;
+        self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries, from: None });
+        self.counters.messages_delivered += messages;
+        self.count_deliveries(to, messages);
+    }
+
+    /// The local subscriptions that get a message of this peer itself on a subject: of each queue group one. `None` if there are
+    /// none.
+    pub fn targets(&mut self, subject: &Subject) -> Option<Targets> {
+        let matched = self.interest.matches_any(subject)?;
+        if !matched.has_queues() {
+            return Some(matched.targets.clone());
+        }
+        let members: Vec<Arc<Matched>> = matched
+            .queues()
+            .filter_map(|(queue, _)| matched.member(queue.as_str().as_bytes(), &mut self.rng))
+            .collect();
+        let mut targets: Vec<_> =
+            matched.plain().into_iter().chain(&members).flat_map(|part| part.targets.iter().copied()).collect();
+        targets.sort_unstable();
+        Some(targets.into())
+    }
+}

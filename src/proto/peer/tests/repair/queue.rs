@@ -1,0 +1,331 @@
+//! Queue groups: who gets what, while members come and go.
+
+use super::*;
+use crate::message::{Headers, SubId, Wanted};
+use crate::proto::mutant::{Mutant, Mutants};
+use std::collections::BTreeMap;
+
+fn wanted(pattern: &str, queue: Option<&str>) -> Wanted {
+    let queue = queue.map(|name| name.parse().unwrap());
+    Wanted { queue, ..pattern.parse::<Pattern>().unwrap().into() }
+}
+
+impl Lan {
+    /// Peers that know of each other, of which nobody wants anything.
+    fn of_queues(count: usize, change: impl Fn(&mut Settings)) -> Lan {
+        let mut lan = Lan::new(count, change);
+        for host in 1..count {
+            lan.hosts[host].peer.handle(at(lan.millis), Input::Detach { client: CLIENT });
+        }
+        lan.run(2, |_| false);
+        lan
+    }
+
+    fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
+        let wanted = wanted(pattern, queue);
+        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Live, news: false };
+        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: ClientId(sub), request });
+    }
+
+    fn leave(&mut self, host: usize, sub: u32) {
+        self.hosts[host].peer.handle(at(self.millis), Input::Detach { client: ClientId(sub) });
+    }
+
+    fn send(&mut self, host: usize, subject: &str, headers: &str, payload: &str) {
+        let headers = Headers::from_block(Bytes::copy_from_slice(headers.as_bytes()));
+        let message = Message { headers, ..Message::new(subject.parse().unwrap(), payload.to_owned()) };
+        let input = Input::Request { client: CLIENT, request: Request::Publish(message) };
+        self.hosts[host].peer.handle(at(self.millis), input);
+        self.hosts[host].peer.handle(at(self.millis), Input::Tick);
+    }
+
+    /// Who got what: host and client, and payload. Checks that no headers but `headers` were among it.
+    fn given(&mut self, headers: &str) -> Vec<((usize, u32), String)> {
+        let given = std::mem::take(&mut self.given);
+        let row = |(host, client, message): (usize, ClientId, Message)| {
+            assert_eq!(message.headers.block(), headers.as_bytes(), "{message:?}");
+            ((host, client.0), String::from_utf8(message.payload.to_vec()).unwrap())
+        };
+        given.into_iter().map(row).collect()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let rows = self.hosts.iter().flat_map(|host| host.peer.counters().rows());
+        rows.filter(|(counter, ..)| *counter == name).map(|(_, count, _)| count).sum()
+    }
+}
+
+fn is_news(copy: &Copy) -> bool {
+    copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
+}
+
+#[test]
+fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
+    let mut lan = Lan::of_queues(3, |_| {});
+    let members = [(0, 1, "work.*"), (1, 2, "work.>"), (1, 3, "work.a"), (2, 4, ">"), (2, 5, "work.*")];
+    for (host, sub, pattern) in members {
+        lan.join(host, sub, pattern, Some("q"));
+    }
+    lan.join(2, 6, "work.a", Some("r"));
+    lan.join(1, 7, "work.a", None);
+    lan.join(0, 8, "work.*", None);
+    lan.run(2, |_| false);
+    for number in 0..1000 {
+        lan.send(number % 2, "work.a", "k: v\r\n", &number.to_string());
+        lan.run(u64::from(number % 10 == 0), |_| false);
+    }
+    lan.run(50, |_| false);
+    let mut got: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for ((_, client), payload) in lan.given("k: v\r\n") {
+        got.entry(client).or_default().push(payload);
+    }
+    let all: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    for client in 6..=8 {
+        let mut payloads = got.remove(&client).unwrap();
+        payloads.sort_by_key(|payload| payload.parse::<u32>().unwrap());
+        assert_eq!(payloads, all, "client {client} gets all");
+    }
+    for (client, payloads) in &got {
+        assert!((150..250).contains(&payloads.len()), "client {client} has {} of 1000", payloads.len());
+    }
+    let mut shares = got.into_values().flatten().collect::<Vec<_>>();
+    shares.sort_by_key(|payload| payload.parse::<u32>().unwrap());
+    assert_eq!(shares, all, "each of them once");
+    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (0, 0));
+}
+
+#[test]
+fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_client_stamped() {
+    let mut lan = Lan::of_queues(2, |_| {});
+    lan.join(1, 1, "a", Some("q"));
+    lan.join(1, 2, "a", None);
+    lan.run(2, is_news);
+    lan.send(0, "a", "Seqcast-Queue: 0000000000000002 q\r\nk: v\r\nseqcast-queue: x\r\n", "x");
+    lan.run(2, is_news);
+    assert_eq!(lan.given("k: v\r\n"), [((1, 2), "x".to_owned())]);
+    // Without headers it goes in a batch, and still to nobody else.
+    (0..3).for_each(|number| lan.send(0, "a", "", &number.to_string()));
+    lan.run(2, is_news);
+    assert_eq!(lan.given("").into_iter().map(|(who, _)| who).collect::<Vec<_>>(), [(1, 2); 3]);
+    lan.run(2000, |_| false);
+    lan.send(0, "a", "", "y");
+    lan.run(2, |_| false);
+    assert_eq!(lan.given(""), [((1, 2), "y".to_owned()), ((1, 1), "y".to_owned())]);
+}
+
+#[test]
+fn a_message_for_a_member_that_has_left_is_handed_over_once() {
+    let mut lan = Lan::of_queues(3, |_| {});
+    lan.join(1, 1, "a", Some("q"));
+    lan.run(2, |_| false);
+    // The publisher does not hear of the change; the peer that was left does.
+    lan.join(2, 2, "a", Some("q"));
+    let to_publisher = |copy: &Copy| is_news(copy);
+    lan.run(2, to_publisher);
+    let record = |lan: &mut Lan, from: usize| {
+        let high = lan.hosts[from].peer.interest.version();
+        let record = crate::wire::InterestRequest { epoch: lan.hosts[from].peer.epoch(), from: 0, base: 0 };
+        let records = lan.hosts[from].peer.interest.told().answer(&record, 1000, 10);
+        assert!(0 < high && !records.is_empty());
+        records
+    };
+    let (now, epoch) = (at(lan.millis).instant, lan.hosts[2].peer.epoch());
+    for news in record(&mut lan, 2) {
+        lan.hosts[1].peer.remote.on_record(now, epoch, u64::MAX / 2, news);
+    }
+    lan.leave(1, 1);
+    for (number, with) in ["", "k: v\r\n"].into_iter().enumerate() {
+        lan.send(0, "a", with, "x");
+        lan.run(2, is_news);
+        let all = [((1, 3), "x".to_owned()), ((2, 2), "x".to_owned())];
+        assert_eq!(lan.given(with), all[1 - number..]);
+        assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (number as u64 + 1, 0));
+        // With a subscription that gets all it is the same.
+        lan.join(1, 3, "a", None);
+    }
+    lan.leave(1, 3);
+    let rows = lan.hosts[2].peer.counters().messages_delivered;
+    lan.leave(2, 2);
+    lan.join(2, 4, "a", None);
+    lan.send(0, "a", "", "y");
+    lan.run(2, is_news);
+    assert_eq!(lan.given(""), [((2, 4), "y".to_owned())], "not a second time, and not to those that get all");
+    assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (3, 1));
+    assert_eq!(lan.hosts[2].peer.counters().messages_delivered, rows + 1);
+}
+
+#[test]
+fn who_is_silent_is_chosen_only_if_nobody_else_is_there() {
+    let mut rng = Rng::new(1);
+    let epoch = |bits| Epoch::new(bits).unwrap();
+    let mut others = super::super::super::queue::Peers::default();
+    [(1, 3), (2, 1), (3, 5)].into_iter().for_each(|(peer, members)| others.add(epoch(peer), members));
+    let mut shares = |own: u64, states: [Option<MemberState>; 3]| {
+        let mut shares = BTreeMap::new();
+        for _ in 0..4000 {
+            let chosen = others.choose(own, |epoch| states[epoch.bits() as usize - 1], &mut rng);
+            *shares.entry(chosen.map(|chosen| chosen.map_or(0, Epoch::bits))).or_insert(0u32) += 1;
+        }
+        shares.into_iter().map(|(who, count)| (who, (count + 200) / 400)).collect::<Vec<_>>()
+    };
+    let (up, silent, gone) = (Some(MemberState::Up), Some(MemberState::Silent), Some(MemberState::Left));
+    assert_eq!(shares(1, [up, up, up]), [(Some(0), 1), (Some(1), 3), (Some(2), 1), (Some(3), 5)]);
+    assert_eq!(shares(0, [silent, up, silent]), [(Some(2), 10)]);
+    assert_eq!(shares(4, [silent, silent, gone]), [(Some(0), 10)]);
+    assert_eq!(shares(0, [silent, gone, None]), [(Some(1), 10)]);
+    assert_eq!(shares(0, [gone, None, None]), [(None, 10)]);
+}
+
+#[test]
+fn a_loss_is_told_to_members_as_none_to_all() {
+    let mut lan = Lan::of_queues(2, |settings| settings.reliability = Duration::from_millis(50));
+    lan.join(1, 1, "a", Some("q"));
+    lan.join(1, 2, "a", None);
+    lan.run(2, |_| false);
+    lan.send(0, "a", "", "1");
+    lan.run(2, |_| false);
+    let mut effects = Vec::new();
+    let lost = [2, 3];
+    for payload in ["2", "3", "4"] {
+        lan.send(0, "a", "", payload);
+    }
+    for _ in 0..100 {
+        lan.run(1, |copy| copy.dseq().is_some_and(|dseq| lost.contains(&dseq)) || asks(copy));
+        effects.append(&mut lan.losses);
+    }
+    let missing = |client: u32| {
+        let told = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
+        told.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
+    };
+    let count_of = |missing: &[Missing]| match missing {
+        [Missing::Messages { count, .. }] => *count,
+        other => panic!("{other:?}"),
+    };
+    let messages = |client| {
+        let all = missing(client);
+        count_of(&all.into_iter().filter(|what| matches!(what, Missing::Messages { .. })).collect::<Vec<_>>())
+    };
+    assert_eq!(messages(2), Count::Exact(2));
+    assert_eq!(messages(1), Count::Between { min: 0, max: 2 });
+    let verdict =
+        |client| lan.verdicts.iter().rev().find(|(to, _)| *to == ClientId(client)).map(|(_, verdict)| *verdict);
+    assert_eq!(verdict(2), Some(Verdict::Skip(Count::Exact(2))));
+    assert_eq!(verdict(1), Some(Verdict::Skip(Count::Between { min: 0, max: 2 })));
+}
+
+#[test]
+fn more_groups_than_a_message_has_room_for_are_counted() {
+    let mut lan = Lan::of_queues(2, |_| {});
+    (0..70).for_each(|sub| lan.join(1, 10 + sub, "a", Some(&format!("q{sub:02}"))));
+    lan.run(20, |_| false);
+    lan.send(0, "a", "", "x");
+    lan.run(2, |_| false);
+    let got: Vec<u32> = lan.given("").into_iter().map(|((_, client), _)| client).collect();
+    assert_eq!(got, (10..74).collect::<Vec<_>>());
+    assert_eq!(lan.counter("queue_unserved"), 6);
+}
+
+#[test]
+fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
+    let mut lan = Lan::of_queues(2, |_| {});
+    (0..3).for_each(|sub| lan.join(1, 10 + sub, "a", Some(&format!("q{sub}"))));
+    lan.run(2, |_| false);
+    let payload = "x".repeat(lan.hosts[0].peer.settings().message_bytes_max);
+    lan.send(0, "a", "", &payload);
+    lan.run(500, |_| false);
+    assert_eq!(lan.given("").into_iter().map(|(_, payload)| payload.len()).collect::<Vec<_>>(), [payload.len(); 3]);
+    lan.send(0, "a", "k: v\r\n", "y");
+    lan.run(2, |_| false);
+    assert_eq!(lan.given("k: v\r\n").len(), 3);
+    let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset: 0, count: 1 }]);
+    for host in 0..2 {
+        let peer = lan.hosts[0].peer.epoch();
+        let request = Request::Ask { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        lan.run(5, |_| false);
+        let answers = std::mem::take(&mut lan.answers);
+        let span = answers.iter().find_map(|answer| match &answer.content {
+            AnswerContent::Poll { answers, .. } => answers[0].span,
+            _ => None,
+        });
+        let offset = span.unwrap().last.wrapping_sub(1);
+        let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 1 }]);
+        let request = Request::Ask { id: 2, peer, question, timeout: Duration::from_secs(1) };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        lan.run(5, |_| false);
+        let answers = std::mem::take(&mut lan.answers);
+        let events = answers.iter().find_map(|answer| match &answer.content {
+            AnswerContent::Poll { answers, .. } => Some(&answers[0].events),
+            _ => None,
+        });
+        assert_eq!(events.unwrap()[0].message.headers.block(), &b"k: v\r\n"[..], "host {host}");
+    }
+}
+
+/// Members come and go, or datagrams are lost, or both. Gives how many messages were given twice, and how many to nobody without
+/// being counted.
+fn churn(seed: u64, (changes, loss): (bool, bool), mutants: Mutants) -> (usize, usize) {
+    let mut rng = Rng::new(seed);
+    let mut lan = Lan::of_queues(4, |settings| settings.mutants = mutants);
+    let mut members: BTreeMap<u32, usize> = BTreeMap::new();
+    let (mut published, mut next) = (Vec::new(), 10);
+    for host in 0..4 {
+        members.insert(host as u32 + 1, host);
+        lan.join(host, host as u32 + 1, "a", Some("q"));
+    }
+    lan.run(5, |_| false);
+    for number in 0..200 {
+        match rng.below(8) {
+            0 if changes => {
+                members.insert(next, rng.below(4) as usize);
+                lan.join(members[&next], next, "a", Some("q"));
+                next += 1;
+            }
+            1 if changes && 1 < members.len() => {
+                let sub = *members.keys().nth(rng.below(members.len() as u64) as usize).unwrap();
+                lan.leave(members.remove(&sub).unwrap(), sub);
+            }
+            _ => {}
+        }
+        lan.send(rng.below(4) as usize, "a", "", &number.to_string());
+        published.push(number.to_string());
+        let mut dice = rng.fork();
+        lan.run(rng.below(4), |_| loss && dice.below(10) == 0);
+    }
+    lan.run(4_000, |_| false);
+    let mut given: BTreeMap<String, usize> = BTreeMap::new();
+    lan.given("").into_iter().for_each(|(_, payload)| *given.entry(payload).or_default() += 1);
+    let twice = given.values().filter(|times| 1 < **times).count();
+    let missing = published.iter().filter(|payload| !given.contains_key(*payload)).count();
+    let counted = lan.counter("queue_unserved") as usize;
+    (twice, missing.saturating_sub(counted))
+}
+
+#[test]
+fn nobody_gets_what_another_got_and_none_is_missed_while_either_members_or_the_wire_are_steady() {
+    for seed in 0..12 {
+        for what in [(true, false), (false, true)] {
+            assert_eq!(churn(seed, what, Mutants::default()), (0, 0), "seed {seed} {what:?}");
+        }
+        // Nobody fetches what was lost on the way to a peer whose last member has left.
+        assert_eq!(churn(seed, (true, true), Mutants::default()).0, 0, "seed {seed}");
+    }
+    let caught = |mutant| (0..3).any(|seed| churn(seed, (true, false), Mutants::only(mutant)) != (0, 0));
+    assert!(caught(Mutant::QueueOfReceiver));
+}
+
+#[test]
+fn what_is_handed_over_is_missed_where_it_is_not() {
+    let served = |mutants: Mutants| {
+        let mut lan = Lan::of_queues(3, |settings| settings.mutants = mutants);
+        lan.join(1, 1, "a", Some("q"));
+        lan.join(2, 2, "a", Some("q"));
+        lan.run(2, |_| false);
+        lan.leave(1, 1);
+        (0..20).for_each(|number| lan.send(0, "a", "", &number.to_string()));
+        lan.run(50, |_| false);
+        lan.given("").len()
+    };
+    assert_eq!(served(Mutants::default()), 20);
+    assert!(served(Mutants::only(Mutant::QueueKept)) < 20);
+}
