@@ -171,6 +171,13 @@ fn a_client_that_does_not_read_loses_only_its_own_and_is_told_how_many() {
                 assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
                 next += 1;
             }
+            ToClient::MessageRun { subs, deliveries } => {
+                assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
+                for delivery in deliveries {
+                    assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
+                    next += 1;
+                }
+            }
             ToClient::Dropped { counts } => {
                 assert_eq!(counts.iter().map(|(sub, _)| *sub).collect::<Vec<_>>(), [SubId(7), SubId(8)]);
                 assert_eq!(counts[0].1, counts[1].1);
@@ -409,6 +416,10 @@ fn every_report_has_the_fields_that_the_documentation_names() {
     let attached = Bus::attach(&config.socket).unwrap();
     eventually("the other says what it missed", || {
         !peer.show("outbound").unwrap()["rows"].as_array().unwrap().is_empty()
+    });
+    let _wanted = second.subscribe("w".parse().unwrap()).unwrap();
+    eventually("what the other wants is known", || {
+        !peer.show("interest").unwrap()["rows"].as_array().unwrap().is_empty()
     });
     for what in seqcast::daemon::show::REPORTS {
         let answer = attached.show(what).unwrap();
