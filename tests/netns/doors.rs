@@ -200,7 +200,7 @@ fn nothing_is_missing_at_the_clients_when_one_in_ten_datagrams_is_lost() {
                 assert!(messages == expected, "{:?}: all of them in order, once", client.library);
             }
         }
-        assert!(lan.hosts.iter().map(Host::heal).sum::<u64>() > 100, "the fault was there");
+        assert!(lan.hosts.iter().map(Host::heal).sum::<u64>() > 20, "the fault was there");
         for peer in &peers {
             assert!(peer.rows("loss").iter().all(|row| row["msg_loss"]["count"] == 0));
         }
@@ -232,9 +232,11 @@ fn clients_are_told_what_was_lost() {
         for client in &subscribers {
             let messages = client.await_messages(1, 20);
             assert!(messages[..10].iter().all(|data| data.starts_with('a')) && messages[10] == "c0");
-            let told = client.await_messages(2, 1);
-            let advisory: Value = serde_json::from_str(&told[0]).expect("advisories are JSON");
-            assert_eq!((&advisory["lost"], &advisory["sub1"]), (&json!(25), &json!("flow.a")), "{:?}", client.library);
+            client.wait_for("it is told of the loss", |line| {
+                let advisory = line["data"].as_str().filter(|_| line["msg"] == 2);
+                let advisory: Value = advisory.map_or(Value::Null, |text| serde_json::from_str(text).expect("JSON"));
+                advisory["lost"] == 25 && advisory["sub1"] == "flow.a" && advisory["lost1"] == 25
+            });
             if client.library.is_nats() {
                 let lines = client.told();
                 let of_first =
