@@ -78,7 +78,7 @@ impl Window {
                 assert!(matches!(window.number(subject, now, rng), Numbering::Numbered { .. }));
             }
             Window::Sub(window) => {
-                let entry = SubEntry { last: Seq::new(1).expect("not 0"), dseq: Dseq(1), at: instant };
+                let entry = SubEntry { last: Seq::new(1).expect("not 0"), dseq: Dseq(1), at: instant, offset: None };
                 // A subject from one of three publishers.
                 let publisher = 1 + u32::from(subject.as_bytes()[0] % 3);
                 assert!(window.insert(publisher, subject, entry));

@@ -246,7 +246,7 @@ fn windows(figures: &mut Figures) {
         let mut rng = Rng::new(1);
         let mut pub_window = PubWindow::new(settings, u64::MAX, 1);
         let mut sub_window = SubWindow::new(settings, 1);
-        let entry = SubEntry { last: Seq::new(1).expect("not 0"), dseq: Dseq(1), at: Instant::ZERO };
+        let entry = SubEntry { last: Seq::new(1).expect("not 0"), dseq: Dseq(1), at: Instant::ZERO, offset: None };
         for subject in &subjects {
             assert!(matches!(pub_window.number(subject, now, &mut rng), Numbering::Numbered { .. }));
             assert!(sub_window.insert(1, subject, entry));

@@ -126,6 +126,7 @@ fn question_without_reply() -> seqcast::message::Delivery {
         message: message("a", ""),
         publisher: seqcast::message::Publisher { name: None, epoch: seqcast::message::Epoch::new(1).unwrap(), uid: 1 },
         seq: None,
+        offset: None,
         verdict: seqcast::message::Verdict::Direct,
         repaired: false,
         replayed: false,

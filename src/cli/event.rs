@@ -417,6 +417,7 @@ mod tests {
             message: Message::new("a.b".parse().unwrap(), payload),
             publisher: publisher(),
             seq: Seq::new(0x5c19_adc0_0000_0005),
+            offset: None,
             verdict,
             repaired: false,
             replayed: false,

@@ -136,7 +136,8 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
 pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
     let Place { flags, publisher, seq, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED)?;
     let message = content(reader, flags & FLAG_EVENT != 0)?;
-    Ok(Delivery { message, publisher, seq, verdict, repaired: flags & FLAG_REPAIRED != 0, replayed: false })
+    let repaired = flags & FLAG_REPAIRED != 0;
+    Ok(Delivery { message, publisher, seq, offset: None, verdict, repaired, replayed: false })
 }
 
 /// What follows the subscriptions in a MESSAGE RUN frame.

@@ -399,6 +399,9 @@ pub struct Delivery {
     pub publisher: Publisher,
     /// Its number; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it went to all.
     pub seq: Option<Seq>,
+    /// Its offset in the history of the subject, which a poll names (seed 000); `None` where it is not known: the publisher tells it with
+    /// the first message of a frame.
+    pub offset: Option<u32>,
     /// Its place in its stream.
     pub verdict: Verdict,
     /// Whether it was missing at first, and came because it was asked for.
@@ -410,7 +413,7 @@ pub struct Delivery {
 impl Delivery {
     /// One that came as it was sent: neither asked for again nor from a history.
     pub fn new(message: Message, publisher: Publisher, seq: Option<Seq>, verdict: Verdict) -> Delivery {
-        Delivery { message, publisher, seq, verdict, repaired: false, replayed: false }
+        Delivery { message, publisher, seq, offset: None, verdict, repaired: false, replayed: false }
     }
 }
 
@@ -431,6 +434,8 @@ pub struct DeliveryRef<'a> {
     pub publisher: &'a Publisher,
     /// As [`Delivery::seq`].
     pub seq: Option<Seq>,
+    /// As [`Delivery::offset`].
+    pub offset: Option<u32>,
     /// As [`Delivery::verdict`].
     pub verdict: Verdict,
     /// As [`Delivery::repaired`].
@@ -450,14 +455,14 @@ impl DeliveryRef<'_> {
             payload: Bytes::copy_from_slice(self.payload),
             event: self.event,
         };
-        let DeliveryRef { publisher, seq, verdict, repaired, replayed, .. } = *self;
-        Delivery { message, publisher: publisher.clone(), seq, verdict, repaired, replayed }
+        let DeliveryRef { publisher, seq, offset, verdict, repaired, replayed, .. } = *self;
+        Delivery { message, publisher: publisher.clone(), seq, offset, verdict, repaired, replayed }
     }
 }
 
 impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
     fn from(delivery: &'a Delivery) -> DeliveryRef<'a> {
-        let Delivery { message, publisher, seq, verdict, repaired, replayed } = delivery;
+        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed } = delivery;
         DeliveryRef {
             subject: &message.subject,
             reply: message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()),
@@ -466,6 +471,7 @@ impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
             event: message.event,
             publisher,
             seq: *seq,
+            offset: *offset,
             verdict: *verdict,
             repaired: *repaired,
             replayed: *replayed,

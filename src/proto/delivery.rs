@@ -27,6 +27,8 @@ pub struct Deliveries {
 struct Place {
     /// Its number.
     seq: Option<Seq>,
+    /// Its offset in the history.
+    offset: Option<u32>,
     /// The verdict on it.
     verdict: Verdict,
 }
@@ -36,6 +38,7 @@ impl Place {
     fn next(&mut self) -> Place {
         let place = *self;
         self.seq = self.seq.and_then(|seq| seq.forward(1));
+        self.offset = self.offset.map(|offset| offset.wrapping_add(1));
         if !matches!(self.verdict, Verdict::Direct | Verdict::Unnumbered) {
             self.verdict = Verdict::Next;
         }
@@ -89,7 +92,15 @@ impl Deliveries {
     pub(crate) fn of_run(run: Run, publisher: Publisher, verdict: Verdict, repaired: bool) -> Deliveries {
         let (seq, left, bytes) = (run.first, usize::from(run.count), run.entry_bytes());
         let messages = Messages::Run(run.into_messages());
-        Deliveries { messages, publisher, place: Place { seq, verdict }, repaired, replayed: false, left, bytes }
+        Deliveries {
+            messages,
+            publisher,
+            place: Place { seq, offset: None, verdict },
+            repaired,
+            replayed: false,
+            left,
+            bytes,
+        }
     }
 
     /// Those that are left as one run, if they came as one.
@@ -132,7 +143,7 @@ impl Deliveries {
             messages.next()?;
         }
         let left = count.checked_sub(repeated).filter(|left| 0 < *left)?;
-        let place = Place { seq, verdict };
+        let place = Place { seq, offset: None, verdict };
         Some(Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes })
     }
 
@@ -143,7 +154,7 @@ impl Deliveries {
         };
         let mut place = self.place;
         messages.visit(self.left, |run, Parts { reply, headers, payload }| {
-            let Place { seq, verdict } = place.next();
+            let Place { seq, offset, verdict } = place.next();
             each(&DeliveryRef {
                 subject: &run.subject,
                 reply,
@@ -152,6 +163,7 @@ impl Deliveries {
                 event: run.event,
                 publisher: &self.publisher,
                 seq,
+                offset,
                 verdict,
                 repaired: self.repaired,
                 replayed: self.replayed,
@@ -182,6 +194,14 @@ impl Deliveries {
         self.bytes
     }
 
+    /// The same, with their offsets in the history: those of their frame began at this one, if that is known.
+    pub(crate) fn with_offset(mut self, first_of_frame: Option<u32>) -> Deliveries {
+        let count = self.place.seq.map(|seq| seq.count() - 1);
+        // Modulo 2^32, as are the counts that are cut here.
+        self.place.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
+        self
+    }
+
     /// Leaves the first `count` and drops the others.
     pub fn truncate(&mut self, count: usize) {
         self.left = self.left.min(count);
@@ -190,12 +210,12 @@ impl Deliveries {
 
 impl From<Delivery> for Deliveries {
     fn from(delivery: Delivery) -> Deliveries {
-        let Delivery { message, publisher, seq, verdict, repaired, replayed } = delivery;
+        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed } = delivery;
         let bytes = message.body_bytes();
         Deliveries {
             messages: Messages::One(Some(message)),
             publisher,
-            place: Place { seq, verdict },
+            place: Place { seq, offset, verdict },
             repaired,
             replayed,
             left: 1,
@@ -210,9 +230,9 @@ impl Iterator for Deliveries {
     fn next(&mut self) -> Option<Delivery> {
         self.left = self.left.checked_sub(1)?;
         let message = self.messages.next()?;
-        let Place { seq, verdict } = self.place.next();
+        let Place { seq, offset, verdict } = self.place.next();
         let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
-        Some(Delivery { message, publisher, seq, verdict, repaired, replayed })
+        Some(Delivery { message, publisher, seq, offset, verdict, repaired, replayed })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

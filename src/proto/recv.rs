@@ -61,7 +61,7 @@ enum Judged {
     /// It is for a member of a queue group that is not here any more.
     Unserved,
     /// All but its first `repeated` messages are handed on.
-    Deliver { repeated: usize, verdict: Verdict, matched: Arc<Matched> },
+    Deliver { repeated: usize, verdict: Verdict, offset: Option<u32>, matched: Arc<Matched> },
 }
 
 /// The receiving side of one stream.
@@ -458,10 +458,11 @@ impl Recv {
             Judgement::Restart => (Verdict::First, None),
             Judgement::Skip(skip) => (Verdict::First, Some(skip)),
         };
+        let offset = place.offset_of_frame(entry.as_ref());
         let lost = self.lose(ctx, (dseq, item, place), entry, skip, &matched, out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
             // Not now: what came between then and now may have been dropped because nobody wanted it yet.
-            let entry = SubEntry { last, dseq, at: arrival.reached };
+            let entry = SubEntry { last, dseq, at: arrival.reached, offset };
             match seen {
                 Some((place, _)) => ctx.window.renew(place, entry),
                 None => self.remember(ctx, item, entry),
@@ -474,7 +475,7 @@ impl Recv {
         };
         // What was under way when a subscription began is not for it (A6), however long it was awaited.
         match matched.at(arrival.reached).filter(|_| !item.is_absent()) {
-            Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, matched },
+            Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, offset, matched },
             None => unwanted(ctx, item),
         }
     }
@@ -509,7 +510,7 @@ impl Recv {
             }
             _ => {
                 return match matched.at(arrival.reached) {
-                    Some(matched) => Judged::Deliver { repeated: 0, verdict, matched },
+                    Some(matched) => Judged::Deliver { repeated: 0, verdict, offset: None, matched },
                     None => unwanted(ctx, item),
                 };
             }
@@ -629,8 +630,8 @@ fn unwanted(ctx: &Context<'_>, item: &Item) -> Judged {
 #[inline]
 fn hand_on(kind: Kind, item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
     match judged {
-        Judged::Deliver { repeated, verdict, matched } => {
-            out.push(Outcome::Deliver { item, repeated, repaired: arrival.repaired, verdict, matched });
+        Judged::Deliver { repeated, verdict, offset, matched } => {
+            out.push(Outcome::Deliver { item, repeated, repaired: arrival.repaired, verdict, offset, matched });
         }
         Judged::Service => item.for_each(|message| out.push(Outcome::Service(message))),
         Judged::Unserved => out.push(Outcome::Unserved { item, directed: kind == Kind::Ptp }),

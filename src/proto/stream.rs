@@ -80,6 +80,15 @@ impl Place {
         }
     }
 
+    /// The offset of the first message of this place's frame in the history, if it is told here or was before.
+    pub fn offset_of_frame(&self, seen: Option<&SubEntry>) -> Option<u32> {
+        match self.stamp {
+            // Modulo 2^32, as is the count that is cut here.
+            Some(stamp) => Some(stamp.offset.wrapping_sub((self.seq.count() - 1) as u32)),
+            None => seen.filter(|entry| entry.last.frame() == self.seq.frame())?.offset,
+        }
+    }
+
     fn judge_unlinked(&self, last: Seq) -> Judgement {
         debug_assert!(last.frame() < self.seq.frame());
         match self.missing_of_frame() {
@@ -118,7 +127,7 @@ mod tests {
 
     /// Judges `seq` (with `chain`, if its count is 0) after `last`; `-` stands for nothing received.
     fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Judgement) {
-        let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO });
+        let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO, offset: None });
         let stamp = (place.count() == 1).then_some(Stamp { time: Wall::EPOCH, offset: 0 });
         let judged = Place { seq: place, stamp, chain }.judge(seen.as_ref());
         assert_eq!(judged, expected, "{place:?} after {last:?}");

@@ -107,6 +107,7 @@ impl Story {
             message,
             publisher: self.publisher(),
             seq: Some(seq),
+            offset: None,
             verdict,
             repaired: false,
             replayed: false,

@@ -254,12 +254,21 @@ fn clients_are_told_what_was_lost() {
 fn any_nats_client_polls_a_history() {
     in_namespaces("netns::doors::any_nats_client_polls_a_history", || {
         let lan = Lan::new(2);
-        let peers = start(&lan.hosts, &[]);
-        peers[0].publish_one("hist.a", "one");
-        peers[0].publish_one("hist.a", "two");
+        let peers = start(&lan.hosts, &["nats-headers=yes"]);
         for library in Library::NATS {
             let mut client = library.start(&lan.hosts[1]);
-            until("the history is known", || client.request("_POLL.P1.hist.a", "0").is_ok());
+            let subject = format!("hist.{library:?}");
+            client.subscribe(&subject, 1);
+            until("the subscription is heard of", || {
+                peers[0].publish_one(&subject, "one");
+                !client.messages(1).is_empty()
+            });
+            let first = client.wait_for("it comes", |line| line["msg"] == 1);
+            peers[0].publish_one(&subject, "two");
+            // Every message names its offset; the poll with it gives the message behind it.
+            let offset = first["headers"]["Seqcast-Offset"].as_str().expect("the offset stands in a header").to_owned();
+            let next = client.request(&format!("_POLL.P1.{subject}"), &offset).expect("P1 answers");
+            assert_eq!(next, client.await_messages(1, 2)[1], "{library:?}");
         }
     });
 }

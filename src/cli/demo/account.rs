@@ -226,6 +226,7 @@ mod tests {
             message,
             publisher: publisher(),
             seq: Some(seq(count)),
+            offset: None,
             verdict: Verdict::Next,
             repaired: false,
             replayed: false,

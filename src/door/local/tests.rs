@@ -383,6 +383,7 @@ fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
         message: Message { reply: Some(long.clone()), ..Message::new(long, vec![7u8; body]) },
         publisher: publisher(&mut rng),
         seq: Seq::new(1),
+        offset: None,
         verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
         repaired: true,
         replayed: false,

@@ -221,6 +221,11 @@ fn put_place(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Option<Count>
         put_number(text, seq.raw());
         text.extend_from_slice(b"\r\n");
     }
+    if let Some(offset) = delivery.offset {
+        text.extend_from_slice(b"Seqcast-Offset: ");
+        put_number(text, u64::from(offset));
+        text.extend_from_slice(b"\r\n");
+    }
     if delivery.repaired {
         put_header(text, "Repaired", format_args!("true"));
     }

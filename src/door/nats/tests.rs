@@ -715,11 +715,11 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
     alone.session.on_lost(&[SubId(1), SubId(9)], Count::Exact(3));
     alone.session.on_lost(&[SubId(1)], Count::Between { min: 0, max: 4 });
     alone.session.on_lost(&[SubId(2)], Count::Exact(1));
-    let run = run_of(&[message("p", "C: d|", None), message("q", "A: b|", None)]);
+    let run = run_of(&[message("p", "C: d|", None), message("q", "A: b|", None)]).with_offset(Some(u32::MAX));
     assert_eq!(alone.session.on_deliveries(&[SubId(1)], &run, false, &mut alone.out), 2);
     let expected = [
-        hmsg("1", &format!("|{from}{}Seqcast-Lost: 3..7|C: d|", seq(1)), "p"),
-        hmsg("1", &format!("|{from}{}A: b|", seq(2)), "q"),
+        hmsg("1", &format!("|{from}{}Seqcast-Offset: 4294967295|Seqcast-Lost: 3..7|C: d|", seq(1)), "p"),
+        hmsg("1", &format!("|{from}{}Seqcast-Offset: 0|A: b|", seq(2)), "q"),
     ];
     assert_eq!(alone.told(), expected.concat());
     let repaired = Delivery { repaired: true, ..direct(message("p", "NATS/1.0 503|A: b|", None)) };

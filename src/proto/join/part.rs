@@ -99,7 +99,9 @@ impl Part {
         let verdict = self.verdict();
         (self.offset, self.seq) = (offset, Some(seq));
         self.is_done = self.left() == 0;
-        Delivery { message, publisher: publisher.clone(), seq: Some(seq), verdict, repaired: false, replayed: true }
+        let publisher = publisher.clone();
+        let offset = Some(offset);
+        Delivery { message, publisher, seq: Some(seq), offset, verdict, repaired: false, replayed: true }
     }
 
     /// What is said of the next event. That it is the next one its offset says, whatever its number.

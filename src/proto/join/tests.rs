@@ -92,7 +92,15 @@ impl Source {
             self.live.push_back(JoinEvent::Loss(Loss { publisher: publisher.clone(), what, reason, cause, at }));
         }
         let (seq, repaired, replayed) = (Some(seq), false, false);
-        self.live.push_back(JoinEvent::Message(Delivery { message, publisher, seq, verdict, repaired, replayed }));
+        self.live.push_back(JoinEvent::Message(Delivery {
+            message,
+            publisher,
+            seq,
+            offset: None,
+            verdict,
+            repaired,
+            replayed,
+        }));
     }
 }
 

@@ -86,6 +86,8 @@ impl Peer {
     /// it is looked at from outside; all inputs but messages to publish begin with it.
     pub fn settle(&mut self) {
         let Some(Batch { now, seq, offset, count, at, local, .. }) = self.batch.take() else { return };
+        // Modulo 2^32, as is the count that is cut here.
+        let first_of_frame = Some(offset.wrapping_sub((seq.count() - 1) as u32));
         if let (1.., Some(key)) = (count, self.streaks.key()) {
             self.pub_window.advance(key, count);
             self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
@@ -93,7 +95,8 @@ impl Peer {
         if let Some(Local { client, matched, subject, seq, at }) = local {
             let entries = Bytes::copy_from_slice(self.multicast.entries(at));
             let run = Run::of_packed(subject, seq, count as u16 + 1, entries);
-            self.deliver_local(client, &matched, Deliveries::of_run(run, self.me(), Verdict::Direct, false));
+            let deliveries = Deliveries::of_run(run, self.me(), Verdict::Direct, false);
+            self.deliver_local(client, &matched, deliveries.with_offset(first_of_frame));
         }
     }
 

@@ -79,12 +79,13 @@ impl Peer {
             member.losses.on_told(reason);
         }
         match outcome {
-            Outcome::Deliver { item, repeated, repaired, verdict, matched } => {
+            Outcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
                 let Some(deliveries) = Deliveries::of_item(item, repeated, publisher, verdict, repaired) else {
                     return;
                 };
+                let deliveries = deliveries.with_offset(offset);
                 let messages = deliveries.len() as u64;
                 if repaired && let Some(member) = self.members.get_mut(&epoch) {
                     let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };

@@ -79,6 +79,8 @@ pub enum Outcome {
         repaired: bool,
         /// The verdict on the first one handed on; the others follow it.
         verdict: Verdict,
+        /// The offset of the first message of their frame in the history, if it is known.
+        offset: Option<u32>,
         /// Who wants them.
         matched: Arc<Matched>,
     },

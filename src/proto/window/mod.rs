@@ -178,6 +178,8 @@ pub struct SubEntry {
     pub dseq: Dseq,
     /// When.
     pub at: Instant,
+    /// The offset of the first message of its frame in the publisher's history; `None` if that was not told.
+    pub offset: Option<u32>,
 }
 
 /// Where an entry of the subscription window stands.
@@ -290,7 +292,7 @@ struct SubSlot {
 }
 
 // The limits of 48 and 128 bytes beyond the subject's bytes rest on these.
-const _: () = assert!(size_of::<PubEntry>() == 16 && size_of::<SubSlot>() == 32);
+const _: () = assert!(size_of::<PubEntry>() == 16 && size_of::<SubSlot>() == 40);
 
 impl Entry for PubEntry {
     fn publisher(&self) -> u32 {

@@ -359,7 +359,7 @@ fn the_subscription_window_is_its_twin() {
             if let Some((used, _)) = twin.get_mut(&key) {
                 *used = now;
             }
-            let entry = SubEntry { last: Seq::new(step + 1).unwrap(), dseq: Dseq(step), at: now };
+            let entry = SubEntry { last: Seq::new(step + 1).unwrap(), dseq: Dseq(step), at: now, offset: None };
             if rng.chance(0.7) {
                 let inserted = match seen {
                     Some((place, _)) if rng.chance(0.5) => {
