@@ -412,10 +412,10 @@ impl Member {
         if self.is_alive() { self.heard_until() } else { Instant::MAX }
     }
 
-    /// Something new arrives now: what is missing is awaited longer by the time that the member was not heard.
+    /// Something new arrives now: what is missing is awaited longer by the time that did not count because the member was not heard.
     pub fn on_contact(&mut self, now: Instant) {
-        if self.heard_until() < now {
-            let by = now.since(self.heard_until());
+        if self.awaited_until() < now {
+            let by = now.since(self.awaited_until());
             self.sides_mut().for_each(|recv| recv.postpone(now, by));
         }
     }
