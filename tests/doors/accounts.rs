@@ -163,6 +163,8 @@ fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
     let seq = told.line();
     let digits = seq.strip_prefix("Seqcast-Seq: ").unwrap_or_else(|| panic!("{seq}"));
     assert!(digits.parse::<u64>().is_ok_and(|seq| 0 < seq), "{seq}");
+    let offset = told.line();
+    assert!(offset.strip_prefix("Seqcast-Offset: ").is_some_and(|digits| digits.parse::<u32>().is_ok()), "{offset}");
     told.expect("");
     told.expect("x");
     // What a publisher says in the bus's name is not passed on.

@@ -170,6 +170,7 @@ impl Engine {
             let (_, id) = self.doors.wakes.pop_first().expect("there is one");
             self.call(now, id);
         }
+        self.decide(now);
         if !self.is_held_up() {
             let held_up = std::mem::take(&mut self.doors.held_up);
             self.doors.ready.extend(held_up);
@@ -324,12 +325,17 @@ impl Engine {
         }
         if wants_receivers {
             let receivers = self.receivers(&subject);
-            session.on_published(reply.as_ref(), receivers, out);
+            match reply {
+                Some(reply) if receivers.count == 0 && !receivers.is_certain => {
+                    self.doors.postpone(now.instant, id, subject, reply);
+                }
+                reply => session.on_published(reply.as_ref(), receivers, out),
+            }
         }
         false
     }
 
-    fn receivers(&mut self, subject: &Subject) -> Receivers {
+    pub(super) fn receivers(&mut self, subject: &Subject) -> Receivers {
         let (count, is_certain) = self.peer.receivers(subject);
         Receivers { count, is_certain }
     }

@@ -2,6 +2,7 @@
 
 use super::Peer;
 use super::intake::Source;
+use super::poll::is_text_poll;
 use crate::message::Epoch;
 use crate::proto::members::{HELLO_BYTES, Member};
 use crate::proto::remote::{RemoteEntry, Taken};
@@ -150,6 +151,10 @@ impl Peer {
     /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once; and
     /// whether all are known, so that 0 is the truth: who is silent does not count.
     pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
+        // This peer itself answers a poll.
+        if is_text_poll(subject) {
+            return (1, true);
+        }
         let mut queues = BTreeSet::new();
         let mut count = self.interest.count_matching(subject, &mut queues);
         self.remote.visit(subject, |entry| match &entry.wanted.queue {
