@@ -81,6 +81,8 @@ pub(crate) struct Clients {
     pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
     /// Clients of doors that began to lose messages.
     slow: Vec<ClientId>,
+    /// Clients of doors that have taken the answers that kept them from being served.
+    pub(crate) resumed: Vec<ClientId>,
 }
 
 impl Clients {
@@ -96,6 +98,7 @@ impl Clients {
             postponed: Vec::new(),
             late_asks: Vec::new(),
             slow: Vec::new(),
+            resumed: Vec::new(),
         }
     }
 
@@ -413,7 +416,14 @@ impl Clients {
             client.is_dirty = false;
             let goes_on = match &mut client.kind {
                 Kind::Attached(connection) => connection.write(),
-                Kind::Door(Some(connection)) => connection.write(),
+                Kind::Door(Some(connection)) => {
+                    let was_choked = connection.is_choked();
+                    let goes_on = connection.write();
+                    if was_choked && !connection.is_choked() {
+                        self.resumed.push(id);
+                    }
+                    goes_on
+                }
                 Kind::Door(None) | Kind::Embedded(_) => true,
             };
             if !goes_on {

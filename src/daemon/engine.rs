@@ -553,6 +553,9 @@ impl Engine {
         for id in self.clients.write() {
             self.detach(now, id);
         }
+        for id in std::mem::take(&mut self.clients.resumed) {
+            self.doors.note(&mut self.clients, id, false);
+        }
     }
 
     /// Tells those who wait for what has left by now, whatever came after it.

@@ -27,6 +27,8 @@ const READ_BYTES: usize = 128 * 1024;
 /// Clients accepted at one door in one turn; the others wait in the system's queue, so that a flood of them does not
 /// keep the peer from its work.
 const ACCEPTS_MAX: usize = 64;
+/// Clients that are no strangers any more and may stand among these.
+const STRANGERS_SPARE: usize = 64;
 /// Clients served in one turn.
 const SERVED_MAX: usize = 256;
 /// How long a client has to take what it is told before its connection ends.
@@ -106,6 +108,7 @@ impl Engine {
         self.clients.add(now, String::new(), Kind::Door(None));
         self.doors.ready.push_back(id);
         if is_stranger {
+            self.forget_known();
             self.doors.strangers_count += 1;
             self.doors.strangers.push_back(id);
         }
@@ -126,6 +129,16 @@ impl Engine {
             let protocol = open.settings.protocol();
             tracing::warn!(door = %protocol, refused = open.counts.refused, max, "no place for a client: see {key}");
         }
+    }
+
+    /// Leaves out those that have gone or been admitted, when they are most.
+    fn forget_known(&mut self) {
+        if self.doors.strangers.len() <= 2 * self.doors.strangers_count + STRANGERS_SPARE {
+            return;
+        }
+        let clients = &mut self.clients;
+        let mut is_stranger = |id: &ClientId| clients.door(*id).is_some_and(|client| client.account.is_none());
+        self.doors.strangers.retain(|id| is_stranger(id));
     }
 
     /// Gives the place of the stranger that came first to another. False if there is none.
