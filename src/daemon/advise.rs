@@ -14,7 +14,12 @@ const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 /// The advisory as a message from `me`. `host` is where the publisher's datagrams come from, if that is known.
 pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher) -> Delivery {
     let payload = serde_json::to_vec(&Notice { advisory, host }).expect("numbers and texts are valid JSON");
-    let subject: Subject = subject(advisory.stream).parse().expect("a constant that is a subject");
+    message(subject(advisory.stream), payload, me)
+}
+
+/// An advisory with this content, from `me`, on a subject that is a constant.
+pub(crate) fn message(subject: &str, payload: Vec<u8>, me: Publisher) -> Delivery {
+    let subject: Subject = subject.parse().expect("a constant that is a subject");
     let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
     let message = Message { headers, ..Message::new(subject, payload) };
     Delivery::new(message, me, None, Verdict::Direct)

@@ -236,6 +236,22 @@ pub(crate) enum Reading {
     End,
 }
 
+/// Reads once, by way of `scratch`, and hands on what came.
+pub(crate) fn read_once(stream: &mut impl Read, scratch: &mut [u8], take: impl FnOnce(&[u8])) -> Reading {
+    loop {
+        match stream.read(scratch) {
+            Ok(0) => return Reading::End,
+            Ok(bytes) => {
+                take(&scratch[..bytes]);
+                return Reading::Bytes(bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Reading::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Reading::End,
+        }
+    }
+}
+
 impl Connection {
     pub(crate) fn new(stream: UnixStream, limits: QueueLimits) -> Connection {
         Connection {
@@ -270,21 +286,9 @@ impl Connection {
 
     /// Reads once, into the door, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        loop {
-            match self.stream.read(scratch) {
-                Ok(0) => return Reading::End,
-                Ok(bytes) => {
-                    self.door.push(&scratch[..bytes]);
-                    return Reading::Bytes(bytes);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.is_readable = false;
-                    return Reading::Nothing;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Reading::End,
-            }
-        }
+        let reading = read_once(&mut self.stream, scratch, |bytes| self.door.push(bytes));
+        self.is_readable &= reading != Reading::Nothing;
+        reading
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.

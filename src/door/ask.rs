@@ -1,8 +1,7 @@
 //! What a door and the peer say to each other, whatever protocol the client speaks.
 
-use crate::message::{Headers, PeerName, Queue, SubId, Wanted};
+use crate::message::{Headers, PeerName, SubId, Wanted};
 use crate::subject::Subject;
-use crate::subject::glob::Glob;
 use std::net::SocketAddr;
 
 /// What a client asks of the peer. What its protocol answers by itself never gets here.
@@ -164,15 +163,5 @@ impl Listed {
     /// Whether it names exactly one subject.
     pub fn is_exact(&self) -> bool {
         self.wanted.glob.is_none() && self.wanted.pattern.tokens().all(|token| token != b"*" && token != b">")
-    }
-
-    /// Its glob, if it has one.
-    pub fn glob(&self) -> Option<&Glob> {
-        self.wanted.glob.as_ref()
-    }
-
-    /// Its queue group, if it is in one.
-    pub fn queue(&self) -> Option<&Queue> {
-        self.wanted.queue.as_ref()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::lost::Lost;
 use super::stream::Stream;
-use crate::daemon::local::Reading;
+use crate::daemon::local::{Reading, read_once};
 use crate::daemon::outbox::Pushed;
 use crate::daemon::queue::QueueLimits;
 use crate::door::ask::Hello;
@@ -12,7 +12,7 @@ use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::time::Instant;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 
 /// Bytes of answers beyond which no more commands of the client are taken: it asks and does not listen.
@@ -184,21 +184,9 @@ impl DoorConnection {
 
     /// Reads once, into the parser, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        loop {
-            match self.stream.read(scratch) {
-                Ok(0) => return Reading::End,
-                Ok(bytes) => {
-                    self.parser.push(&scratch[..bytes]);
-                    return Reading::Bytes(bytes);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.is_readable = false;
-                    return Reading::Nothing;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Reading::End,
-            }
-        }
+        let reading = read_once(&mut self.stream, scratch, |bytes| self.parser.push(bytes));
+        self.is_readable &= reading != Reading::Nothing;
+        reading
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.

@@ -1,7 +1,7 @@
 //! What a client of a door did not get because it did not read: how many messages of which subjects, since it was last told.
 
-use crate::daemon::advise::Counted;
-use crate::message::{Count, Delivery, Headers, Message, Publisher, Verdict};
+use crate::daemon::advise::{self, Counted};
+use crate::message::{Count, Delivery, Publisher};
 use crate::proto::advisory::INBOUND_BCAST;
 use crate::subject::Subject;
 use serde_json::{Map, Value, json};
@@ -60,10 +60,7 @@ impl Lost {
         put("reason", json!("slow-client"));
         put("cause", json!("client"));
         let payload = serde_json::to_vec(&notice).expect("numbers and texts are valid JSON");
-        let subject: Subject = INBOUND_BCAST.parse().expect("a constant that is a subject");
-        let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
-        let message = Message { headers, ..Message::new(subject, payload) };
-        Delivery::new(message, me.clone(), None, Verdict::Direct)
+        advise::message(INBOUND_BCAST, payload, me.clone())
     }
 }
 

@@ -136,7 +136,7 @@ impl Client {
             }
             let first = match first {
                 Some(Ask::Publish(_)) | None => None,
-                Some(ask) => Some(owned(ask)),
+                Some(ask) => Some(ask.detached()),
             };
             self.carry_out(first, rng);
         }
@@ -213,22 +213,6 @@ impl Client {
     fn end(&mut self, fault: &Fault) {
         self.is_over = true;
         self.session.on_fault(fault, &mut self.out);
-    }
-}
-
-/// The same without what it borrows.
-fn owned(ask: Ask<'_>) -> Ask<'static> {
-    match ask {
-        Ask::Publish(publish) => panic!("borrows: {publish:?}"),
-        Ask::Subscribe { sub, wanted } => Ask::Subscribe { sub, wanted },
-        Ask::Unsubscribe { sub } => Ask::Unsubscribe { sub },
-        Ask::Count { subjects } => Ask::Count { subjects },
-        Ask::List => Ask::List,
-        Ask::Facts => Ask::Facts,
-        Ask::Admitted { account } => Ask::Admitted { account },
-        Ask::Named { name } => Ask::Named { name },
-        Ask::Kill { client } => Ask::Kill { client },
-        Ask::Close => Ask::Close,
     }
 }
 
