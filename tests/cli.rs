@@ -40,6 +40,11 @@ fn wrong_arguments_exit_2_and_say_what_would_be_right() {
         (&["sub", "a", "--wait", "soon"], &["a time looks like"]),
         (&["sub", "a", "--raw", "--json"], &["cannot be used with"]),
         (&["reply", "a"], &["--echo"]),
+        (&["sub", "a", "--queue", "two words"], &["space or control character at byte 3", "queue group"]),
+        (&["reply", "a", "x", "--queue", ""], &["queue group must not be empty"]),
+        (&["sub", "a", "--queue", "q", "--live"], &["'--queue <NAME>'", "cannot be used with", "'--live'"]),
+        (&["sub", "a", "--queue", "q", "--history", "all"], &["cannot be used with", "'--history"]),
+        (&["sub", "a", "--queue", "q", "--confirm"], &["cannot be used with", "'--confirm'"]),
         (&["show", "losses"], &["'loss'"]),
         (&["demo", "loss", "--drop", "100%"], &["below 100"]),
         (&["demo", "loss", "--reliability", "soon"], &["a time looks like"]),
@@ -261,6 +266,28 @@ fn several_replies_are_waited_for() {
     };
     assert!(outcome.stderr.contains("2 of 3"), "{outcome:#?}");
     drop(repliers);
+}
+
+#[test]
+fn repliers_of_a_queue_group_share_the_requests() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut repliers = ["one", "two"].map(|text| {
+        let reply = place.start(&["reply", "demo.who", text, "--queue", "clocks", "--json"]);
+        reply.said("answering");
+        reply
+    });
+    for _ in 0..20 {
+        // Were both asked, there would be two answers to some.
+        let outcome = place.run(&["req", "demo.who", "--wait", "1m"]).exits(DONE);
+        assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
+    }
+    repliers.iter().for_each(|reply| reply.signal("INT"));
+    let asked = repliers.iter_mut().map(|reply| {
+        assert_eq!(reply.ended().code(), Some(DONE));
+        reply.lines_so_far().len()
+    });
+    assert_eq!(asked.sum::<usize>(), 20);
 }
 
 #[test]

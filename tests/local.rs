@@ -3,13 +3,13 @@
 use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, wait_for};
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, SubscribeError,
-    WaitError, Why,
+    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, Selection,
+    SubscribeError, SubscribeOptions, Subscription, WaitError, Why,
 };
 use seqcast::daemon::clock::Clock;
 use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
-use seqcast::message::{Message, SubId};
+use seqcast::message::{DeliveryMode, Message, SubId};
 use seqcast::proto::pace::Pace;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -47,8 +47,13 @@ impl Raw {
     }
 
     fn subscribe(&mut self, sub: u32, pattern: &str) {
-        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern: pattern.parse().unwrap(), mode: None, news: false });
+        self.send_subscribe(sub, pattern, None, None, false);
         assert_eq!(self.next(), Some(ToClient::Subscribed { sub: SubId(sub) }));
+    }
+
+    fn send_subscribe(&mut self, sub: u32, pattern: &str, queue: Option<&str>, mode: Option<DeliveryMode>, news: bool) {
+        let (pattern, queue) = (pattern.parse().unwrap(), queue.map(|name| name.parse().unwrap()));
+        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern, queue, mode, news });
     }
 
     /// The next frame; `None` at the end of the connection.
@@ -119,6 +124,85 @@ fn requests_cross_two_peers_between_attached_programs() {
     thread.join().unwrap();
     let nobody = asking.request("no.body".parse().unwrap(), "", Duration::from_millis(30));
     assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
+}
+
+#[test]
+fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
+    let (config, directory) = config_with_socket("share");
+    let mut other = config.clone();
+    other.name = "other".parse().unwrap();
+    other.socket = directory.path().join("other.sock");
+    let (one, two) = (serve(&config), serve(&other));
+    wait_for(&one, &two);
+    wait_for(&two, &one);
+    let (attached, far) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    let options = SubscribeOptions { queue: Some("q".parse().unwrap()), ..SubscribeOptions::default() };
+    let members: Vec<Subscription> = [&one, &attached, &far]
+        .map(|bus| bus.subscribe_with(["work.*", "work.>"].map(|pattern| pattern.parse().unwrap()), &options).unwrap())
+        .into();
+    let all = far.subscribe("work.>".parse().unwrap()).unwrap();
+    let members_known = |bus: &Bus| {
+        let rows = bus.show("interest").unwrap()["rows"].as_array().unwrap().clone();
+        rows.iter().filter(|row| row["queue"] == "q").map(|row| row["subscriptions"].as_u64().unwrap()).sum::<u64>()
+    };
+    eventually("the members are known", || (members_known(&one), members_known(&two)) == (2, 4));
+    for (index, bus) in [&one, &attached, &far].into_iter().enumerate() {
+        (0..200).for_each(|number| bus.publish_blocking(message("work.x", &format!("{index}.{number}"))).unwrap());
+    }
+    let mut expected: Vec<_> =
+        messages(&all, 600).into_iter().map(|delivery| delivery.message.payload.to_vec()).collect();
+    let mut got = Vec::new();
+    eventually("all the work is given out", || {
+        for (index, member) in members.iter().enumerate() {
+            while let Ok(Event::Message(delivery)) = member.try_recv() {
+                assert!(delivery.message.headers.is_empty(), "stamps are not for clients");
+                got.push((delivery.message.payload.to_vec(), index));
+            }
+        }
+        600 <= got.len()
+    });
+    for index in 0..members.len() {
+        let share = got.iter().filter(|(_, member)| *member == index).count();
+        assert!((120..280).contains(&share), "member {index} got {share} of 600");
+    }
+    let mut given: Vec<_> = got.into_iter().map(|(payload, _)| payload).collect();
+    given.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(given, expected, "each of them once");
+    let shown = attached.show("subs").unwrap();
+    assert!(shown["rows"].as_array().unwrap().iter().all(|row| row["queue"] == "q" && row["mode"] == "repair"));
+}
+
+#[test]
+fn what_cannot_go_with_a_queue_group_is_refused() {
+    let (mut config, _directory) = config_with_socket("refused");
+    config.delivery = DeliveryMode::Live;
+    let embedded = serve(&config);
+    let attached = Bus::attach(&config.socket).unwrap();
+    let member = SubscribeOptions { queue: Some("q".parse().unwrap()), ..SubscribeOptions::default() };
+    let live = SubscribeOptions { mode: Some(DeliveryMode::Live), ..member.clone() };
+    let repairing = SubscribeOptions { mode: Some(DeliveryMode::Repair), ..member.clone() };
+    let late = SubscribeOptions { history: Some(Selection::default()), ..member.clone() };
+    let confirmed = SubscribeOptions { confirm: true, ..member.clone() };
+    for bus in [&embedded, &attached] {
+        let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
+        for (options, why) in [(&live, Why::QueueLive), (&late, Why::QueueNews), (&confirmed, Why::QueueNews)] {
+            let error = subscribe(options).unwrap_err();
+            assert_eq!(error, SubscribeError::Refused(why));
+            assert!(error.to_string().contains("leave out"), "{error}");
+        }
+        assert_eq!(bus.show("subs").unwrap()["rows"], serde_json::json!([]), "nothing is left of it");
+        drop(subscribe(&repairing).unwrap());
+        let _member = subscribe(&member).unwrap();
+        eventually("that of before has ended", || bus.show("subs").unwrap()["rows"].as_array().unwrap().len() == 2);
+        assert_eq!(bus.show("subs").unwrap()["rows"][0]["mode"], "repair", "whatever is configured");
+    }
+    eventually("all have ended", || embedded.show("subs").unwrap()["rows"] == serde_json::json!([]));
+    let mut raw = Raw::greeted(&config.socket);
+    raw.send_subscribe(1, "a", Some("q"), Some(DeliveryMode::Live), false);
+    assert_eq!(raw.next(), Some(ToClient::Refused(Refused { sub: Some(SubId(1)), why: Why::QueueLive })));
+    raw.send_subscribe(2, "a", Some("q"), None, true);
+    assert_eq!(raw.next(), Some(ToClient::Refused(Refused { sub: Some(SubId(2)), why: Why::QueueNews })));
 }
 
 fn question_without_reply() -> seqcast::message::Delivery {

@@ -10,6 +10,7 @@ mod bench;
 mod client;
 mod doors;
 mod lan;
+mod queue;
 mod repair;
 mod tap;
 

@@ -8,11 +8,11 @@ use crate::daemon::queue::{Event, EventQueue};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
 use crate::door::run::OpenRun;
-use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId};
+use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
-use crate::subject::{Pattern, Subject};
+use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::Sender;
 use mio::net::UnixStream;
@@ -164,12 +164,13 @@ impl Attached {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
         answer: Sender<Result<(), Why>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let sent = self.send(&ToPeer::Subscribe { sub, pattern, mode, news }, |state| {
+        let Wanted { pattern, queue: group, .. } = wanted;
+        let sent = self.send(&ToPeer::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
             state.subscribes.insert(sub, answer);
         });
         if sent.is_err() {

@@ -158,7 +158,7 @@ impl Embedded {
         let queue = Arc::new(EventQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
         let (news, patterns) = (options.joins(), vec![pattern.clone()]);
-        let wanted = (pattern, options.mode, news);
+        let wanted = (options.wanted(pattern), options.mode, news);
         let now = self.read_clock();
         let subscribed = self.engine.subscribe(now, self.client, sub, wanted, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;

@@ -4,9 +4,9 @@ use super::attached::Attached;
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
-use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::question::Question;
-use crate::subject::{Pattern, Subject};
+use crate::subject::Subject;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_json::Value;
@@ -62,19 +62,19 @@ impl Link {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {
             Link::Engine(mailbox, client) => {
-                let command = Command::Subscribe { client: *client, sub, pattern, mode, news, queue, answer };
+                let command = Command::Subscribe { client: *client, sub, wanted, mode, news, queue, answer };
                 mailbox.push(command, ANSWER_TIME).map_err(|rejected| match rejected {
                     Rejected::Full(_) => SubscribeError::Timeout,
                     Rejected::Closed => SubscribeError::Closed,
                 })?;
             }
-            Link::Attached(attached) => attached.subscribe(sub, (pattern, mode, news), queue, answer)?,
+            Link::Attached(attached) => attached.subscribe(sub, (wanted, mode, news), queue, answer)?,
         }
         match wait(&answered, ANSWER_TIME) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),

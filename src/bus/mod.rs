@@ -29,7 +29,7 @@ use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::Command;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::door::frame::Welcome;
-use crate::message::{Delivery, DeliveryMode, Epoch, Message, PeerName, SubId};
+use crate::message::{Delivery, DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
 use crate::proto::join::Join;
 use crate::subject::{Pattern, Subject};
 use attached::Attached;
@@ -97,12 +97,19 @@ pub struct SubscribeOptions {
     /// Whether every publisher is asked to confirm where the subscription begins; [`Event::Joined`] tells it, as it does where
     /// there is history.
     pub confirm: bool,
+    /// The queue group that it is a member of: of all subscriptions on the LAN that share the name and match a message, one gets
+    /// it, whichever door or program they come by (docs/doors.md, "Queue groups"). Not with mode `live`, history or confirmation.
+    pub queue: Option<Queue>,
 }
 
 impl SubscribeOptions {
     /// Whether publishers are asked for anything.
     fn joins(&self) -> bool {
         self.confirm || self.history.is_some()
+    }
+
+    fn wanted(&self, pattern: Pattern) -> Wanted {
+        Wanted { pattern, glob: None, queue: self.queue.clone() }
     }
 
     fn join(&self, patterns: Vec<Pattern>) -> Option<Join> {
@@ -274,7 +281,7 @@ impl Bus {
             let sub = SubId(self.shared.numbers.next_sub());
             // Publishers are asked when all is subscribed to.
             let news = index + 1 == last && options.joins();
-            let wanted = (pattern.clone(), options.mode, news);
+            let wanted = (options.wanted(pattern.clone()), options.mode, news);
             if let Err(error) = self.shared.link.subscribe(sub, wanted, queue.clone()) {
                 // A refused one too: its answer may only have come too late.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));

@@ -13,7 +13,7 @@ use super::bench::args::BenchOptions;
 use super::help;
 use super::value::{self, HeaderField, Rate, Setting};
 use crate::bus::Selection;
-use crate::message::PeerRef;
+use crate::message::{PeerRef, Queue};
 use crate::subject::{Pattern, Subject};
 
 /// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
@@ -230,6 +230,9 @@ pub struct SubscribeOptions {
     /// When something is missing, ask for it again, and hold back its subject meanwhile (default: the key delivery).
     #[arg(long)]
     pub repair: bool,
+    /// Share the messages with all on the LAN that name the same queue group: each goes to one of them.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["live", "history", "confirm"])]
+    pub queue: Option<Queue>,
     /// Print the payload alone, as it is, and a line feed; losses go to standard error.
     #[arg(long, help_heading = "Output", conflicts_with_all = ["json", "timestamp", "headers"])]
     pub raw: bool,
@@ -291,6 +294,9 @@ pub struct ReplyOptions {
     /// Answer with what this shell command prints; it reads the request and finds SEQCAST_SUBJECT in its environment.
     #[arg(long)]
     pub command: Option<OsString>,
+    /// Share the requests with all on the LAN that name the same queue group: each goes to one of them.
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<Queue>,
     /// End after so many answers, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

@@ -45,6 +45,7 @@ Examples:
   seqcast sub demo.hello 'demo.*.state' --timestamp
   seqcast sub demo.hello --count 1 --wait 5s || echo 'nothing came'
   seqcast sub 'demo.>' --live                       never wait for what is missing
+  seqcast sub 'demo.>' --queue workers              one of many that share the messages
   seqcast sub 'demo.>' --history 1                  first the last message of each subject
   seqcast sub 'demo.>' --history '10 min' --json    first what was published in ten minutes
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
@@ -70,6 +71,7 @@ Examples:
   seqcast reply demo.ping pong
   seqcast reply 'demo.echo.>' --echo
   seqcast reply demo.time --command date
+  seqcast reply demo.time --command date --queue clocks    one of many that share the requests
   seqcast reply demo.next 'number {{count}}' --count 10";
 
 /// Below `seqcast poll --help`.

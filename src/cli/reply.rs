@@ -14,7 +14,7 @@ use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::output::{Output, note};
 use super::pace::Template;
-use crate::bus::Event;
+use crate::bus::{Event, SubscribeOptions};
 use crate::message::Message;
 
 /// What is answered.
@@ -35,7 +35,8 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
         (None, None) => Answer::Echo,
     };
     let bus = connect::bus(&options.bus, "reply")?;
-    let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), options.wait)?;
+    let wanted = SubscribeOptions { queue: options.queue.clone(), ..SubscribeOptions::default() };
+    let mut events = Events::subscribe_with(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
     note(format_args!("answering requests on {}", options.pattern));
     let interrupt = Interrupt::watch()?;
     let mut answers = 0;

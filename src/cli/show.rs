@@ -242,6 +242,7 @@ const SUBS: &[(Column, Cell)] = &[
     (Column::new("name").left(), Field("/name")),
     (Column::new("sub"), Field("/sub")),
     (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("queue").left(), Field("/queue")),
     (Column::new("mode").left(), Field("/mode")),
     (Column::new("deliveries"), Field("/deliveries")),
 ];

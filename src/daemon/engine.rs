@@ -19,11 +19,11 @@ use crate::daemon::show::{self, CounterRow, Subjects};
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
 use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Unanswered};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
-use crate::subject::{Pattern, Subject};
+use crate::subject::Subject;
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll};
@@ -112,7 +112,7 @@ pub(crate) struct Engine {
     pub(super) clients_max: usize,
     /// Who of the attached clients was served first in the last turn that served any.
     pub(super) served_first: ClientId,
-    /// What subscriptions get that do not say it themselves.
+    /// What subscriptions get that do not say it themselves and are in no queue group.
     pub(super) delivery: DeliveryMode,
     /// How long to look for something to do before sleeping.
     pub(super) busy_poll: Duration,
@@ -302,7 +302,7 @@ impl Engine {
         now: Now,
         client: ClientId,
         sub: SubId,
-        (pattern, mode, news): (Pattern, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), Refusal> {
         // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
@@ -310,14 +310,19 @@ impl Engine {
             return Err(Refusal::Stopping);
         };
         queues.insert(sub, queue);
-        let mode = mode.unwrap_or(self.delivery);
-        match self.request(now, client, Request::Subscribe { sub, wanted: pattern.into(), mode, news }) {
+        let mode = mode.unwrap_or(self.usual_mode(&wanted));
+        match self.request(now, client, Request::Subscribe { sub, wanted, mode, news }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
                 Err(refusal)
             }
         }
+    }
+
+    /// What a subscription gets that does not say it itself.
+    pub(super) fn usual_mode(&self, wanted: &Wanted) -> DeliveryMode {
+        if wanted.queue.is_some() { DeliveryMode::Repair } else { self.delivery }
     }
 
     /// Ends a subscription of an embedded client.
@@ -471,8 +476,8 @@ impl Engine {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
-            Command::Subscribe { client, sub, pattern, mode, news, queue, answer } => {
-                let outcome = self.subscribe(now, client, sub, (pattern, mode, news), queue);
+            Command::Subscribe { client, sub, wanted, mode, news, queue, answer } => {
+                let outcome = self.subscribe(now, client, sub, (wanted, mode, news), queue);
                 if answer.send(outcome.map_err(|refusal| why(&refusal))).is_err() {
                     self.unsubscribe(now, client, sub);
                 }

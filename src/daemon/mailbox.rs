@@ -4,10 +4,9 @@
 
 use crate::daemon::queue::EventQueue;
 use crate::door::frame::Why;
-use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId};
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
-use crate::subject::Pattern;
 use crossbeam_channel::Sender;
 use mio::Waker;
 use std::collections::VecDeque;
@@ -65,8 +64,8 @@ pub(crate) enum Command {
     Subscribe {
         client: ClientId,
         sub: SubId,
-        pattern: Pattern,
-        /// `None`: as configured.
+        wanted: Wanted,
+        /// `None`: as is usual.
         mode: Option<DeliveryMode>,
         /// Whether it is told of publishers.
         news: bool,

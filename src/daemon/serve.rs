@@ -6,7 +6,7 @@ use crate::daemon::local::Reading;
 use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::Fault;
 use crate::door::run::PublishRun;
-use crate::message::{ClientId, SubId};
+use crate::message::{ClientId, SubId, Wanted};
 use crate::proto::effect::{Refusal, Request, Unanswered};
 use crate::proto::question::Question;
 use crate::time::Now;
@@ -111,9 +111,10 @@ impl Engine {
                 }
                 self.publish_run(now, id, run);
             }
-            ToPeer::Subscribe { sub, pattern, mode, news } => {
-                let mode = mode.unwrap_or(self.delivery);
-                if self.request(now, id, Request::Subscribe { sub, wanted: pattern.into(), mode, news }).is_none() {
+            ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
+                let wanted = Wanted { pattern, glob: None, queue };
+                let mode = mode.unwrap_or(self.usual_mode(&wanted));
+                if self.request(now, id, Request::Subscribe { sub, wanted, mode, news }).is_none() {
                     self.clients.answer(id, &ToClient::Subscribed { sub });
                 }
             }
@@ -204,6 +205,8 @@ pub(crate) fn why(refusal: &Refusal) -> Why {
         }
         Refusal::TooManySubscriptions { max } => Why::TooManySubscriptions { max: *max as u64 },
         Refusal::Subject(error) => Why::Subject(error.to_string()),
+        Refusal::QueueLive => Why::QueueLive,
+        Refusal::QueueNews => Why::QueueNews,
         Refusal::Stopping => Why::Stopping,
     }
 }

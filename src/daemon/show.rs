@@ -267,6 +267,7 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
             "name": names.get(&row.client.0),
             "sub": row.sub.0,
             "pattern": row.wanted.pattern.as_str(),
+            "queue": row.wanted.queue.as_ref().map(|queue| queue.as_str()),
             "mode": row.mode.as_str(),
             "deliveries": row.deliveries,
         })

@@ -3,7 +3,7 @@
 //! The reader checks the bounds once; what a value means is judged by `frame`. Nothing is allocated by a length that has
 //! not been checked against the bytes that are there.
 
-use crate::message::NameError;
+use crate::message::{NameError, QueueError};
 use crate::subject::SubjectError;
 use crate::wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -31,6 +31,8 @@ pub enum Malformed {
     Subject(SubjectError),
     /// A peer name that is none.
     Name(NameError),
+    /// A name of a queue group that is none.
+    Queue(QueueError),
     /// A run of messages that is none.
     Run(wire::Malformed),
 }
@@ -47,6 +49,7 @@ impl fmt::Display for Malformed {
             Malformed::Value(field) => write!(f, "bad value in field '{field}'"),
             Malformed::Subject(error) => error.fmt(f),
             Malformed::Name(error) => error.fmt(f),
+            Malformed::Queue(error) => error.fmt(f),
             Malformed::Run(malformed) => write!(f, "in a run of messages, {malformed}"),
         }
     }
@@ -69,6 +72,12 @@ impl From<wire::Malformed> for Malformed {
 impl From<NameError> for Malformed {
     fn from(error: NameError) -> Malformed {
         Malformed::Name(error)
+    }
+}
+
+impl From<QueueError> for Malformed {
+    fn from(error: QueueError) -> Malformed {
+        Malformed::Queue(error)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The frames of the local protocol, both directions, both codecs. Version 3; `docs/local-protocol.md` is the text for
+//! The frames of the local protocol, both directions, both codecs. Version 4; `docs/local-protocol.md` is the text for
 //! people.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use crate::door::value::{
     put_publisher, put_run, run,
 };
 use crate::message::{
-    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, SubId,
+    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, Queue, SubId,
 };
 use crate::proto::delivery::{Deliveries, RunRef};
 use crate::proto::effect::Unanswered;
@@ -24,7 +24,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
 /// The version of the local protocol that this build speaks. Peer and client must have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
@@ -86,6 +86,8 @@ pub enum ToPeer {
         sub: SubId,
         /// What to match.
         pattern: Pattern,
+        /// The queue group that it is a member of, if it is one.
+        queue: Option<Queue>,
         /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
         mode: Option<DeliveryMode>,
         /// Whether it is told of publishers, with [`ToClient::Known`].
@@ -241,6 +243,10 @@ pub enum Why {
     },
     /// Clients cannot publish on this subject; holds the reason for people.
     Subject(String),
+    /// A member of a queue group cannot be in mode `live`.
+    QueueLive,
+    /// A member of a queue group can have neither history nor a confirmed start.
+    QueueNews,
     /// The peer is stopping.
     Stopping,
 }
@@ -255,6 +261,16 @@ impl fmt::Display for Why {
                 write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")
             }
             Why::Subject(reason) => reason.fmt(f),
+            Why::QueueLive => write!(
+                f,
+                "a member of a queue group gets what is missing repaired, or its share would not be known: leave out mode \
+                 live, or the queue group"
+            ),
+            Why::QueueNews => write!(
+                f,
+                "a member of a queue group gets its share of what is new: leave out history and confirmation, or the queue \
+                 group"
+            ),
             Why::Stopping => write!(f, "the peer is stopping"),
         }
     }
@@ -312,12 +328,13 @@ impl ToPeer {
                 out.put_u8(if message.event { FLAG_EVENT } else { 0 });
                 put_content(out, message);
             }
-            ToPeer::Subscribe { sub, pattern, mode, news } => {
+            ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
                 out.put_u8(code(&MODES, mode));
                 out.put_u8(if *news { FLAG_NEWS } else { 0 });
+                put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
             }
             ToPeer::Unsubscribe { sub } => {
                 out.put_u8(UNSUBSCRIBE);
@@ -372,6 +389,7 @@ impl ToPeer {
                 pattern: pattern(&mut reader)?,
                 mode: decoded(&MODES, reader.u8()?, "mode")?,
                 news: flag(&mut reader, FLAG_NEWS)?,
+                queue: queue(&mut reader)?,
             },
             UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
             SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
@@ -574,11 +592,19 @@ fn put_refused(out: &mut BytesMut, refused: &Refused) {
             put_bytes8(out, cut255(reason).as_bytes());
         }
         Why::Stopping => out.put_u8(3),
+        Why::QueueLive => out.put_u8(4),
+        Why::QueueNews => out.put_u8(5),
     }
 }
 
 fn pattern(reader: &mut Reader) -> Result<Pattern, Malformed> {
     Ok(reader.text8("pattern")?.parse()?)
+}
+
+/// The name of a queue group, or nothing.
+fn queue(reader: &mut Reader) -> Result<Option<Queue>, Malformed> {
+    let name = reader.bytes8()?;
+    if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }
 }
 
 fn subs(reader: &mut Reader) -> Result<Vec<SubId>, Malformed> {
@@ -610,6 +636,8 @@ fn refused(reader: &mut Reader) -> Result<Refused, Malformed> {
         1 => Why::TooManySubscriptions { max: reader.u64()? },
         2 => Why::Subject(reader.text8("reason")?),
         3 => Why::Stopping,
+        4 => Why::QueueLive,
+        5 => Why::QueueNews,
         _ => return Err(Malformed::Value("why")),
     };
     Ok(Refused { sub: named.then_some(sub), why })

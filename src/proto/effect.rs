@@ -96,9 +96,10 @@ pub enum Request {
         sub: SubId,
         /// What it gets.
         wanted: Wanted,
-        /// What it gets when something is missing.
+        /// What it gets when something is missing; members of queue groups are in mode `repair`.
         mode: DeliveryMode,
-        /// Whether it is told of publishers ([`Effect::Known`]), for [`Join`](crate::proto::join::Join).
+        /// Whether it is told of publishers ([`Effect::Known`]), for [`Join`](crate::proto::join::Join); not members of queue
+        /// groups.
         news: bool,
     },
     /// Ask a peer's history; the answer comes as [`Effect::Answered`] with the same number, in one or more parts.
@@ -148,6 +149,11 @@ pub enum Refusal {
     },
     /// The subject cannot be published on by a client.
     Subject(SubjectError),
+    /// A member of a queue group cannot be in mode `live`: a share of what nobody repairs would be a share of nothing known.
+    QueueLive,
+    /// A member of a queue group cannot be told of publishers: what they keep is nobody's share, and of what is new it gets its
+    /// share only, in which gaps mean nothing.
+    QueueNews,
     /// The peer is stopping.
     Stopping,
 }

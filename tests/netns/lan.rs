@@ -279,6 +279,15 @@ impl Peer {
         process
     }
 
+    /// As [`Peer::subscribe`], as a member of a queue group.
+    pub fn join(&self, pattern: &str, queue: &str) -> Process {
+        let members = || self.rows("subs").iter().filter(|row| row["queue"] == queue).count();
+        let before = members();
+        let process = Process::start(&mut self.seqcast(&["sub", pattern, "--queue", queue, "--json"]));
+        until("the subscription is in force", || before < members());
+        process
+    }
+
     /// Publishes `count` messages, `rate` a second; their payloads are 1, 2, 3 …
     pub fn publish(&self, subject: &str, count: u64, rate: u64) -> Process {
         let (count, rate) = (count.to_string(), format!("{rate}/s"));

@@ -245,6 +245,12 @@ impl Running {
         self.stderr.seen.borrow().clone()
     }
 
+    /// All lines of standard output that have come.
+    pub fn lines_so_far(&self) -> Vec<String> {
+        while self.stdout.next(now()).is_some() {}
+        self.stdout.seen.borrow().clone()
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);

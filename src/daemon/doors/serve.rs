@@ -361,7 +361,7 @@ impl Engine {
                 connection.note_answers();
             }
             Ask::Subscribe { sub, wanted } => {
-                let mode = self.delivery;
+                let mode = self.usual_mode(&wanted);
                 if let Some(refusal) = self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
                     connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));
                 }

@@ -6,7 +6,7 @@ use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
 use crate::door::run::OpenRun;
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
-    Reason, SubId, Verdict,
+    QueueError, Reason, SubId, Verdict,
 };
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
@@ -62,6 +62,7 @@ fn to_peer(rng: &mut Rng) -> ToPeer {
             ToPeer::Subscribe {
                 sub: SubId(rng.next_u32()),
                 pattern: "a.*.>".parse().unwrap(),
+                queue: rng.chance(0.5).then(|| "q".parse().unwrap()),
                 mode,
                 news: rng.below(2) == 0,
             }
@@ -159,10 +160,12 @@ fn to_client(rng: &mut Rng) -> ToClient {
         2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
         3 => ToClient::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
         4 => {
-            let why = match rng.below(4) {
+            let why = match rng.below(6) {
                 0 => Why::MessageTooLarge { bytes: 9, bytes_max: 8 },
                 1 => Why::TooManySubscriptions { max: 5 },
                 2 => Why::Subject("reserved".into()),
+                3 => Why::QueueLive,
+                4 => Why::QueueNews,
                 _ => Why::Stopping,
             };
             ToClient::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
@@ -306,6 +309,8 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x03\0\0\0\x01\x01\xff", Malformed::Value("pattern")),
         (b"\x03\0\0\0\x01\x01a\x03", Malformed::Value("mode")),
         (b"\x03\0\0\0\x01\x01a", Malformed::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0", Malformed::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0\x03q q", Malformed::Queue(QueueError::Character(1))),
         (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
         (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
     ] {

@@ -152,6 +152,7 @@ impl Session {
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
             Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
             Refusal::Stopping => put_error(out, "Server Shutdown"),
+            Refusal::QueueLive | Refusal::QueueNews => unreachable!("no door asks for that"),
         }
     }
 

@@ -617,6 +617,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::TooManySubscriptions { max } => format!("ERR there may be at most {max} subscriptions"),
         Refusal::Subject(error) => no_channel(error),
         Refusal::Stopping => "ERR the peer is stopping".into(),
+        Refusal::QueueLive | Refusal::QueueNews => unreachable!("no door asks for that"),
     }
 }
 

@@ -27,9 +27,12 @@ impl Peer {
             Request::Publish(message) => self.publish(now, client, &message),
             Request::Subscribe { sub, wanted, mode, news } => {
                 let target = Target { client, sub };
-                // A share of what nobody repairs would be a share of nothing known.
-                let mode = if wanted.queue.is_some() { DeliveryMode::Repair } else { mode };
-                match self.interest.subscribe(now.instant, target, wanted, mode) {
+                let subscribed = match wanted.queue {
+                    Some(_) if mode == DeliveryMode::Live => Err(Refusal::QueueLive),
+                    Some(_) if news => Err(Refusal::QueueNews),
+                    _ => self.interest.subscribe(now.instant, target, wanted, mode),
+                };
+                match subscribed {
                     Err(refusal) => {
                         self.counters.refusals += 1;
                         self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });

@@ -23,7 +23,7 @@ impl Lan {
 
     fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
         let wanted = wanted(pattern, queue);
-        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Live, news: false };
+        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
         self.hosts[host].peer.handle(at(self.millis), Input::Request { client: ClientId(sub), request });
     }
 
@@ -92,6 +92,28 @@ fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
     shares.sort_by_key(|payload| payload.parse::<u32>().unwrap());
     assert_eq!(shares, all, "each of them once");
     assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (0, 0));
+}
+
+#[test]
+fn what_cannot_go_with_a_queue_group_is_refused() {
+    let mut lan = Lan::of_queues(1, |_| {});
+    let (host, now) = (&mut lan.hosts[0], at(lan.millis));
+    for (queue, mode, news, expected) in [
+        (Some("q"), DeliveryMode::Live, false, Some(Refusal::QueueLive)),
+        (Some("q"), DeliveryMode::Repair, true, Some(Refusal::QueueNews)),
+        (Some("q"), DeliveryMode::Repair, false, None),
+        (None, DeliveryMode::Live, true, None),
+    ] {
+        let (client, sub, wanted) = (CLIENT, SubId(7), wanted("a", queue));
+        let request = Request::Subscribe { sub, wanted, mode, news };
+        host.peer.handle(now, Input::Request { client, request });
+        let mut refused = host.drain();
+        refused.retain(|effect| matches!(effect, Effect::Refuse { .. }));
+        let rows = usize::from(expected.is_none());
+        let expected = expected.map(|refusal| Effect::Refuse { client, sub: Some(sub), refusal });
+        assert_eq!((refused, host.peer.sub_rows().len()), (Vec::from_iter(expected), rows));
+        host.peer.handle(now, Input::Detach { client });
+    }
 }
 
 #[test]
