@@ -201,6 +201,9 @@ fn sub_prints_raw_payloads_json_and_times() {
     assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
     assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
     assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
+    let offset = json["offset"].as_u64().expect("a number");
+    let kept = object(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
+    assert_eq!((&kept["type"], &kept["offset"]), (&"event".into(), &offset.into()), "a poll names it so");
     let timed = subs[2].line();
     assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
     for sub in &mut subs {

@@ -9,7 +9,7 @@ use seqcast::bus::{
 use seqcast::daemon::clock::Clock;
 use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
-use seqcast::message::{DeliveryMode, Message, SubId};
+use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
 use seqcast::proto::pace::Pace;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -171,6 +171,32 @@ fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
     assert_eq!(given, expected, "each of them once");
     let shown = attached.show("subs").unwrap();
     assert!(shown["rows"].as_array().unwrap().iter().all(|row| row["queue"] == "q" && row["mode"] == "repair"));
+}
+
+#[test]
+fn messages_name_their_offset_and_a_poll_goes_on_from_it() {
+    let (config, directory) = config_with_socket("offsets");
+    let mut other = config.clone();
+    other.name = "other".parse().unwrap();
+    other.socket = directory.path().join("other.sock");
+    let (one, two) = (serve(&config), serve(&other));
+    wait_for(&one, &two);
+    wait_for(&two, &one);
+    let (near, far) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    let subscriptions = [&one, &near, &two, &far].map(|bus| bus.subscribe("x".parse().unwrap()).unwrap());
+    (0..50).for_each(|number| near.publish_blocking(message("x", &number.to_string())).unwrap());
+    let headers = Headers::from_pairs([("k", "v")]).unwrap();
+    near.publish_blocking(Message { headers, ..message("x", "50") }).unwrap();
+    let got = subscriptions.map(|subscription| messages(&subscription, 51));
+    let offsets = |deliveries: &[Delivery]| -> Vec<u32> {
+        deliveries.iter().map(|delivery| delivery.offset.expect("the publisher has told it")).collect()
+    };
+    let first = offsets(&got[0])[0];
+    for deliveries in &got {
+        assert_eq!(offsets(deliveries), (0..51).map(|number| first.wrapping_add(number)).collect::<Vec<u32>>());
+    }
+    let polled = far.poll(one.info().epoch, "x".parse().unwrap(), first.wrapping_add(49), PATIENCE).unwrap();
+    assert_eq!(polled.answer.events[0].message, got[3][50].message);
 }
 
 #[test]

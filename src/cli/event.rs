@@ -20,6 +20,8 @@ struct MessageJson<'a> {
     publisher: PublisherJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u32>,
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<CountJson>,
@@ -180,6 +182,7 @@ pub fn message_json(delivery: &Delivery) -> String {
         payload: message.payload[..].into(),
         publisher: (&delivery.publisher).into(),
         seq: delivery.seq.map(|seq| seq.to_string()),
+        offset: delivery.offset,
         verdict,
         missing,
         repaired: delivery.repaired.then_some(true),

@@ -112,7 +112,8 @@ fn print_headers(delivery: &Delivery, out: &mut Output) -> io::Result<()> {
     let publisher = &delivery.publisher;
     let name = publisher.name.as_ref().map_or("?", |name| name.as_str());
     let seq = delivery.seq.map_or("unnumbered".to_owned(), |seq| seq.to_string());
-    out.line(format_args!("  from {publisher} ({name}, epoch {}), {seq}", publisher.epoch))?;
+    let offset = delivery.offset.map_or(String::new(), |offset| format!(", offset {offset}"));
+    out.line(format_args!("  from {publisher} ({name}, epoch {}), {seq}{offset}", publisher.epoch))?;
     if let Some(reply) = &delivery.message.reply {
         out.line(format_args!("  reply {}", Printable(reply.as_bytes())))?;
     }

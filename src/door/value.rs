@@ -18,6 +18,8 @@ const FLAG_SEQ: u8 = 0x02;
 const FLAG_REPAIRED: u8 = 0x04;
 /// MESSAGE RUN: each entry has a meta part.
 const FLAG_META: u8 = 0x08;
+/// MESSAGE and MESSAGE RUN: an offset follows.
+const FLAG_OFFSET: u8 = 0x10;
 
 /// (Value on the wire, reason); both directions use it.
 const REASONS: [(u8, Reason); 9] = [
@@ -37,7 +39,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
     let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired);
-    put_place(&mut out, flags, &delivery.publisher, delivery.seq, delivery.verdict);
+    put_place(&mut out, flags, &delivery.publisher, (delivery.seq, delivery.offset), delivery.verdict);
     put_content(&mut out, message);
     out
 }
@@ -45,7 +47,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
 /// What follows the subscriptions in a MESSAGE RUN frame.
 pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
     let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
-    put_place(out, flags, run.publisher, run.seq, run.verdict);
+    put_place(out, flags, run.publisher, (run.seq, run.offset), run.verdict);
     put_bytes8(out, run.subject.as_bytes());
     out.put_u16(run.count);
     out.put_slice(run.entries);
@@ -55,12 +57,21 @@ fn flag(flag: u8, is_set: bool) -> u8 {
     if is_set { flag } else { 0 }
 }
 
-/// Flags, publisher, number and verdict of a message, or of the first of a run.
-fn put_place(out: &mut BytesMut, flags: u8, publisher: &Publisher, seq: Option<Seq>, verdict: Verdict) {
-    out.put_u8(flags | flag(FLAG_SEQ, seq.is_some()));
+/// Flags, publisher, number, offset and verdict of a message, or of the first of a run.
+fn put_place(
+    out: &mut BytesMut,
+    flags: u8,
+    publisher: &Publisher,
+    (seq, offset): (Option<Seq>, Option<u32>),
+    verdict: Verdict,
+) {
+    out.put_u8(flags | flag(FLAG_SEQ, seq.is_some()) | flag(FLAG_OFFSET, offset.is_some()));
     put_publisher(out, publisher);
     if let Some(seq) = seq {
         out.put_u64(seq.raw());
+    }
+    if let Some(offset) = offset {
+        out.put_u32(offset);
     }
     match verdict {
         Verdict::Start(wall) => {
@@ -134,20 +145,20 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
 }
 
 pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
-    let Place { flags, publisher, seq, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED)?;
+    let Place { flags, publisher, seq, offset, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED)?;
     let message = content(reader, flags & FLAG_EVENT != 0)?;
     let repaired = flags & FLAG_REPAIRED != 0;
-    Ok(Delivery { message, publisher, seq, offset: None, verdict, repaired, replayed: false })
+    Ok(Delivery { message, publisher, seq, offset, verdict, repaired, replayed: false })
 }
 
 /// What follows the subscriptions in a MESSAGE RUN frame.
 pub(crate) fn run(reader: &mut Reader) -> Result<Deliveries, Malformed> {
-    let Place { flags, publisher, seq, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
+    let Place { flags, publisher, seq, offset, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
     let run = Run::of_entries(subject, seq, (has(FLAG_EVENT), has(FLAG_META)), count, reader.rest())?;
-    Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)))
+    Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
 }
 
 /// As [`put_place`] puts it.
@@ -155,16 +166,18 @@ struct Place {
     flags: u8,
     publisher: Publisher,
     seq: Option<Seq>,
+    offset: Option<u32>,
     verdict: Verdict,
 }
 
 fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
     let flags = reader.u8()?;
-    if flags & !(flags_known | FLAG_SEQ) != 0 {
+    if flags & !(flags_known | FLAG_SEQ | FLAG_OFFSET) != 0 {
         return Err(Malformed::Value("flags"));
     }
     let publisher = publisher(reader)?;
     let seq = if flags & FLAG_SEQ != 0 { Some(seq(reader)?) } else { None };
+    let offset = if flags & FLAG_OFFSET != 0 { Some(reader.u32()?) } else { None };
     let verdict = match reader.u8()? {
         0 => Verdict::Start(Wall::from_nanos(reader.u64()?)),
         1 => Verdict::First,
@@ -174,7 +187,7 @@ fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
         5 => Verdict::Direct,
         _ => return Err(Malformed::Value("verdict")),
     };
-    Ok(Place { flags, publisher, seq, verdict })
+    Ok(Place { flags, publisher, seq, offset, verdict })
 }
 
 pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {

@@ -73,6 +73,8 @@ pub(crate) struct RunRef<'a> {
     pub(crate) publisher: &'a Publisher,
     /// The number of the first one.
     pub(crate) seq: Option<Seq>,
+    /// The offset of the first one in the history; those of the others follow it.
+    pub(crate) offset: Option<u32>,
     /// The verdict on the first one.
     pub(crate) verdict: Verdict,
     /// Whether they were missing at first.
@@ -111,6 +113,7 @@ impl Deliveries {
             subject: &run.subject,
             publisher: &self.publisher,
             seq: self.place.seq,
+            offset: self.place.offset,
             verdict: self.place.verdict,
             repaired: self.repaired,
             event: run.event,
@@ -199,6 +202,12 @@ impl Deliveries {
         let count = self.place.seq.map(|seq| seq.count() - 1);
         // Modulo 2^32, as are the counts that are cut here.
         self.place.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
+        self
+    }
+
+    /// The same, where the first one has this offset.
+    pub(crate) fn at_offset(mut self, offset: Option<u32>) -> Deliveries {
+        self.place.offset = offset;
         self
     }
 
@@ -357,7 +366,8 @@ mod tests {
         let mut rng = crate::rng::Rng::new(1);
         for _ in 0..200 {
             let (taken, left) = (rng.below(5), rng.below(6) as usize);
-            let mut deliveries = Deliveries::of_item(run(10), 0, publisher(), Verdict::First, true).unwrap();
+            let deliveries = Deliveries::of_item(run(10), 0, publisher(), Verdict::First, true).unwrap();
+            let mut deliveries = deliveries.with_offset(rng.chance(0.5).then_some(u32::MAX - 10));
             (0..taken).for_each(|_| drop(deliveries.next()));
             deliveries.truncate(left);
             let run = deliveries.run().unwrap();
@@ -369,7 +379,10 @@ mod tests {
                 run.entries.to_vec().into(),
             );
             match entries {
-                Ok(again) => assert_eq!(Deliveries::of_run(again, publisher(), run.verdict, true), deliveries),
+                Ok(again) => {
+                    let again = Deliveries::of_run(again, publisher(), run.verdict, true);
+                    assert_eq!(again.at_offset(run.offset), deliveries);
+                }
                 Err(error) => assert_eq!((error, left), (crate::wire::Malformed::RunEmpty, 0)),
             }
         }

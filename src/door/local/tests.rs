@@ -104,7 +104,8 @@ fn delivery(rng: &mut Rng) -> Delivery {
         _ => Verdict::Direct,
     };
     let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
-    Delivery::new(message(rng), publisher(rng), seq, verdict)
+    let offset = rng.chance(0.5).then(|| rng.next_u32());
+    Delivery { offset, ..Delivery::new(message(rng), publisher(rng), seq, verdict) }
 }
 
 /// Messages as they come in one datagram, all with a meta part or none.
@@ -113,8 +114,8 @@ fn message_run(rng: &mut Rng) -> Deliveries {
     let payload = |rng: &mut Rng| vec![1; usize::try_from(rng.below(200)).unwrap()].into();
     let messages: Vec<Message> =
         (0..rng.between(1, 30)).map(|_| Message { payload: payload(rng), ..first.clone() }).collect();
-    let Delivery { publisher, verdict, .. } = delivery(rng);
-    Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict)
+    let Delivery { publisher, verdict, offset, .. } = delivery(rng);
+    Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict).at_offset(offset)
 }
 
 fn loss(rng: &mut Rng) -> Loss {
@@ -334,7 +335,7 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
         (b"\x84\x10\0\0\0", Malformed::Short),
         (b"\x88\x09\0", Malformed::Value("reason")),
-        (&[RUN_HEAD, b"\x10\x02\x05\0\x01a\0\x01\0"].concat(), Malformed::Value("flags")),
+        (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), Malformed::Value("flags")),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
             Malformed::Run(wire::Malformed::RunEmpty),
@@ -388,7 +389,7 @@ fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
         message: Message { reply: Some(long.clone()), ..Message::new(long, vec![7u8; body]) },
         publisher: publisher(&mut rng),
         seq: Seq::new(1),
-        offset: None,
+        offset: Some(7),
         verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
         repaired: true,
         replayed: false,

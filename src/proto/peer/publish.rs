@@ -136,13 +136,11 @@ impl Peer {
         if self.route.groups.is_some() || !message.headers.is_empty() {
             return self.publish_shared(now, (client, key), message, whole);
         }
-        let seq = self.route_out(now, key, message);
+        let numbered = self.route_out(now, key, message);
         let Some(matched) = self.route.local.clone() else { return };
         match &mut self.batch {
-            Some(batch) => batch.begin_local(client, message, matched, seq),
-            None => {
-                self.deliver_local(client, &matched, Delivery::new(whole(), self.me(), seq, Verdict::Direct).into())
-            }
+            Some(batch) => batch.begin_local(client, message, matched, numbered.map(|(seq, _)| seq)),
+            None => self.deliver_local(client, &matched, self.own_delivery(whole(), numbered).into()),
         }
     }
 
@@ -160,7 +158,7 @@ impl Peer {
             None => Shares::default(),
         };
         let (stamped, own) = shares.headers(message.headers);
-        let seq = self.route_out(now, key, MessageRef { headers: &stamped, ..message });
+        let numbered = self.route_out(now, key, MessageRef { headers: &stamped, ..message });
         // Each message has its own shares.
         self.batch = None;
         let Some(local) = local else { return };
@@ -169,9 +167,15 @@ impl Peer {
             whole.headers = Headers::from_block(own.into());
         }
         if let Some(plain) = local.plain() {
-            self.deliver_local(client, plain, Delivery::new(whole.clone(), self.me(), seq, Verdict::Direct).into());
+            self.deliver_local(client, plain, self.own_delivery(whole.clone(), numbered).into());
         }
-        self.deliver_own_shares(client, &shares, seq, &whole);
+        self.deliver_own_shares(client, &shares, numbered, &whole);
+    }
+
+    /// A message of this peer's own, with its number and its offset in the history if it has them.
+    pub(super) fn own_delivery(&self, message: Message, numbered: Option<(Seq, u32)>) -> Delivery {
+        let (seq, offset) = numbered.unzip();
+        Delivery { offset, ..Delivery::new(message, self.me(), seq, Verdict::Direct) }
     }
 
     /// The peer that the present subject belongs to, if it is there: this one or another.
@@ -181,8 +185,8 @@ impl Peer {
         self.route.owner.filter(is_there)
     }
 
-    /// Sends a message to whom its subject means. Gives its number, if it went to all and there was room for one.
-    fn route_out(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<Seq> {
+    /// Sends a message to whom its subject means. Gives its number and its offset, if it went to all and there was room for them.
+    fn route_out(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<(Seq, u32)> {
         match self.owner() {
             Some(owner) if owner == self.origin.epoch => None,
             Some(owner) => {
@@ -193,8 +197,8 @@ impl Peer {
         }
     }
 
-    /// Sends to the group. Gives the message's number, if there was room for one.
-    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<Seq> {
+    /// Sends to the group. Gives the message's number and its offset in the history, if there was room for them.
+    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<(Seq, u32)> {
         let numbering = match self.pub_window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
@@ -216,11 +220,10 @@ impl Peer {
                 Entry { message, seq: None, stamp: None, chain: None }
             }
         };
-        let seq = entry.seq;
         self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
         self.send_sealed(now, None);
-        if let Numbering::Numbered { seq: last, offset, .. } = numbering
-            && key.streak().is_some()
+        let Numbering::Numbered { seq: last, offset, .. } = numbering else { return None };
+        if key.streak().is_some()
             && message.is_plain()
             && let Some((seq, at)) = self.multicast.open_run()
         {
@@ -228,7 +231,7 @@ impl Peer {
             let offset = offset.wrapping_add(1);
             self.batch = Some(Batch { now, seq, offset, count: 0, left, at, local: None });
         }
-        seq
+        Some((last, offset))
     }
 
     pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: MessageRef<'_>) {

@@ -134,12 +134,11 @@ impl Peer {
         &mut self,
         client: ClientId,
         shares: &Shares,
-        seq: Option<Seq>,
+        numbered: Option<(Seq, u32)>,
         message: &Message,
     ) {
         for member in &shares.own {
-            let delivery = Delivery::new(message.clone(), self.me(), seq, Verdict::Direct);
-            self.deliver_local(client, member, delivery.into());
+            self.deliver_local(client, member, self.own_delivery(message.clone(), numbered).into());
         }
     }
 
