@@ -217,9 +217,34 @@ fn waiting_in_vain_exits_27() {
     let _peer = place.peer(&[]);
     place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
     place.run(&["sub", "demo.>", "--count", "1", "--wait", "0.1"]).exits(TIMED_OUT).prints("");
-    place.run(&["req", "nobody.here", "?", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply", "nobody.here"]);
+    let silent = place.start(&["sub", "nobody.answers"]);
+    silent.said("listening on");
+    place
+        .run(&["req", "nobody.answers", "?", "--wait", "100ms"])
+        .exits(TIMED_OUT)
+        .says(&["no reply", "nobody.answers"]);
     place.run(&["reply", "nobody.asks", "x", "--wait", "100ms"]).exits(TIMED_OUT);
     place.run(&["sub", "demo.>", "--count", "0", "--wait", "5s"]).exits(DONE).prints("");
+}
+
+#[test]
+fn a_request_that_nobody_gets_ends_at_once_unless_it_is_patient() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    for embed in [&[][..], &["--embed"]] {
+        let outcome = place.run(&[&["req", "nobody.here", "?", "--wait", "1m"], embed].concat()).exits(UNREACHABLE);
+        outcome.says(&["nobody on the LAN is subscribed to nobody.here", "--patient"]).prints("");
+    }
+    place.run(&["req", "nobody.here", "--patient", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply"]);
+    let mut patient = place.start(&["req", "demo.late", "?", "--patient", "--wait", "1m"]);
+    let clients = || place.run(&["show", "subs"]).exits(DONE).stdout;
+    let deadline = now() + PATIENCE;
+    while !clients().contains("_INBOX.") {
+        assert!(now() < deadline, "the request waits: {}", clients());
+    }
+    let mut reply = place.start(&["reply", "demo.late", "at last", "--count", "1"]);
+    assert_eq!((patient.line().as_str(), patient.ended().code()), ("at last", Some(DONE)));
+    assert_eq!(reply.ended().code(), Some(DONE));
 }
 
 #[test]

@@ -105,6 +105,9 @@ fn requests_are_answered_across_peers_and_time_out_without_answer() {
     let answers = a.request_many(message("time.now", "two"), 2, LONG).unwrap();
     assert_eq!(answers.len(), 2);
     answering.join().unwrap();
+    let nobody = a.request("no.body".parse().unwrap(), "", LONG);
+    assert_eq!(nobody.unwrap_err(), RequestError::NoResponders);
+    let _silent = a.subscribe("no.body".parse().unwrap()).unwrap();
     let nobody = a.request("no.body".parse().unwrap(), "", Duration::from_millis(50));
     assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
 }

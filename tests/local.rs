@@ -3,10 +3,11 @@
 use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, wait_for};
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, Selection,
-    SubscribeError, SubscribeOptions, Subscription, WaitError, Why,
+    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, RequestOptions,
+    Selection, SubscribeError, SubscribeOptions, Subscription, WaitError, Why,
 };
 use seqcast::daemon::clock::Clock;
+use seqcast::door::ask::Awaited;
 use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
 use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
@@ -122,8 +123,85 @@ fn requests_cross_two_peers_between_attached_programs() {
     });
     assert_eq!(asking.request("sum".parse().unwrap(), "6*7", PATIENCE).unwrap().message.payload, "42");
     thread.join().unwrap();
-    let nobody = asking.request("no.body".parse().unwrap(), "", Duration::from_millis(30));
-    assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
+}
+
+#[test]
+fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
+    let (config, directory) = config_with_socket("one");
+    let mut other = config.clone();
+    other.name = "two".parse().unwrap();
+    other.socket = directory.path().join("two.sock");
+    let (one, two) = (serve(&config), serve(&other));
+    let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
+    wait_for(&one, &two);
+    wait_for(&two, &one);
+    for bus in [&one, &asking] {
+        let knows = |pattern: &str| {
+            let rows = bus.show("interest").unwrap()["rows"].as_array().unwrap().clone();
+            rows.iter().any(|row| row["pattern"] == pattern)
+        };
+        let ask = |timeout| bus.request_many(message("sum", ""), 2, timeout);
+        assert_eq!(ask(PATIENCE), Err(RequestError::NoResponders));
+        let silent = answering.subscribe(">".parse().unwrap()).unwrap();
+        eventually("it is known", || knows(">"));
+        assert_eq!(ask(Duration::from_millis(30)), Ok(Vec::new()), "it could answer");
+        drop(silent);
+        eventually("its end is known", || !knows(">"));
+
+        let options = RequestOptions { patient: true };
+        let mut replies = bus.request_with(message("sum", "6*7"), &options, PATIENCE).unwrap();
+        assert_eq!(replies.recv_timeout(Duration::from_millis(50)), Err(RequestError::Timeout));
+        let questions = answering.subscribe("sum".parse().unwrap()).unwrap();
+        let thread = {
+            let answering = answering.clone();
+            std::thread::spawn(move || {
+                let question = messages(&questions, 1).remove(0);
+                answering.reply_to(&question, question.message.payload.clone()).unwrap();
+                assert_eq!(
+                    questions.recv_timeout(Duration::from_millis(20)),
+                    Err(RecvError::Empty),
+                    "it is asked once"
+                );
+            })
+        };
+        let Ok(Event::Message(reply)) = replies.recv_timeout(PATIENCE) else { panic!("no reply") };
+        assert_eq!(reply.message.payload, "6*7");
+        thread.join().unwrap();
+        eventually("its end is known", || !knows("sum"));
+    }
+}
+
+#[test]
+fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
+    let (config, _directory) = config_with_socket("await");
+    let peer = serve(&config);
+    let mut raw = Raw::greeted(&config.socket);
+    raw.subscribe(1, "a");
+    raw.subscribe(2, "b");
+    let mut awaits = |sub, what, timeout_ms, subject: &str| {
+        raw.send(&ToPeer::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
+    };
+    awaits(1, Awaited::Somebody, 60_000, "c");
+    awaits(2, Awaited::Somebody, 60_000, "c");
+    awaits(2, Awaited::Somebody, 0, "c");
+    awaits(1, Awaited::Nobody, 60_000, "a");
+    awaits(2, Awaited::Somebody, 60_000, "a");
+    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }), "it is so already");
+    raw.send(&ToPeer::Unsubscribe { sub: SubId(1) });
+    raw.send(&ToPeer::Flush { token: 7 });
+    assert_eq!(raw.next(), Some(ToClient::Flushed { token: 7 }));
+    let somebody = peer.subscribe("c".parse().unwrap()).unwrap();
+    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }));
+    drop(somebody);
+    let subs = || peer.show("subs").unwrap()["rows"].as_array().unwrap().len();
+    eventually("it has ended", || subs() == 1);
+    raw.send(&ToPeer::Await {
+        sub: SubId(2),
+        what: Awaited::Nobody,
+        timeout_ms: 60_000,
+        subject: "c".parse().unwrap(),
+    });
+    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }), "as soon as the peer knows who else is there");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
 use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{Event, EventQueue};
+use crate::door::ask::Awaited;
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::{Caller, Fault};
 use crate::door::run::OpenRun;
@@ -208,6 +209,17 @@ impl Attached {
         })
     }
 
+    pub(super) fn begin_await(
+        &self,
+        sub: SubId,
+        what: Awaited,
+        subject: Subject,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        self.send(&ToPeer::Await { sub, what, timeout_ms, subject }, |_| {})
+    }
+
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
         let query = serde_json::to_vec(query).expect("JSON values can be written").into();
         let id = locked(&self.state).token() as u32;
@@ -321,6 +333,9 @@ impl Attached {
             ToClient::Answered { id, answer } => self.on_answered(id, answer),
             ToClient::Known { sub, publisher } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
+            }
+            ToClient::Awaited { sub } => {
+                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
             }
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),

@@ -138,6 +138,8 @@ impl std::error::Error for SubscribeError {}
 pub enum RequestError {
     /// Nobody answered in time, or the answer was lost.
     Timeout,
+    /// Certainly no subscription on the LAN got the request.
+    NoResponders,
     /// The inbox could not be subscribed to.
     Subscribe(SubscribeError),
     /// The request could not be published.
@@ -152,6 +154,11 @@ impl fmt::Display for RequestError {
             RequestError::Timeout => {
                 write!(f, "no answer in time; is anyone subscribed to the subject ('seqcast show subs' on its peer)?")
             }
+            RequestError::NoResponders => write!(
+                f,
+                "nobody on the LAN is subscribed to the subject; start who answers it, or make a patient request \
+                 (RequestOptions) that waits for it"
+            ),
             RequestError::Subscribe(error) => error.fmt(f),
             RequestError::Publish(error) => error.fmt(f),
             RequestError::Closed => write!(f, "the bus was closed or its peer went away"),

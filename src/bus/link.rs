@@ -4,6 +4,7 @@ use super::attached::Attached;
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
+use crate::door::ask::Awaited;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::question::Question;
 use crate::subject::Subject;
@@ -109,6 +110,23 @@ impl Link {
                 mailbox.push(command, patience).map_err(rejected)
             }
             Link::Attached(attached) => attached.ask(peer, &question, timeout, answer),
+        }
+    }
+
+    /// Has a subscription told when that has come, if it comes within `timeout`.
+    pub(super) fn begin_await(
+        &self,
+        sub: SubId,
+        what: Awaited,
+        subject: Subject,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
+        match self {
+            Link::Engine(mailbox, client) => {
+                let command = Command::Await { client: *client, sub, what, subject, timeout };
+                mailbox.push(command, timeout).map_err(rejected)
+            }
+            Link::Attached(attached) => attached.begin_await(sub, what, subject, timeout),
         }
     }
 

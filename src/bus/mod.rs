@@ -9,6 +9,7 @@ mod attached;
 mod embedded;
 mod error;
 mod link;
+mod request;
 mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
@@ -22,18 +23,17 @@ pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer,
 pub use ask::{AskError, Asked, HistoryList, Polled};
 pub use embedded::Embedded;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
+pub use request::{Replies, RequestOptions};
 pub use subscription::Subscription;
 
 use crate::config::Config;
-use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::Command;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::door::frame::Welcome;
-use crate::message::{Delivery, DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
+use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
 use crate::proto::join::Join;
 use crate::subject::{Pattern, Subject};
 use attached::Attached;
-use bytes::Bytes;
 use link::Link;
 use serde_json::Value;
 use std::fmt;
@@ -297,67 +297,6 @@ impl Bus {
     /// on it to this one alone.
     pub fn inbox(&self) -> Subject {
         self.shared.numbers.inbox(&self.shared.info)
-    }
-
-    /// Asks a question and waits for the first answer.
-    ///
-    /// # Errors
-    /// [`RequestError::Timeout`] when nobody answered in time.
-    pub fn request(
-        &self,
-        subject: Subject,
-        payload: impl Into<Bytes>,
-        timeout: Duration,
-    ) -> Result<Delivery, RequestError> {
-        self.request_message(Message::new(subject, payload), timeout)
-    }
-
-    /// As [`Bus::request`], with headers. The message's reply subject is replaced.
-    ///
-    /// # Errors
-    /// [`RequestError::Timeout`] when nobody answered in time.
-    pub fn request_message(&self, message: Message, timeout: Duration) -> Result<Delivery, RequestError> {
-        let mut answers = self.request_many(message, 1, timeout)?;
-        answers.pop().ok_or(RequestError::Timeout)
-    }
-
-    /// Asks a question of many: gathers answers until there are `answers_max` or the time is over. The message's reply
-    /// subject is replaced.
-    ///
-    /// # Errors
-    /// The request could not be made, or the bus was closed meanwhile. No answer is an empty list.
-    pub fn request_many(
-        &self,
-        mut message: Message,
-        answers_max: usize,
-        timeout: Duration,
-    ) -> Result<Vec<Delivery>, RequestError> {
-        let deadline = Clock::now().instant + timeout;
-        let inbox = self.inbox();
-        let subscription = self.subscribe(inbox.clone().into()).map_err(RequestError::Subscribe)?;
-        message.reply = Some(inbox);
-        self.publish_timeout(message, timeout).map_err(RequestError::Publish)?;
-        let mut answers = Vec::new();
-        while answers.len() < answers_max {
-            let left = deadline.since(Clock::now().instant);
-            match subscription.recv_timeout(left) {
-                Ok(Event::Message(delivery)) => answers.push(delivery),
-                // Word of losses elsewhere; a lost answer shows as a timeout.
-                Ok(Event::Loss(_) | Event::Dropped(_) | Event::Joined(_)) => {}
-                Err(RecvError::Empty) => break,
-                Err(RecvError::Closed) => return Err(RequestError::Closed),
-            }
-        }
-        Ok(answers)
-    }
-
-    /// Answers a message that wants a reply.
-    ///
-    /// # Errors
-    /// [`PublishError::NoReplyWanted`] when it has no reply subject; otherwise as [`Bus::publish_blocking`].
-    pub fn reply_to(&self, delivery: &Delivery, payload: impl Into<Bytes>) -> Result<(), PublishError> {
-        let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplyWanted)?;
-        self.publish_blocking(Message::new(subject, payload))
     }
 
     /// Waits until all that this client has published has left the peer's socket. [`Bus::publish`] does not wait for the

@@ -50,6 +50,11 @@ impl Subscription {
         Subscription { queue, subs, link, joining }
     }
 
+    /// Where its events come from, and the number of its only pattern.
+    pub(super) fn single(&self) -> (&EventQueue, SubId) {
+        (&self.queue, self.subs[0])
+    }
+
     /// Waits for the next event; `None` when the bus is closed or its peer is gone, and all is read.
     ///
     /// Not for [`Embedded`](super::Embedded): nobody would drive the peer meanwhile.

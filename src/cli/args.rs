@@ -261,6 +261,9 @@ pub struct RequestOptions {
     /// How long to wait for the replies.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub wait: Duration,
+    /// Publish the request only when somebody is subscribed to the subject, and wait for that, too.
+    #[arg(long)]
+    pub patient: bool,
     /// How many replies to wait for.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub replies: u64,

@@ -13,13 +13,13 @@ use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
 use super::output::Output;
 use crate::bus::{
-    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, StartError, SubscribeOptions, Subscription,
-    WaitError,
+    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, Replies, RequestError, RequestOptions,
+    StartError, SubscribeOptions, Subscription, WaitError,
 };
 use crate::config::Config;
 use crate::daemon::clock::Clock;
 use crate::message::Message;
-use crate::subject::Pattern;
+use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 
 /// How long a peer of one's own may take to say HELLO, at most.
@@ -179,9 +179,27 @@ fn gone(bus: &Bus) -> Failure {
 /// The events of a subscription, until the time is over, the user ends it, or nobody reads what is printed.
 pub struct Events {
     bus: Bus,
-    subscription: Subscription,
+    source: Source,
     deadline: Option<Instant>,
     interrupt: Interrupt,
+}
+
+/// Where events come from.
+enum Source {
+    Subscription(Box<Subscription>),
+    Request(Box<Replies>, Subject),
+}
+
+impl Source {
+    fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
+        match self {
+            Source::Request(replies, _) => replies.recv_timeout(timeout),
+            Source::Subscription(subscription) => subscription.recv_timeout(timeout).map_err(|error| match error {
+                RecvError::Empty => RequestError::Timeout,
+                RecvError::Closed => RequestError::Closed,
+            }),
+        }
+    }
 }
 
 /// Why there is no further event.
@@ -199,15 +217,7 @@ impl Events {
     ///
     /// # Errors
     /// The peer refuses the subscription or is gone.
-    pub fn subscribe(bus: &Bus, patterns: &[Pattern], wait: Option<Duration>) -> Result<Events, Failure> {
-        Events::subscribe_with(bus, patterns, &SubscribeOptions::default(), wait)
-    }
-
-    /// As [`Events::subscribe`], with options.
-    ///
-    /// # Errors
-    /// The peer refuses the subscription or is gone.
-    pub fn subscribe_with(
+    pub fn subscribe(
         bus: &Bus,
         patterns: &[Pattern],
         options: &SubscribeOptions,
@@ -217,13 +227,31 @@ impl Events {
         let subscription =
             bus.subscribe_with(patterns.iter().cloned(), options).map_err(|error| Failure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
-        Ok(Events { bus: bus.clone(), subscription, deadline, interrupt })
+        Ok(Events { bus: bus.clone(), source: Source::Subscription(Box::new(subscription)), deadline, interrupt })
+    }
+
+    /// Makes a request; the events are its replies. From now on Ctrl-C ends the waiting, not the process.
+    ///
+    /// # Errors
+    /// It is too large; the peer refuses it or is gone.
+    pub fn of_request(
+        bus: &Bus,
+        request: Message,
+        options: &RequestOptions,
+        wait: Duration,
+    ) -> Result<Events, Failure> {
+        let interrupt = Interrupt::watch()?;
+        let deadline = Some(Clock::now().instant + wait);
+        let subject = request.subject.clone();
+        let replies =
+            bus.request_with(request, options, wait).map_err(|error| request_failure(bus, &subject, error))?;
+        Ok(Events { bus: bus.clone(), source: Source::Request(Box::new(replies), subject), deadline, interrupt })
     }
 
     /// The next event, or why there is none. Hands what was printed to the system before it waits.
     ///
     /// # Errors
-    /// The peer is gone; standard output is closed.
+    /// The peer is gone; standard output is closed; nobody is there to answer the request.
     pub fn next(&mut self, out: &mut Output) -> Result<Result<Event, Ended>, Failure> {
         loop {
             if self.interrupt.has_come() {
@@ -233,19 +261,38 @@ impl Events {
             if left.is_zero() {
                 return Ok(Err(Ended::TimedOut));
             }
-            let mut event = self.subscription.try_recv();
-            if event == Err(RecvError::Empty) {
+            let mut event = self.source.recv_timeout(Duration::ZERO);
+            if event == Err(RequestError::Timeout) {
                 out.flush()?;
                 if out.is_closed() {
                     return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
                 }
-                event = self.subscription.recv_timeout(left);
+                event = self.source.recv_timeout(left);
             }
             match event {
                 Ok(event) => return Ok(Ok(event)),
-                Err(RecvError::Empty) => {}
-                Err(RecvError::Closed) => return Err(gone(&self.bus)),
+                Err(RequestError::Timeout) => {}
+                Err(error) => return Err(self.failure(error)),
             }
         }
+    }
+
+    fn failure(&self, error: RequestError) -> Failure {
+        match &self.source {
+            Source::Subscription(_) => gone(&self.bus),
+            Source::Request(_, subject) => request_failure(&self.bus, subject, error),
+        }
+    }
+}
+
+/// Why a request has no reply.
+fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> Failure {
+    match error {
+        RequestError::Closed => gone(bus),
+        RequestError::NoResponders => {
+            Failure::new(Exit::Unreachable, format!("nobody on the LAN is subscribed to {subject}"))
+                .fix("start who answers ('seqcast reply'), or wait for it with --patient")
+        }
+        error => Failure::new(Exit::Failed, error),
     }
 }

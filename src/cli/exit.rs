@@ -15,7 +15,7 @@ pub enum Exit {
     Usage = 2,
     /// The configuration is wrong or cannot be read.
     Configuration = 3,
-    /// The local peer, or the network, cannot be reached.
+    /// The local peer, the network, or anybody who would answer cannot be reached.
     Unreachable = 4,
     /// The time given with `--wait` ended first.
     TimedOut = 27,

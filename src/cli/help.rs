@@ -62,8 +62,10 @@ Examples:
   seqcast req demo.time now
   seqcast req demo.time now --wait 500ms || echo 'nobody answers'
   seqcast req demo.who '?' --replies 3 --json
+  seqcast req demo.time now --patient --wait 1m     also if who answers comes within a minute
 
-Ends with exit code 27 if fewer replies than wanted came in time.";
+Ends with exit code 27 if fewer replies than wanted came in time, and at once with 4 if nobody on the LAN is subscribed \
+to the subject.";
 
 /// Below `seqcast reply --help`.
 pub const REPLY: &str = "\

@@ -36,7 +36,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
     };
     let bus = connect::bus(&options.bus, "reply")?;
     let wanted = SubscribeOptions { queue: options.queue.clone(), ..SubscribeOptions::default() };
-    let mut events = Events::subscribe_with(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
+    let mut events = Events::subscribe(&bus, std::slice::from_ref(&options.pattern), &wanted, options.wait)?;
     note(format_args!("answering requests on {}", options.pattern));
     let interrupt = Interrupt::watch()?;
     let mut answers = 0;

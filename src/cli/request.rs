@@ -8,24 +8,21 @@ use super::args::RequestOptions;
 use super::connect::{self, Events};
 use super::event::{self, LossLine};
 use super::exit::{Exit, Failure};
-use super::interrupt::Interrupt;
 use super::output::{Output, Printable, counted, note};
 use super::value;
-use crate::bus::Event;
+use crate::bus::{self, Event};
 use crate::message::Message;
 
 /// Runs `req`.
 ///
 /// # Errors
-/// What cannot be reached or published.
+/// What cannot be reached or published; that nobody is there to answer.
 pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bus = connect::bus(&options.bus, "req")?;
-    let reply = bus.inbox();
-    let mut events = Events::subscribe(&bus, &[reply.clone().into()], Some(options.wait))?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
     request.headers = value::headers(&options.headers);
-    request.reply = Some(reply);
-    connect::publish(&bus, request, &Interrupt::watch()?)?;
+    let how = bus::RequestOptions { patient: options.patient };
+    let mut events = Events::of_request(&bus, request, &how, options.wait)?;
     let mut replies = 0;
     while replies < options.replies {
         match events.next(out)? {

@@ -27,7 +27,7 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
     };
     let queue = options.queue.clone();
     let wanted = bus::SubscribeOptions { mode, history: options.history, confirm: options.confirm, queue };
-    let mut events = Events::subscribe_with(&bus, &options.patterns, &wanted, options.wait)?;
+    let mut events = Events::subscribe(&bus, &options.patterns, &wanted, options.wait)?;
     let names: Vec<&str> = options.patterns.iter().map(|pattern| pattern.as_str()).collect();
     note(format_args!("listening on {}", names.join(" ")));
     let mut left = options.count;

@@ -398,6 +398,15 @@ impl Clients {
         }
     }
 
+    /// Tells a subscription that what it awaits has come.
+    pub(crate) fn tell_awaited(&mut self, to: Target) {
+        match self.map.get(&to.client).map(|client| &client.kind) {
+            Some(Kind::Embedded(queues)) => queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited()),
+            Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Awaited { sub: to.sub }),
+            Some(Kind::Door(_)) | None => {}
+        }
+    }
+
     /// Answers an attached client.
     pub(crate) fn answer(&mut self, id: ClientId, answer: &ToClient) {
         let Some(client) = self.map.get_mut(&id) else { return };

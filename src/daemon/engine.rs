@@ -4,6 +4,7 @@
 //! decides anything about the protocol.
 
 use crate::daemon::advise;
+use crate::daemon::awaits::{Awaits, Waiter};
 use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
@@ -20,7 +21,7 @@ use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
-use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Unanswered};
+use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Target, Unanswered};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
 use crate::subject::Subject;
@@ -118,6 +119,7 @@ pub(crate) struct Engine {
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
     pub(crate) doors: Doors,
+    pub(super) awaits: Awaits,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: Commands,
     pub(super) flushes: Vec<(Waiting, Leaving)>,
@@ -165,6 +167,7 @@ impl Engine {
         if !self.is_commands_turn {
             self.take_commands(now);
         }
+        self.tell_awaited(now);
         if is_caught_up {
             self.peer.handle(now, Input::Tick);
             self.act(now);
@@ -328,6 +331,7 @@ impl Engine {
     /// Ends a subscription of an embedded client.
     pub(crate) fn unsubscribe(&mut self, now: Now, client: ClientId, sub: SubId) {
         self.request(now, client, Request::Unsubscribe { sub });
+        self.awaits.end(client, Some(Target { client, sub }));
         self.end_queue(client, sub);
     }
 
@@ -403,6 +407,7 @@ impl Engine {
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.asks.retain(|(client, _), _| *client != id);
+        self.awaits.end(id, None);
         self.peer.handle(now, Input::Detach { client: id });
         self.act(now);
         self.is_acceptable = true;
@@ -485,6 +490,9 @@ impl Engine {
             Command::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
             Command::Ask { client, peer, question, timeout, answer } => {
                 self.ask_for(now, client, &peer, question, timeout, answer);
+            }
+            Command::Await { client, sub, what, subject, timeout } => {
+                self.begin_await(now, Waiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
             Command::Show { query, answer } => {
                 // Who asked may have stopped waiting.

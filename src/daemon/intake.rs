@@ -141,10 +141,16 @@ impl Engine {
             Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
             Phase::Running | Phase::Ended => None,
         };
-        [self.peer.poll_deadline(), self.doors.deadline(), stop, timeout.map(|timeout| now + timeout)]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.peer.poll_deadline(),
+            self.doors.deadline(),
+            self.awaits.deadline(),
+            stop,
+            timeout.map(|timeout| now + timeout),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Whether something is there that needs no event to be done.

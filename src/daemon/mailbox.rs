@@ -3,10 +3,12 @@
 //! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
 
 use crate::daemon::queue::EventQueue;
+use crate::door::ask::Awaited;
 use crate::door::frame::Why;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
+use crate::subject::Subject;
 use crossbeam_channel::Sender;
 use mio::Waker;
 use std::collections::VecDeque;
@@ -87,6 +89,14 @@ pub(crate) enum Command {
         /// Told every part up to the last one, or why there is none.
         answer: AnswerTo,
     },
+    /// Tell a subscription of this client when that has come.
+    Await {
+        client: ClientId,
+        sub: SubId,
+        what: Awaited,
+        subject: Subject,
+        timeout: Duration,
+    },
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
@@ -126,7 +136,8 @@ impl Command {
 
     /// Whether it has to wait while publishers are held up. All others overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        matches!(self, Command::Publish { .. } | Command::Ask { .. } | Command::Flush { .. })
+        use Command::{Ask, Await, Flush, Publish};
+        matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. })
     }
 }
 

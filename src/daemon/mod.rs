@@ -1,6 +1,7 @@
 //! The shell around the core: the only code that touches clocks, sockets and the disk.
 
 pub(crate) mod advise;
+pub(crate) mod awaits;
 pub mod batch;
 pub(crate) mod clients;
 pub mod clock;

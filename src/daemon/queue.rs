@@ -115,6 +115,8 @@ struct State {
     /// Events in it.
     count: usize,
     known: VecDeque<Option<Publisher>>,
+    /// Whether what was awaited of a subject has come.
+    has_awaited: bool,
     bytes: usize,
     /// Dropped since the last event in the queue.
     dropped: u64,
@@ -197,6 +199,18 @@ impl EventQueue {
             state.known.push_back(publisher);
             self.wake(state);
         }
+    }
+
+    /// What was awaited of a subject has come.
+    pub(crate) fn push_awaited(&self) {
+        let mut state = self.lock();
+        state.has_awaited = true;
+        self.wake(state);
+    }
+
+    /// Whether it has come since this was asked last.
+    pub(crate) fn take_awaited(&self) -> bool {
+        std::mem::take(&mut self.lock().has_awaited)
     }
 
     /// Something came, or came elsewhere, that somebody may wait for.

@@ -1,5 +1,6 @@
 //! What attached clients ask for: their frames in, answers out.
 
+use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::local::Reading;
@@ -7,7 +8,7 @@ use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, We
 use crate::door::local::Fault;
 use crate::door::run::PublishRun;
 use crate::message::{ClientId, SubId, Wanted};
-use crate::proto::effect::{Refusal, Request, Unanswered};
+use crate::proto::effect::{Refusal, Request, Target, Unanswered};
 use crate::proto::question::Question;
 use crate::time::Now;
 use bytes::Bytes;
@@ -120,6 +121,7 @@ impl Engine {
             }
             ToPeer::Unsubscribe { sub } => {
                 self.request(now, id, Request::Unsubscribe { sub });
+                self.awaits.end(id, Some(Target { client: id, sub }));
                 if let Some(connection) = self.clients.connection(id) {
                     connection.outbox.forget(sub);
                 }
@@ -140,6 +142,10 @@ impl Engine {
                     self.on_answered(id, number, Err(Unanswered::Malformed));
                 }
             },
+            ToPeer::Await { sub, what, timeout_ms, subject } => {
+                let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
+                self.begin_await(now, Waiter::Subscription(who), what, subject, timeout);
+            }
             ToPeer::Flush { token } => self.await_leaving(Waiting::Attached(id, token)),
         }
     }
@@ -184,7 +190,8 @@ impl Engine {
 
 /// Whether a frame has to wait while publishers are held up. Everything else is answered all the same.
 fn must_wait(frame: &ToPeer) -> bool {
-    matches!(frame, ToPeer::Publish(_) | ToPeer::PublishRun(_) | ToPeer::Ask { .. } | ToPeer::Flush { .. })
+    use ToPeer::{Ask, Await, Flush, Publish, PublishRun};
+    matches!(frame, Publish(_) | PublishRun(_) | Ask { .. } | Await { .. } | Flush { .. })
 }
 
 /// The bytes of an answer; what does not fit a frame is an error instead.

@@ -1,6 +1,7 @@
 //! Start-up: interface, sockets, self-test, local socket, core; each proved before the next.
 
 use crate::config::Config;
+use crate::daemon::awaits::Awaits;
 use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
@@ -148,6 +149,7 @@ impl Engine {
             busy_poll: config.busy_poll,
             clients_refused: 0,
             doors,
+            awaits: Awaits::default(),
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: Commands::default(),
             published: None,

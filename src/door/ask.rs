@@ -110,6 +110,15 @@ pub struct Receivers {
     pub is_certain: bool,
 }
 
+/// What a client can await of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// That certainly no subscription on the LAN gets a message on it.
+    Nobody,
+    /// That some subscription does.
+    Somebody,
+}
+
 /// What a door tells its clients about the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {

@@ -8,6 +8,7 @@
 //! +---------------+-------+----------------------------+
 //! ```
 
+use crate::door::ask::Awaited;
 use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
 use crate::door::run::{PUBLISH_RUN, PublishRun};
 use crate::door::value::{
@@ -19,7 +20,7 @@ use crate::message::{
 };
 use crate::proto::delivery::{Deliveries, RunRef};
 use crate::proto::effect::Unanswered;
-use crate::subject::{Pattern, SUBJECT_BYTES_MAX};
+use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
@@ -47,6 +48,7 @@ const UNSUBSCRIBE: u8 = 0x04;
 const SHOW: u8 = 0x05;
 const FLUSH: u8 = 0x06;
 const ASK: u8 = 0x07;
+const AWAIT: u8 = 0x09;
 const WELCOME: u8 = 0x81;
 const MESSAGE: u8 = 0x82;
 const LOSS: u8 = 0x83;
@@ -59,6 +61,7 @@ const SUBSCRIBED: u8 = 0x89;
 const ANSWERED: u8 = 0x8a;
 const KNOWN: u8 = 0x8b;
 const MESSAGE_RUN: u8 = 0x8c;
+const AWAITED: u8 = 0x8d;
 
 /// SUBSCRIBE: publishers are told of.
 const FLAG_NEWS: u8 = 0x01;
@@ -120,6 +123,17 @@ pub enum ToPeer {
         peer: PeerRef,
         /// The question as it stands on the wire (docs/wire.md, "History service").
         question: Bytes,
+    },
+    /// Ask to be told by [`ToClient::Awaited`] when this has come, if it comes in time.
+    Await {
+        /// The subscription that is told; with it the waiting ends.
+        sub: SubId,
+        /// What is awaited.
+        what: Awaited,
+        /// How long it may take, in milliseconds.
+        timeout_ms: u32,
+        /// Of which subject.
+        subject: Subject,
     },
 }
 
@@ -186,6 +200,11 @@ pub enum ToClient {
         sub: SubId,
         /// The publisher; `None`: those that were known when the subscription was made have all been named.
         publisher: Option<Publisher>,
+    },
+    /// What a subscription awaits of a subject has come.
+    Awaited {
+        /// Which subscription.
+        sub: SubId,
     },
     /// The peer ends the connection.
     Bye {
@@ -294,6 +313,8 @@ pub enum ByeReason {
 const MODES: [(u8, Option<DeliveryMode>); 3] =
     [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
 
+const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Nobody), (1, Awaited::Somebody)];
+
 /// 0 stands for a part of an answer.
 const UNANSWERED: [(u8, Unanswered); 6] = [
     (1, Unanswered::UnknownPeer),
@@ -356,6 +377,13 @@ impl ToPeer {
                 put_bytes8(out, peer.to_string().as_bytes());
                 out.put_slice(question);
             }
+            ToPeer::Await { sub, what, timeout_ms, subject } => {
+                out.put_u8(AWAIT);
+                out.put_u32(sub.0);
+                out.put_u8(code(&AWAITS, what));
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, subject.as_bytes());
+            }
         });
     }
 
@@ -400,6 +428,12 @@ impl ToPeer {
                 peer: reader.text8("peer")?.parse()?,
                 question: reader.rest(),
             },
+            AWAIT => ToPeer::Await {
+                sub: SubId(reader.u32()?),
+                what: decoded(&AWAITS, reader.u8()?, "what")?,
+                timeout_ms: reader.u32()?,
+                subject: Subject::from_bytes(reader.bytes8()?)?,
+            },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
@@ -436,6 +470,10 @@ impl ToClient {
             }),
             ToClient::Subscribed { sub } => framed(out, |out| {
                 out.put_u8(SUBSCRIBED);
+                out.put_u32(sub.0);
+            }),
+            ToClient::Awaited { sub } => framed(out, |out| {
+                out.put_u8(AWAITED);
                 out.put_u32(sub.0);
             }),
             ToClient::Shown { id, answer } => framed(out, |out| {
@@ -500,6 +538,7 @@ impl ToClient {
                 ToClient::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
             }
             SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
+            AWAITED => ToClient::Awaited { sub: SubId(reader.u32()?) },
             ANSWERED => ToClient::Answered {
                 id: reader.u64()?,
                 answer: match reader.u8()? {

@@ -6,7 +6,6 @@ mod lost;
 mod serve;
 pub(crate) mod stream;
 mod tls;
-mod undecided;
 
 pub use tls::TlsError;
 
@@ -109,10 +108,6 @@ pub(crate) struct Doors {
     wakes: BTreeSet<(Instant, ClientId)>,
     /// Clients that lost something and are to be told.
     slow: Vec<ClientId>,
-    /// Requests without a receiver, as long as not all subscriptions of the LAN are known.
-    undecided: Vec<undecided::Undecided>,
-    /// When these are looked at again.
-    decide_at: Instant,
     /// Clients that have not said who they are, in the order in which they came; some have gone or been admitted since.
     strangers: VecDeque<ClientId>,
     strangers_count: usize,
@@ -132,8 +127,6 @@ impl Doors {
             held_up: Vec::new(),
             wakes: BTreeSet::new(),
             slow: Vec::new(),
-            undecided: Vec::new(),
-            decide_at: Instant::ZERO,
             strangers: VecDeque::new(),
             strangers_count: 0,
             clients: 0,
@@ -236,8 +229,7 @@ impl Doors {
 
     /// When a client is to be called next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let decide_at = (!self.undecided.is_empty()).then_some(self.decide_at);
-        self.wakes.first().map(|(at, _)| *at).into_iter().chain(decide_at).min()
+        self.wakes.first().map(|(at, _)| *at)
     }
 
     /// For `show status`.

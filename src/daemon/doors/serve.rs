@@ -3,12 +3,13 @@
 use super::connection::DoorConnection;
 use super::stream::Stream;
 use crate::config::SlowClient;
+use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
 use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::intake::client_token;
 use crate::daemon::local::Reading;
-use crate::door::ask::{Ask, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, Awaited, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::client::{Fault, Session};
 use crate::door::out::Out;
 use crate::message::{ClientId, Message};
@@ -183,7 +184,6 @@ impl Engine {
             let (_, id) = self.doors.wakes.pop_first().expect("there is one");
             self.call(now, id);
         }
-        self.decide(now);
         if !self.is_held_up() {
             let held_up = std::mem::take(&mut self.doors.held_up);
             self.doors.ready.extend(held_up);
@@ -340,7 +340,7 @@ impl Engine {
             let receivers = self.receivers(&subject);
             match reply {
                 Some(reply) if receivers.count == 0 && !receivers.is_certain => {
-                    self.doors.postpone(now.instant, id, subject, reply);
+                    self.begin_await(now, Waiter::Door(id, reply), Awaited::Nobody, subject, Duration::MAX);
                 }
                 reply => session.on_published(reply.as_ref(), receivers, out),
             }
@@ -348,7 +348,7 @@ impl Engine {
         false
     }
 
-    pub(super) fn receivers(&mut self, subject: &Subject) -> Receivers {
+    pub(crate) fn receivers(&mut self, subject: &Subject) -> Receivers {
         let (count, is_certain) = self.peer.receivers(subject);
         Receivers { count, is_certain }
     }

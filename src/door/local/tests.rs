@@ -2,6 +2,7 @@
 //! what was encoded; no bytes whatsoever panic.
 
 use super::*;
+use crate::door::ask::Awaited;
 use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
 use crate::door::run::OpenRun;
 use crate::message::{
@@ -54,7 +55,12 @@ fn publish_run(rng: &mut Rng) -> ToPeer {
 }
 
 fn to_peer(rng: &mut Rng) -> ToPeer {
-    match rng.below(7) {
+    match rng.below(8) {
+        7 => {
+            let what = if rng.chance(0.5) { Awaited::Nobody } else { Awaited::Somebody };
+            let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
+            ToPeer::Await { sub, what, timeout_ms, subject }
+        }
         6 => publish_run(rng),
         0 => ToPeer::Publish(message(rng)),
         1 => {
@@ -154,7 +160,8 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(10) {
+    match rng.below(11) {
+        10 => ToClient::Awaited { sub: SubId(rng.next_u32()) },
         9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
         0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
         1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
@@ -312,6 +319,8 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x03\0\0\0\x01\x01a", Malformed::Short),
         (b"\x03\0\0\0\x01\x01a\0\0", Malformed::Short),
         (b"\x03\0\0\0\x01\x01a\0\0\x03q q", Malformed::Queue(QueueError::Character(1))),
+        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", Malformed::Value("what")),
+        (b"\x09\0\0\0\x01\x01\0\0\0\0\x01*", Malformed::Subject(SubjectError::Wildcard)),
         (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
         (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
     ] {

@@ -1,0 +1,195 @@
+//! Requests: a message, a subject of one's own for the replies, the replies, and word that nobody is there to answer.
+
+use super::{Bus, Event, PublishError, RecvError, RequestError, Subscription, WaitError};
+use crate::daemon::clock::Clock;
+use crate::door::ask::Awaited;
+use crate::message::{Delivery, Message};
+use crate::subject::Subject;
+use bytes::Bytes;
+use std::fmt;
+use std::time::Duration;
+
+/// How a request is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// Whether it waits for somebody who answers: it is published as soon as a subscription is known that gets it. Otherwise it is
+    /// published at once, and if certainly no subscription on the LAN gets it, that is an error.
+    pub patient: bool,
+}
+
+/// How far a request has come.
+enum Stage {
+    /// It waits for a subscription that gets it.
+    Held(Message),
+    /// It waits for room in the queue to the peer.
+    Due(Message),
+    /// It is published.
+    Out,
+}
+
+/// The replies to a request, as they come. Dropping it is no longer to care; a request that has not been published then is not
+/// published any more.
+pub struct Replies {
+    bus: Bus,
+    subscription: Subscription,
+    subject: Subject,
+    timeout: Duration,
+    stage: Stage,
+    /// A reply has come, so somebody is there whatever the peer knows.
+    has_reply: bool,
+}
+
+impl Replies {
+    /// Waits for the next reply, or word of a loss, for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RequestError::NoResponders`] if certainly no subscription on the LAN gets the request, [`RequestError::Timeout`] if
+    /// nothing comes in time; it can be called again then. Otherwise the request cannot be published, or the bus is closed.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
+        let until = Clock::now().instant + timeout;
+        loop {
+            let rings = self.subscription.single().0.rings();
+            match self.subscription.try_recv() {
+                Ok(event) => {
+                    self.has_reply |= matches!(event, Event::Message(_));
+                    return Ok(event);
+                }
+                Err(RecvError::Empty) => {}
+                Err(RecvError::Closed) => return Err(RequestError::Closed),
+            }
+            let left = until.since(Clock::now().instant);
+            if self.subscription.single().0.take_awaited() {
+                match std::mem::replace(&mut self.stage, Stage::Out) {
+                    Stage::Held(message) => self.stage = Stage::Due(message),
+                    Stage::Out if !self.has_reply => return Err(RequestError::NoResponders),
+                    stage => self.stage = stage,
+                }
+            }
+            if !self.publish(left)? || left.is_zero() {
+                return Err(RequestError::Timeout);
+            }
+            self.subscription.single().0.wait_ring(rings, Some(left));
+        }
+    }
+
+    /// Publishes the request if it is due. False if there is no room for it in time.
+    fn publish(&mut self, timeout: Duration) -> Result<bool, RequestError> {
+        let message = match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::Due(message) => message,
+            stage => {
+                self.stage = stage;
+                return Ok(true);
+            }
+        };
+        match self.bus.publish_timeout(message, timeout) {
+            Ok(()) => self.begin_await(Awaited::Nobody).map(|()| true),
+            Err(PublishError::Full(message)) => {
+                self.stage = Stage::Due(*message);
+                Ok(false)
+            }
+            Err(PublishError::Closed) => Err(RequestError::Closed),
+            Err(error) => Err(RequestError::Publish(error)),
+        }
+    }
+
+    fn begin_await(&self, what: Awaited) -> Result<(), RequestError> {
+        let (_, sub) = self.subscription.single();
+        let begun = self.bus.shared.link.begin_await(sub, what, self.subject.clone(), self.timeout);
+        begun.map_err(|error| match error {
+            WaitError::Closed => RequestError::Closed,
+            WaitError::Timeout | WaitError::Refused(_) => RequestError::Timeout,
+        })
+    }
+}
+
+impl fmt::Debug for Replies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}
+
+impl Bus {
+    /// Asks a question and waits for the first answer.
+    ///
+    /// # Errors
+    /// [`RequestError::NoResponders`] when certainly nobody on the LAN is subscribed to the subject, [`RequestError::Timeout`] when
+    /// nobody answered in time.
+    pub fn request(
+        &self,
+        subject: Subject,
+        payload: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<Delivery, RequestError> {
+        self.request_message(Message::new(subject, payload), timeout)
+    }
+
+    /// As [`Bus::request`], with headers. The message's reply subject is replaced.
+    ///
+    /// # Errors
+    /// As [`Bus::request`].
+    pub fn request_message(&self, message: Message, timeout: Duration) -> Result<Delivery, RequestError> {
+        let mut answers = self.request_many(message, 1, timeout)?;
+        answers.pop().ok_or(RequestError::Timeout)
+    }
+
+    /// Asks a question of many: gathers answers until there are `answers_max` or the time is over. The message's reply
+    /// subject is replaced.
+    ///
+    /// # Errors
+    /// The request could not be made, certainly nobody on the LAN is subscribed to its subject, or the bus was closed meanwhile. No
+    /// answer is an empty list.
+    pub fn request_many(
+        &self,
+        message: Message,
+        answers_max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Delivery>, RequestError> {
+        let deadline = Clock::now().instant + timeout;
+        let mut replies = self.request_with(message, &RequestOptions::default(), timeout)?;
+        let mut answers = Vec::new();
+        while answers.len() < answers_max {
+            match replies.recv_timeout(deadline.since(Clock::now().instant)) {
+                Ok(Event::Message(delivery)) => answers.push(delivery),
+                // Word of losses elsewhere; a lost answer shows as a timeout.
+                Ok(Event::Loss(_) | Event::Dropped(_) | Event::Joined(_)) => {}
+                Err(RequestError::Timeout) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Asks a question and gives the answers as they come. A patient request waits up to `timeout` for somebody who gets it, and is
+    /// published while its replies are waited for. The message's reply subject is replaced.
+    ///
+    /// # Errors
+    /// The request cannot be made.
+    pub fn request_with(
+        &self,
+        mut message: Message,
+        options: &RequestOptions,
+        timeout: Duration,
+    ) -> Result<Replies, RequestError> {
+        let inbox = self.inbox();
+        let subscription = self.subscribe(inbox.clone().into()).map_err(RequestError::Subscribe)?;
+        message.reply = Some(inbox);
+        let (bus, subject) = (self.clone(), message.subject.clone());
+        let stage = if options.patient { Stage::Held(message) } else { Stage::Due(message) };
+        let mut replies = Replies { bus, subscription, subject, timeout, stage, has_reply: false };
+        if options.patient {
+            replies.begin_await(Awaited::Somebody)?;
+        }
+        // If there is no room for it yet, it is published while replies are waited for.
+        replies.publish(Duration::ZERO)?;
+        Ok(replies)
+    }
+
+    /// Answers a message that wants a reply.
+    ///
+    /// # Errors
+    /// [`PublishError::NoReplyWanted`] when it has no reply subject; otherwise as [`Bus::publish_blocking`].
+    pub fn reply_to(&self, delivery: &Delivery, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+        let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplyWanted)?;
+        self.publish_blocking(Message::new(subject, payload))
+    }
+}

@@ -1,0 +1,124 @@
+//! What clients await of a subject: that certainly nobody gets a message, so that who asks nobody is told so, or that somebody
+//! does. A peer that has just started does not know all others, and one that has just come has not told what its clients
+//! subscribe to.
+
+use crate::daemon::engine::Engine;
+use crate::door::ask::{Awaited, Receivers};
+use crate::message::ClientId;
+use crate::proto::effect::Target;
+use crate::subject::Subject;
+use crate::time::{Instant, Now};
+use std::time::Duration;
+
+/// Clients that wait, at most, each counted as often as it does; those beyond are left to their own patience.
+const AWAITS_MAX: usize = 4096;
+/// As often one client waits, at most.
+const OF_CLIENT_MAX: usize = 1024;
+/// For so long it may take until it is certain that nobody gets a message.
+const CERTAIN_TIME: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const CERTAIN_INTERVAL: Duration = Duration::from_millis(5);
+/// How often it is looked at whether somebody has come; that may take as long as the client has time.
+const SOMEBODY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Who waits.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// A client of a door, for an answer on this subject.
+    Door(ClientId, Subject),
+    /// A subscription of a program, which ends the waiting when it ends.
+    Subscription(Target),
+}
+
+impl Waiter {
+    fn client(&self) -> ClientId {
+        match self {
+            Waiter::Door(client, _) => *client,
+            Waiter::Subscription(target) => target.client,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Await {
+    who: Waiter,
+    what: Awaited,
+    subject: Subject,
+    until: Instant,
+}
+
+/// All that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Awaits {
+    awaits: Vec<Await>,
+    /// When they are looked at again.
+    look_at: Instant,
+}
+
+impl Awaits {
+    /// When something is to be looked at.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (!self.awaits.is_empty()).then_some(self.look_at)
+    }
+
+    /// The client is gone, or only this subscription of it.
+    pub(crate) fn end(&mut self, client: ClientId, sub: Option<Target>) {
+        let is_over = |who: &Waiter| match (who, sub) {
+            (Waiter::Subscription(target), Some(sub)) => *target == sub,
+            (_, Some(_)) => false,
+            (who, None) => who.client() == client,
+        };
+        self.awaits.retain(|one| !is_over(&one.who));
+    }
+
+    fn push(&mut self, now: Instant, one: Await) {
+        let interval = match one.what {
+            Awaited::Nobody => CERTAIN_INTERVAL,
+            Awaited::Somebody => SOMEBODY_INTERVAL,
+        };
+        let soon = now + interval;
+        self.look_at = if self.awaits.is_empty() { soon } else { self.look_at.min(soon) };
+        self.awaits.push(one);
+    }
+}
+
+impl Engine {
+    /// Tells a client when that has come, if it comes within `timeout`: at once if it is so already.
+    pub(crate) fn begin_await(&mut self, now: Now, who: Waiter, what: Awaited, subject: Subject, timeout: Duration) {
+        let timeout = match what {
+            Awaited::Nobody => CERTAIN_TIME.min(timeout),
+            Awaited::Somebody => timeout,
+        };
+        let of_client = self.awaits.awaits.iter().filter(|one| one.who.client() == who.client()).count();
+        if self.awaits.awaits.len() < AWAITS_MAX && of_client < OF_CLIENT_MAX {
+            self.look(now, Await { who, what, subject, until: now.instant + timeout });
+        }
+    }
+
+    /// Tells those who wait for what has come.
+    pub(super) fn tell_awaited(&mut self, now: Now) {
+        if self.awaits.deadline().is_some_and(|look_at| look_at <= now.instant) {
+            std::mem::take(&mut self.awaits.awaits).into_iter().for_each(|one| self.look(now, one));
+        }
+    }
+
+    fn look(&mut self, now: Now, one: Await) {
+        let receivers = self.receivers(&one.subject);
+        let (has_come, can_come) = match (one.what, receivers) {
+            (Awaited::Nobody, Receivers { count: 0, is_certain }) => (is_certain, true),
+            // Somebody may have got it who is known only now.
+            (Awaited::Nobody, _) => (false, false),
+            (Awaited::Somebody, Receivers { count, .. }) => (0 < count, true),
+        };
+        match one.who {
+            Waiter::Door(client, reply) if has_come => {
+                let Some(connection) = self.clients.door(client) else { return };
+                connection.answer(|session, out| session.on_published(Some(&reply), receivers, out));
+                self.clients.note_output(client);
+            }
+            Waiter::Subscription(target) if has_come => self.clients.tell_awaited(target),
+            _ if can_come && now.instant < one.until => self.awaits.push(now.instant, one),
+            _ => {}
+        }
+    }
+}
