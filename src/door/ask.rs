@@ -106,7 +106,7 @@ pub struct Publish<'a> {
 pub struct Receivers {
     /// On the whole LAN, as far as is known; those of a queue group count once.
     pub count: u64,
-    /// Whether the subscriptions of all peers are known: then a count of 0 is the truth.
+    /// Whether 0 is the truth, because the subscriptions of all peers are known; true with every other count.
     pub is_certain: bool,
 }
 

@@ -148,12 +148,11 @@ impl Peer {
         all.filter(|_| self.stop.is_none())
     }
 
-    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once; and
-    /// whether all are known, so that 0 is the truth: who is silent does not count.
-    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
+    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once.
+    pub(super) fn count_receivers(&mut self, subject: &Subject) -> u64 {
         // This peer itself answers a poll.
         if is_text_poll(subject) {
-            return (1, true);
+            return 1;
         }
         let mut queues = BTreeSet::new();
         let mut count = self.interest.count_matching(subject, &mut queues);
@@ -161,9 +160,13 @@ impl Peer {
             Some(queue) => drop(queues.insert(queue.clone())),
             None => count += u64::from(entry.count),
         });
-        count += queues.len() as u64;
+        count + queues.len() as u64
+    }
+
+    /// Whether the subscriptions of all peers that are up are known.
+    pub(super) fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.state == MemberState::Up);
-        (count, self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch())))
+        self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch()))
     }
 
     /// What the clients of other peers subscribe to, as far as is known.

@@ -117,13 +117,14 @@ impl Peer {
             return;
         }
         let (key, begins) = self.streaks.next(message.subject);
-        let changes = (self.interest.changes(), self.remote.changes());
+        let changes = self.interest_changes();
         if begins || self.route.changes != changes {
             let local = self.interest.matches_any(message.subject);
             self.route = Route {
                 is_poll: is_text_poll(message.subject),
                 owner: inbox_owner(message.subject),
                 groups: self.groups_of(message.subject, local.as_deref()),
+                receivers: None,
                 local,
                 changes,
             };
@@ -142,6 +143,26 @@ impl Peer {
             Some(batch) => batch.begin_local(client, message, matched, numbered.map(|(seq, _)| seq)),
             None => self.deliver_local(client, &matched, self.own_delivery(whole(), numbered).into()),
         }
+    }
+
+    /// How often the subscriptions here, and those elsewhere, have changed.
+    fn interest_changes(&self) -> (u64, u64) {
+        (self.interest.changes(), self.remote.changes())
+    }
+
+    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once; and
+    /// whether 0 is the truth, because the subscriptions of all peers are known: who is silent does not count. Cheap for the subject
+    /// that was published on last.
+    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
+        let is_routed = self.route.changes == self.interest_changes() && self.streaks.goes_on(subject);
+        let count = match self.route.receivers.filter(|_| is_routed) {
+            Some(count) => count,
+            None => self.count_receivers(subject),
+        };
+        if is_routed {
+            self.route.receivers = Some(count);
+        }
+        (count, 0 < count || self.knows_all_interest())
     }
 
     /// The same with headers, of which not all may be the client's to write, or with queue groups.
@@ -303,6 +324,8 @@ pub(super) struct Route {
     local: Option<Arc<Matched>>,
     /// The queue groups that want it.
     groups: Option<Arc<[Group]>>,
+    /// How many receive it, once that was asked.
+    pub(super) receivers: Option<u64>,
     /// How often the subscriptions here, and those elsewhere, had changed.
     changes: (u64, u64),
 }

@@ -49,6 +49,37 @@ fn subscriptions_are_known_everywhere_and_end_everywhere() {
 }
 
 #[test]
+fn receivers_of_what_is_published_again_and_again_are_counted_once_until_something_changes() {
+    let mut lan = Lan::new(3, |_| {});
+    let publish = |lan: &mut Lan, text: &str| {
+        let message = Message::new(subject(text), "x");
+        lan.hosts[0].peer.publish(at(lan.millis), ClientId(1), &message);
+        lan.hosts[0].peer.receivers(&message.subject)
+    };
+    assert_eq!(publish(&mut lan, "a"), (2, true));
+    assert_eq!(lan.hosts[0].peer.route.receivers, Some(2));
+    assert_eq!(publish(&mut lan, "a"), (2, true));
+    // A change counts at once: here, though nothing is published since, and elsewhere.
+    subscribe(&mut lan, 0, 1, "a", None);
+    assert_eq!(lan.hosts[0].peer.receivers(&subject("a")), (3, true));
+    assert_eq!(publish(&mut lan, "a"), (3, true));
+    subscribe(&mut lan, 1, 2, "*", None);
+    lan.run(1, |_| false);
+    assert_eq!(lan.hosts[0].peer.receivers(&subject("a")), (4, true));
+    assert_eq!(publish(&mut lan, "a"), (4, true));
+    // What is asked of another subject is no answer about this one.
+    assert_eq!(lan.hosts[0].peer.receivers(&subject("b")), (1, true));
+    assert_eq!(publish(&mut lan, "a"), (4, true));
+    assert_eq!(publish(&mut lan, "b"), (1, true));
+    assert_eq!(publish(&mut lan, "a"), (4, true));
+    lan.hosts[0].peer.handle(at(lan.millis), Input::Detach { client: ClientId(2) });
+    assert_eq!(publish(&mut lan, "a"), (3, true));
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Stop);
+    lan.run(10, |_| false);
+    assert_eq!(publish(&mut lan, "a"), (1, true));
+}
+
+#[test]
 fn lost_news_is_asked_for() {
     let mut lan = Lan::new(2, |_| {});
     let news = |copy: &Copy| {
