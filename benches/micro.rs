@@ -524,7 +524,7 @@ fn redis_door(figures: &mut Figures) {
         nanos_each(TURNS * messages, || {
             for _ in 0..TURNS {
                 let count: usize =
-                    runs.iter().map(|run| session.on_deliveries(&[SubId(1)], black_box(run), false, &mut out)).sum();
+                    runs.iter().map(|run| session.on_deliveries(&[SubId(1)], black_box(run), &mut out)).sum();
                 assert_eq!(count, messages);
                 out.clear();
             }
@@ -614,7 +614,7 @@ fn nats_door(figures: &mut Figures) {
                 for _ in 0..WRITES {
                     out.clear();
                     for deliveries in &run {
-                        written += session.on_deliveries(&[SubId(1)], black_box(deliveries), false, &mut out);
+                        written += session.on_deliveries(&[SubId(1)], black_box(deliveries), &mut out);
                     }
                 }
                 assert_eq!(written, WRITES * EACH);

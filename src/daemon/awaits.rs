@@ -103,7 +103,7 @@ impl Engine {
     }
 
     fn look(&mut self, now: Now, one: Await) {
-        let receivers = self.receivers(&one.subject);
+        let receivers = self.receivers(one.who.client(), &one.subject);
         let (has_come, can_come) = match (one.what, receivers) {
             (Awaited::Nobody, Receivers { count: 0, is_certain }) => (is_certain, true),
             // Somebody may have got it who is known only now.

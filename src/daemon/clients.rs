@@ -57,8 +57,8 @@ struct Postponed {
 
 #[derive(Debug)]
 enum Late {
-    /// Messages, and whether the client itself published them.
-    Messages(Box<Deliveries>, bool),
+    /// Messages.
+    Messages(Box<Deliveries>),
     /// So many messages were lost.
     Lost(Count),
 }
@@ -172,8 +172,8 @@ impl Clients {
         for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
             match what {
                 Late::Lost(count) => connection.session.on_lost(&subs, count),
-                Late::Messages(deliveries, from_self) => {
-                    let pushed = connection.deliver(&subs, &deliveries, from_self);
+                Late::Messages(deliveries) => {
+                    let pushed = connection.deliver(&subs, &deliveries);
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
                     }
@@ -280,8 +280,8 @@ impl Clients {
         }
     }
 
-    /// Hands messages to every client that has one of the subscriptions; `from` published them.
-    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries, from: Option<ClientId>) {
+    /// Hands messages to every client that has one of the subscriptions.
+    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
@@ -302,7 +302,7 @@ impl Clients {
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
                 Some(Client { kind: Kind::Attached(_), .. }) => attached = true,
-                Some(_) => self.deliver_at_door(now, group, &deliveries, from),
+                Some(_) => self.deliver_at_door(now, group, &deliveries),
                 None => {}
             }
         }
@@ -317,15 +317,14 @@ impl Clients {
     }
 
     /// Hands messages to a client of a door.
-    fn deliver_at_door(&mut self, now: Now, group: &[Target], deliveries: &Deliveries, from: Option<ClientId>) {
+    fn deliver_at_door(&mut self, now: Now, group: &[Target], deliveries: &Deliveries) {
         let id = group[0].client;
-        let from_self = from == Some(id);
         let Some(client) = self.map.get_mut(&id) else { return };
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
             Kind::Door(Some(connection)) => {
-                let pushed = connection.deliver(&self.subs, deliveries, from_self);
+                let pushed = connection.deliver(&self.subs, deliveries);
                 while let Some(ask) = connection.session.poll_ask() {
                     self.late_asks.push((id, ask));
                 }
@@ -335,7 +334,7 @@ impl Clients {
                 }
             }
             Kind::Door(None) => {
-                let what = Late::Messages(Box::new(deliveries.clone()), from_self);
+                let what = Late::Messages(Box::new(deliveries.clone()));
                 self.postponed.push(Postponed { subs: self.subs.clone(), what });
             }
             Kind::Attached(_) | Kind::Embedded(_) => {}

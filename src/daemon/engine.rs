@@ -510,13 +510,13 @@ impl Engine {
             match effect {
                 Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
                 Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
-                Effect::Deliver { to, deliveries, from } => self.clients.deliver(now, &to, deliveries, from),
+                Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
                 Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
                     let delivery = advise::delivery(&advisory, host, self.me());
-                    self.clients.deliver(now, &to, delivery.into(), None);
+                    self.clients.deliver(now, &to, delivery.into());
                 }
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),

@@ -21,6 +21,8 @@ pub enum Ask<'a> {
         /// Its number.
         sub: SubId,
     },
+    /// Whether its own subscriptions get what the client publishes, and count as receivers of it: they do at first.
+    Echo(bool),
     /// How many subscriptions on the LAN, those of queue groups counted once for each group, would get a message on each of
     /// these subjects: answered by `on_counts`.
     Count {
@@ -60,6 +62,7 @@ impl Ask<'_> {
             Ask::Publish(_) => panic!("what is published is handed on where it was read"),
             Ask::Subscribe { sub, wanted } => Ask::Subscribe { sub, wanted },
             Ask::Unsubscribe { sub } => Ask::Unsubscribe { sub },
+            Ask::Echo(is_on) => Ask::Echo(is_on),
             Ask::Count { subjects } => Ask::Count { subjects },
             Ask::List => Ask::List,
             Ask::Facts => Ask::Facts,

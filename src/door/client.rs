@@ -277,10 +277,9 @@ impl Session {
         each!(self, session => session.on_facts(facts, out));
     }
 
-    /// Messages for these subscriptions; `from_self` if this client published them. Gives how many were written, over all of
-    /// the subscriptions.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, from_self: bool, out: &mut Out) -> usize {
-        each!(self, session => session.on_deliveries(subs, deliveries, from_self, out))
+    /// Messages for these subscriptions. Gives how many were written, over all of the subscriptions.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+        each!(self, session => session.on_deliveries(subs, deliveries, out))
     }
 
     /// Messages of these subscriptions are lost, before any that are delivered from now on.

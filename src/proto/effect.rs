@@ -113,6 +113,8 @@ pub enum Request {
         /// How long to wait for the answer.
         timeout: Duration,
     },
+    /// Whether the client's own subscriptions get what it publishes, and count as receivers of it: they do at first.
+    Echo(bool),
     /// End a subscription; unknown ones are ignored.
     Unsubscribe {
         /// The client's name for it.
@@ -246,8 +248,6 @@ pub enum Effect {
         to: Targets,
         /// The messages; at least one.
         deliveries: Deliveries,
-        /// The local client that published them; `None` if they came by the network.
-        from: Option<ClientId>,
     },
     /// Tell clients of a loss, before any later message of the subject.
     Report {

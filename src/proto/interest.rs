@@ -16,7 +16,7 @@ use crate::subject::{Pattern, Subject, channel};
 use crate::time::Instant;
 use foldhash::quality::FixedState;
 use lru::LruCache;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -86,6 +86,14 @@ impl Matched {
     pub fn queues(&self) -> impl Iterator<Item = (&Queue, usize)> {
         let groups = self.grouped.iter().flat_map(|grouped| &grouped.groups);
         groups.map(|(queue, members)| (queue, members.len()))
+    }
+
+    /// Those of the subscriptions that are not this client's; `None` if there are none.
+    pub fn without(self: Arc<Matched>, client: ClientId) -> Option<Arc<Matched>> {
+        if self.targets.iter().all(|target| target.client != client) {
+            return Some(self);
+        }
+        Matched::of(self.all().filter(|one| one.found.target.client != client).collect())
     }
 
     /// One member of this queue group.
@@ -346,13 +354,6 @@ impl Interest {
             (Some(repair), Some(live)) => repair.with(&live),
             (one, None) | (None, one) => one,
         }
-    }
-
-    /// How many subscriptions match a subject; the queue groups among them are added to `queues` instead.
-    pub fn count_matching(&mut self, subject: &Subject, queues: &mut BTreeSet<Queue>) -> u64 {
-        let Some(matched) = self.matches_any(subject) else { return 0 };
-        queues.extend(matched.queues().map(|(queue, _)| queue.clone()));
-        matched.plain().map_or(0, |plain| plain.targets.len() as u64)
     }
 
     /// How often the subscriptions have changed: as long as this stays, what matches stays.

@@ -66,6 +66,33 @@ fn patterns_and_counts_of_one_door_are_about_clients_of_both() {
 }
 
 #[test]
+fn who_does_not_want_its_own_messages_is_told_when_nobody_else_does() {
+    let peer = Peer::start(&[]);
+    let mut client = peer.connect(Nats);
+    client.line();
+    client.send(b"CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"echo\":false}\r\n");
+    for (sid, subject) in ["reply.1", "work", "work q"].iter().enumerate() {
+        client.send(format!("SUB {subject} {sid}\r\n"));
+    }
+    client.settle();
+    let request = b"PUB work reply.1 1\r\nx\r\n";
+    client.send(request);
+    client.expect("HMSG reply.1 0 16 16");
+    for text in ["NATS/1.0 503", "", ""] {
+        client.expect(text);
+    }
+    // A member of its group gets every one of its messages.
+    let mut other = peer.client(Nats);
+    other.send(b"SUB work q 1\r\n");
+    other.settle();
+    for _ in 0..50 {
+        client.send(request);
+        assert_eq!(other.message(), ("work".into(), b"x".into()));
+    }
+    client.settle();
+}
+
+#[test]
 fn the_largest_message_passes_and_one_byte_more_does_not() {
     const BYTES: usize = 64 << 10;
     let peer = Peer::start(&["message-size=64 kb"]);

@@ -133,11 +133,11 @@ impl DoorConnection {
     }
 
     /// Hands on messages for these subscriptions, or drops all of them.
-    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, from_self: bool) -> Pushed {
+    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries) -> Pushed {
         if !self.has_room() {
             return self.drop_all(subs, deliveries);
         }
-        let taken = self.session.on_deliveries(subs, deliveries, from_self, &mut self.out);
+        let taken = self.session.on_deliveries(subs, deliveries, &mut self.out);
         self.note_pushed();
         if 0 < taken {
             self.queued += taken;

@@ -337,7 +337,7 @@ impl Engine {
             return true;
         }
         if wants_receivers {
-            let receivers = self.receivers(&subject);
+            let receivers = self.receivers(id, &subject);
             match reply {
                 Some(reply) if receivers.count == 0 && !receivers.is_certain => {
                     self.begin_await(now, Waiter::Door(id, reply), Awaited::Nobody, subject, Duration::MAX);
@@ -348,8 +348,9 @@ impl Engine {
         false
     }
 
-    pub(crate) fn receivers(&mut self, subject: &Subject) -> Receivers {
-        let (count, is_certain) = self.peer.receivers(subject);
+    /// Who gets a message of this client.
+    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> Receivers {
+        let (count, is_certain) = self.peer.receivers(id, subject);
         Receivers { count, is_certain }
     }
 
@@ -369,8 +370,11 @@ impl Engine {
             Ask::Unsubscribe { sub } => {
                 self.request(now, id, Request::Unsubscribe { sub });
             }
+            Ask::Echo(is_on) => {
+                self.request(now, id, Request::Echo(is_on));
+            }
             Ask::Count { subjects } => {
-                let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(subject)).collect();
+                let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
                 connection.answer(|session, out| session.on_counts(&counts, out));
             }
             Ask::List => {
@@ -506,7 +510,7 @@ impl Engine {
             let own: Vec<Target> =
                 targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
             if !own.is_empty() {
-                self.clients.deliver(now, &own, advisory.into(), None);
+                self.clients.deliver(now, &own, advisory.into());
             }
         }
     }

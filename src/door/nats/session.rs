@@ -182,12 +182,8 @@ impl Session {
     /// This protocol asks for no facts.
     pub fn on_facts(&mut self, _facts: &Facts, _out: &mut Out) {}
 
-    /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together. `from_self`:
-    /// the client itself has published them.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, from_self: bool, out: &mut Out) -> usize {
-        if from_self && !self.options.echo {
-            return 0;
-        }
+    /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
         let form = match (self.options.headers, self.is_annotated) {
             (false, _) => Form::Plain,
             (true, false) => Form::Headers,
@@ -262,6 +258,9 @@ impl Session {
                 self.is_admitted = true;
                 self.asks.push_back(Ask::Admitted { account: connect::shown(account) });
             }
+        }
+        if options.echo != self.options.echo {
+            self.asks.push_back(Ask::Echo(options.echo));
         }
         self.options = options;
         if !identity.name.is_empty() && identity.name != self.name {

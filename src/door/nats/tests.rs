@@ -52,6 +52,8 @@ struct Alone {
     wanted: BTreeMap<SubId, Wanted>,
     asked: Vec<String>,
     is_over: bool,
+    /// Whether it gets its own messages.
+    has_echo: bool,
     /// Whether each message is refused once for want of room.
     is_tight: bool,
 }
@@ -66,6 +68,7 @@ impl Alone {
             wanted: BTreeMap::new(),
             asked: Vec::new(),
             is_over: false,
+            has_echo: true,
             is_tight: false,
         }
     }
@@ -79,7 +82,7 @@ impl Alone {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let Alone { parser, session, out, wanted, asked, is_over, is_tight } = self;
+        let Alone { parser, session, out, wanted, asked, is_over, has_echo, is_tight } = self;
         if *is_over {
             return;
         }
@@ -116,6 +119,8 @@ impl Alone {
                     asked.push(format!("admitted {account}"));
                 }
                 Ask::Close => *is_over = true,
+                Ask::Echo(is_on) => *has_echo = is_on,
+                ask @ Ask::Publish(_) if !*has_echo => carry_out(ask, session, out, &mut BTreeMap::new(), asked),
                 ask => carry_out(ask, session, out, wanted, asked),
             };
             if let Some(ask) = first {
@@ -158,8 +163,7 @@ fn carry_out(
                 .collect();
             let (payload, message) = (Bytes::copy_from_slice(payload), Message::new(subject, ""));
             let message = Message { payload, headers, reply: reply.clone(), ..message };
-            let from_self = !subs.is_empty();
-            session.on_deliveries(&subs, &Deliveries::from(direct(message)), from_self, out);
+            session.on_deliveries(&subs, &Deliveries::from(direct(message)), out);
             if wants_receivers {
                 let receivers = Receivers { count: subs.len() as u64, is_certain: true };
                 session.on_published(reply.as_ref(), receivers, out);
@@ -377,6 +381,11 @@ fn who_asks_nobody_is_told() {
             // It does not count as one of the messages after which a subscription ends.
             ("SUB r 1|UNSUB 1 1|PUB nobody r 1|1|PUB nobody r 1|1|", &"HMSG r 1 16 16|NATS/1.0 503|||".repeat(2)),
             ("SUB r 1|SUB somebody 2|PUB somebody r 1|1|PUB nobody 1|1|", "MSG somebody 2 r 1|1|"),
+            // Who does not want its own messages is none of their receivers, until it wants them again.
+            (
+                r#"SUB r 1|SUB a 2|CONNECT {"echo":false}|PUB a r 1|1|CONNECT {"echo":true}|PUB a r 1|2|"#,
+                "HMSG r 1 16 16|NATS/1.0 503|||MSG a 2 r 1|2|",
+            ),
         ],
     );
     check_all(
@@ -457,7 +466,7 @@ fn connect_is_read_as_nats_server_reads_it() {
             // What a second one does not name stays as it was.
             ("CONNECT {}|PING|", "PONG|"),
             (r#"CONNECT {"verbose":true}|PING|"#, "+OK|PONG|"),
-            (r#"CONNECT {"echo":false}|SUB a 1|SUB r 2|PUB a r 1|1|PING|"#, "PONG|"),
+            (r#"CONNECT {"echo":false}|SUB a 1|SUB r 2|PUB a r 1|1|PING|"#, "HMSG r 2 16 16|NATS/1.0 503|||PONG|"),
         ],
     );
     let mut alone =
@@ -680,25 +689,23 @@ fn messages_of_a_run_reach_every_subscription_in_order() {
     let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a.b 1|SUB a.* x|SUB > 3|UNSUB x 2|"));
     let plain = run_of(&["p", "qq", "rr"].map(|payload| message(payload, "", None)));
     let subs = [SubId(1), SubId(2), SubId(9)];
-    assert_eq!(alone.session.on_deliveries(&subs, &plain, false, &mut alone.out), 5);
+    assert_eq!(alone.session.on_deliveries(&subs, &plain, &mut alone.out), 5);
     let expected = "MSG a.b 1 1|p|MSG a.b x 1|p|MSG a.b 1 2|qq|MSG a.b x 2|qq|MSG a.b 1 2|rr|";
     assert_eq!(alone.told(), expected);
     assert_eq!(alone.session.poll_ask(), Some(Ask::Unsubscribe { sub: SubId(2) }));
     assert_eq!(alone.session.poll_ask(), None);
-    assert_eq!(alone.session.on_deliveries(&[SubId(2)], &plain, false, &mut alone.out), 0);
+    assert_eq!(alone.session.on_deliveries(&[SubId(2)], &plain, &mut alone.out), 0);
     let mixed = [message("p", "A: b|", None), message("q", "", Some("r")), message("s", "odd", None)];
     let mixed = Deliveries::of_messages(mixed.to_vec(), Seq::new(1).unwrap(), publisher());
-    assert_eq!(alone.session.on_deliveries(&[SubId(1)], &mixed, false, &mut alone.out), 3);
+    assert_eq!(alone.session.on_deliveries(&[SubId(1)], &mixed, &mut alone.out), 3);
     let expected = "HMSG a.b 1 18 19|NATS/1.0|A: b||p|MSG a.b 1 r 1|q|HMSG a.b 1 17 18|NATS/1.0|odd||s|";
     assert_eq!(alone.told(), expected);
     let large = message(&"x".repeat(9_000), "", None);
-    alone.session.on_deliveries(&[SubId(1)], &Deliveries::from(direct(large)), false, &mut alone.out);
+    alone.session.on_deliveries(&[SubId(1)], &Deliveries::from(direct(large)), &mut alone.out);
     assert_eq!(alone.told(), format!("MSG a.b 1 9000|{}|", "x".repeat(9_000)));
-    let mut deaf = Alone::after(&settings(), r#"CONNECT {"verbose":false,"echo":false}|SUB a.b 1|"#);
-    assert_eq!(deaf.session.on_deliveries(&[SubId(1)], &mixed, false, &mut deaf.out), 3);
+    let mut deaf = Alone::after(&settings(), r#"CONNECT {"verbose":false}|SUB a.b 1|"#);
+    assert_eq!(deaf.session.on_deliveries(&[SubId(1)], &mixed, &mut deaf.out), 3);
     assert_eq!(deaf.told(), "MSG a.b 1 1|p|MSG a.b 1 r 1|q|MSG a.b 1 1|s|", "headers are for those that know them");
-    assert_eq!(deaf.session.on_deliveries(&[SubId(1)], &mixed, true, &mut deaf.out), 0);
-    assert_eq!(deaf.told(), "");
 }
 
 #[test]
@@ -716,25 +723,25 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
     alone.session.on_lost(&[SubId(1)], Count::Between { min: 0, max: 4 });
     alone.session.on_lost(&[SubId(2)], Count::Exact(1));
     let run = run_of(&[message("p", "C: d|", None), message("q", "A: b|", None)]).with_offset(Some(u32::MAX));
-    assert_eq!(alone.session.on_deliveries(&[SubId(1)], &run, false, &mut alone.out), 2);
+    assert_eq!(alone.session.on_deliveries(&[SubId(1)], &run, &mut alone.out), 2);
     let expected = [
         hmsg("1", &format!("|{from}{}Seqcast-Offset: 4294967295|Seqcast-Lost: 3..7|C: d|", seq(1)), "p"),
         hmsg("1", &format!("|{from}{}Seqcast-Offset: 0|A: b|", seq(2)), "q"),
     ];
     assert_eq!(alone.told(), expected.concat());
     let repaired = Delivery { repaired: true, ..direct(message("p", "NATS/1.0 503|A: b|", None)) };
-    alone.session.on_deliveries(&[SubId(2)], &repaired.into(), false, &mut alone.out);
+    alone.session.on_deliveries(&[SubId(2)], &repaired.into(), &mut alone.out);
     let expected = hmsg("2", &format!(" 503|{from}Seqcast-Repaired: true|Seqcast-Lost: 1|A: b|"), "p");
     assert_eq!(alone.told(), expected);
     // Told once.
-    alone.session.on_deliveries(&[SubId(2)], &direct(message("p", "", None)).into(), false, &mut alone.out);
+    alone.session.on_deliveries(&[SubId(2)], &direct(message("p", "", None)).into(), &mut alone.out);
     assert_eq!(alone.told(), hmsg("2", &format!("|{from}"), "p"));
 
     let mut account = with_password();
     account.access.accounts[0].headers = true;
     let connect = r#"CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}|SUB a.b 1|"#;
     let mut alone = Alone::after(&account, connect);
-    alone.session.on_deliveries(&[SubId(1)], &direct(message("p", "", None)).into(), false, &mut alone.out);
+    alone.session.on_deliveries(&[SubId(1)], &direct(message("p", "", None)).into(), &mut alone.out);
     assert_eq!(alone.told(), hmsg("1", &format!("|{from}"), "p"));
 }
 

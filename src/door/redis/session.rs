@@ -242,8 +242,8 @@ impl Session {
         }
     }
 
-    /// Messages for these subscriptions; gives how many were written. A client gets its own messages too.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, _: bool, out: &mut Out) -> usize {
+    /// Messages for these subscriptions; gives how many were written.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
         if self.is_closing { 0 } else { deliver(&self.subs, subs, deliveries, self.is_resp3, out) }
     }
 

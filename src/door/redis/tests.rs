@@ -177,7 +177,7 @@ fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
         let deliveries = Deliveries::run_of(&messages, Seq::new(1 << 35 | 1).unwrap(), publisher(), Verdict::First);
         // A number that is no more, and an order that is not the one in which they were made.
         let written =
-            shell.session.on_deliveries(&[SubId(4), SubId(2), SubId(77), SubId(1)], &deliveries, true, &mut shell.out);
+            shell.session.on_deliveries(&[SubId(4), SubId(2), SubId(77), SubId(1)], &deliveries, &mut shell.out);
         assert_eq!(written, 3 * payloads.len());
         let expected: String = payloads
             .iter()
@@ -356,7 +356,7 @@ impl Shell {
                 let (count, subs) = receivers(&self.subs, &subject);
                 let message = Message::new(subject, payload.to_vec());
                 let delivery = Delivery::new(message, publisher(), None, Verdict::Direct);
-                self.session.on_deliveries(&subs, &delivery.into(), true, out);
+                self.session.on_deliveries(&subs, &delivery.into(), out);
                 self.session.on_published(None, count, out);
             }
             Ask::Subscribe { sub, .. } if self.refusal.is_some() => {
@@ -374,7 +374,7 @@ impl Shell {
             }
             Ask::Facts => self.session.on_facts(&facts(self.session.subscriptions()), out),
             Ask::Close => self.is_closed = true,
-            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Kill { .. } => {}
+            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
         }
     }
 }
@@ -395,6 +395,7 @@ fn shown(ask: &Ask<'_>) -> String {
         Ask::Admitted { account } => format!("admitted {account}"),
         Ask::Named { name } => format!("named {name}"),
         Ask::Kill { client } => format!("kill {client}"),
+        Ask::Echo(is_on) => format!("echo {is_on}"),
         Ask::Close => "close".into(),
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Batch {
     pub(super) left: u64,
     /// Where the first stands in the open datagram.
     pub(super) at: usize,
+    /// Who publishes all of them, if its own subscriptions do not get them.
+    pub(super) except: Option<ClientId>,
     /// Who gets them here, and the one before them.
     pub(super) local: Option<Local>,
 }
@@ -33,8 +35,6 @@ pub(super) struct Batch {
 /// Where the messages of a batch go within this peer.
 #[derive(Debug)]
 pub(super) struct Local {
-    /// Who publishes all of them.
-    client: ClientId,
     matched: Arc<Matched>,
     subject: Subject,
     /// The number of the one before the batch, which is delivered with it.
@@ -45,21 +45,9 @@ pub(super) struct Local {
 
 impl Batch {
     /// The message before the batch, and all that are in it, go to subscriptions of this peer too.
-    pub(super) fn begin_local(
-        &mut self,
-        client: ClientId,
-        message: MessageRef<'_>,
-        matched: Arc<Matched>,
-        seq: Option<Seq>,
-    ) {
+    pub(super) fn begin_local(&mut self, message: MessageRef<'_>, matched: Arc<Matched>, seq: Option<Seq>) {
         let at = self.at - entry::bytes_of(message);
-        self.local = Some(Local { client, matched, subject: message.subject.clone(), seq, at });
-    }
-
-    /// Whether messages of this client may be in it: any client's, as long as nobody here is told whose they are.
-    #[inline]
-    fn takes(&self, client: ClientId) -> bool {
-        self.local.as_ref().is_none_or(|local| local.client == client)
+        self.local = Some(Local { matched, subject: message.subject.clone(), seq, at });
     }
 }
 
@@ -67,10 +55,12 @@ impl Peer {
     /// Publishes with the message before, if that can be.
     #[inline]
     pub(super) fn extend(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
+        if self.batch.as_ref().is_none_or(|batch| batch.except != self.except(client)) {
+            return false;
+        }
         let Some(batch) = &mut self.batch else { return false };
         let fits = batch.left != 0
             && batch.now == now
-            && batch.takes(client)
             && self.streaks.goes_on(subject)
             && payload.len() <= self.settings.message_bytes_max
             && self.multicast.extend(payload);
@@ -92,19 +82,19 @@ impl Peer {
             self.pub_window.advance(key, count);
             self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
         }
-        if let Some(Local { client, matched, subject, seq, at }) = local {
+        if let Some(Local { matched, subject, seq, at }) = local {
             let entries = Bytes::copy_from_slice(self.multicast.entries(at));
             let run = Run::of_packed(subject, seq, count as u16 + 1, entries);
             let deliveries = Deliveries::of_run(run, self.me(), Verdict::Direct, false);
-            self.deliver_local(client, &matched, deliveries.with_offset(first_of_frame));
+            self.deliver_local(&matched, deliveries.with_offset(first_of_frame));
         }
     }
 
     /// Hands what a client of this peer has published to others of its clients.
-    pub(super) fn deliver_local(&mut self, client: ClientId, matched: &Matched, deliveries: Deliveries) {
+    pub(super) fn deliver_local(&mut self, matched: &Matched, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
         self.counters.messages_local += messages;
         self.count_deliveries(matched, messages);
-        self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries, from: Some(client) });
+        self.effects.push_back(Effect::Deliver { to: matched.targets.clone(), deliveries });
     }
 }

@@ -3,7 +3,8 @@
 use super::Peer;
 use super::intake::Source;
 use super::poll::is_text_poll;
-use crate::message::Epoch;
+use crate::message::{ClientId, Epoch, Queue};
+use crate::proto::interest::Matched;
 use crate::proto::members::{HELLO_BYTES, Member};
 use crate::proto::remote::{RemoteEntry, Taken};
 use crate::proto::stats::{MemberState, RemoteRow};
@@ -148,14 +149,17 @@ impl Peer {
         all.filter(|_| self.stop.is_none())
     }
 
-    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once.
-    pub(super) fn count_receivers(&mut self, subject: &Subject) -> u64 {
+    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once and those
+    /// of `except` not at all.
+    pub(super) fn count_receivers(&mut self, subject: &Subject, except: Option<ClientId>) -> u64 {
         // This peer itself answers a poll.
         if is_text_poll(subject) {
             return 1;
         }
-        let mut queues = BTreeSet::new();
-        let mut count = self.interest.count_matching(subject, &mut queues);
+        let local = self.audience(subject, except);
+        let queues = local.iter().flat_map(|local| local.queues());
+        let mut queues: BTreeSet<Queue> = queues.map(|(queue, _)| queue.clone()).collect();
+        let mut count = local.as_ref().and_then(Matched::plain).map_or(0, |plain| plain.targets.len() as u64);
         self.remote.visit(subject, |entry| match &entry.wanted.queue {
             Some(queue) => drop(queues.insert(queue.clone())),
             None => count += u64::from(entry.count),

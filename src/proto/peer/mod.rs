@@ -15,7 +15,7 @@ mod service;
 mod tick;
 mod words;
 
-use crate::message::{Dseq, Epoch, Publisher};
+use crate::message::{ClientId, Dseq, Epoch, Publisher};
 use crate::proto::Settings;
 use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::former::Formers;
@@ -39,7 +39,7 @@ use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::subject::Pattern;
 use crate::time::{Instant, Now};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How many of the first words after the start are HELLOs.
@@ -120,6 +120,8 @@ pub struct Peer {
     batch: Option<Batch>,
     /// Where the messages of the present streak go.
     route: Route,
+    /// Clients whose own subscriptions do not get what they publish.
+    echoless: BTreeSet<ClientId>,
     counters: Counters,
     effects: VecDeque<Effect>,
     outcomes: Vec<Outcome>,
@@ -183,6 +185,7 @@ impl Peer {
             streaks: Streaks::default(),
             batch: None,
             route: Route::default(),
+            echoless: BTreeSet::new(),
             counters: Counters::default(),
             effects: VecDeque::new(),
             outcomes: Vec::new(),
@@ -214,6 +217,7 @@ impl Peer {
             Input::Request { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => {
                 self.interest.detach(client);
+                self.echoless.remove(&client);
                 self.forget_questions(client);
                 self.news.detach(client);
                 self.on_interest(now);

@@ -45,6 +45,8 @@ impl Peer {
             Request::Ask { id, peer, question, timeout } => {
                 self.inquire(now, Asker::Client(client, id), peer, &question, timeout);
             }
+            Request::Echo(true) => _ = self.echoless.remove(&client),
+            Request::Echo(false) => _ = self.echoless.insert(client),
             Request::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
                 self.news.end(Target { client, sub });
@@ -117,15 +119,16 @@ impl Peer {
             return;
         }
         let (key, begins) = self.streaks.next(message.subject);
-        let changes = self.interest_changes();
-        if begins || self.route.changes != changes {
-            let local = self.interest.matches_any(message.subject);
+        let (changes, except) = (self.interest_changes(), self.except(client));
+        if begins || self.route.changes != changes || self.route.except != except {
+            let local = self.audience(message.subject, except);
             self.route = Route {
                 is_poll: is_text_poll(message.subject),
                 owner: inbox_owner(message.subject),
                 groups: self.groups_of(message.subject, local.as_deref()),
                 receivers: None,
                 local,
+                except,
                 changes,
             };
         }
@@ -135,13 +138,28 @@ impl Peer {
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
         if self.route.groups.is_some() || !message.headers.is_empty() {
-            return self.publish_shared(now, (client, key), message, whole);
+            return self.publish_shared(now, key, message, whole);
         }
         let numbered = self.route_out(now, key, message);
         let Some(matched) = self.route.local.clone() else { return };
         match &mut self.batch {
-            Some(batch) => batch.begin_local(client, message, matched, numbered.map(|(seq, _)| seq)),
-            None => self.deliver_local(client, &matched, self.own_delivery(whole(), numbered).into()),
+            Some(batch) => batch.begin_local(message, matched, numbered.map(|(seq, _)| seq)),
+            None => self.deliver_local(&matched, self.own_delivery(whole(), numbered).into()),
+        }
+    }
+
+    /// Whose own subscriptions do not get what the client publishes.
+    #[inline]
+    pub(super) fn except(&self, client: ClientId) -> Option<ClientId> {
+        self.echoless.contains(&client).then_some(client)
+    }
+
+    /// The local subscriptions to a subject, whatever their mode, but for those of one client; `None` if there are none.
+    pub(super) fn audience(&mut self, subject: &Subject, except: Option<ClientId>) -> Option<Arc<Matched>> {
+        let matched = self.interest.matches_any(subject)?;
+        match except {
+            Some(client) => matched.without(client),
+            None => Some(matched),
         }
     }
 
@@ -150,14 +168,16 @@ impl Peer {
         (self.interest.changes(), self.remote.changes())
     }
 
-    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once; and
-    /// whether 0 is the truth, because the subscriptions of all peers are known: who is silent does not count. Cheap for the subject
-    /// that was published on last.
-    pub fn receivers(&mut self, subject: &Subject) -> (u64, bool) {
-        let is_routed = self.route.changes == self.interest_changes() && self.streaks.goes_on(subject);
+    /// How many subscriptions a message of the client on the subject would go to, as far as is known, those of a queue group counted
+    /// once; and whether 0 is the truth, because the subscriptions of all peers are known: who is silent does not count. Cheap for
+    /// what was published last.
+    pub fn receivers(&mut self, client: ClientId, subject: &Subject) -> (u64, bool) {
+        let except = self.except(client);
+        let is_same = (self.route.changes, self.route.except) == (self.interest_changes(), except);
+        let is_routed = is_same && self.streaks.goes_on(subject);
         let count = match self.route.receivers.filter(|_| is_routed) {
             Some(count) => count,
-            None => self.count_receivers(subject),
+            None => self.count_receivers(subject, except),
         };
         if is_routed {
             self.route.receivers = Some(count);
@@ -166,13 +186,7 @@ impl Peer {
     }
 
     /// The same with headers, of which not all may be the client's to write, or with queue groups.
-    fn publish_shared(
-        &mut self,
-        now: Now,
-        (client, key): (ClientId, Key<'_>),
-        message: MessageRef<'_>,
-        whole: &dyn Fn() -> Message,
-    ) {
+    fn publish_shared(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>, whole: &dyn Fn() -> Message) {
         let local = self.route.local.clone();
         let shares = match self.route.groups.clone() {
             Some(groups) => self.share(&groups, local.as_ref(), self.owner()),
@@ -188,9 +202,9 @@ impl Peer {
             whole.headers = Headers::from_block(own.into());
         }
         if let Some(plain) = local.plain() {
-            self.deliver_local(client, plain, self.own_delivery(whole.clone(), numbered).into());
+            self.deliver_local(plain, self.own_delivery(whole.clone(), numbered).into());
         }
-        self.deliver_own_shares(client, &shares, numbered, &whole);
+        self.deliver_own_shares(&shares, numbered, &whole);
     }
 
     /// A message of this peer's own, with its number and its offset in the history if it has them.
@@ -250,7 +264,8 @@ impl Peer {
         {
             let left = self.pub_window.room_after(last);
             let offset = offset.wrapping_add(1);
-            self.batch = Some(Batch { now, seq, offset, count: 0, left, at, local: None });
+            let except = self.route.except;
+            self.batch = Some(Batch { now, seq, offset, count: 0, left, at, except, local: None });
         }
         Some((last, offset))
     }
@@ -320,8 +335,10 @@ pub(super) struct Route {
     is_poll: bool,
     /// Whose inbox it is in.
     owner: Option<Epoch>,
-    /// The local subscriptions to it.
+    /// The local subscriptions to it,
     local: Option<Arc<Matched>>,
+    /// without those of this client, which publishes.
+    except: Option<ClientId>,
     /// The queue groups that want it.
     groups: Option<Arc<[Group]>>,
     /// How many receive it, once that was asked.

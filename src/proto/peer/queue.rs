@@ -4,9 +4,7 @@
 //! the member. A peer whose last member has left meanwhile hands the message over to another, once (docs/doors.md, "Queue groups").
 
 use super::Peer;
-use crate::message::{
-    ClientId, Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Publisher, Queue, Verdict,
-};
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Publisher, Queue, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, Targets};
 use crate::proto::interest::Matched;
@@ -130,15 +128,9 @@ impl Peer {
     }
 
     /// Hands the chosen members of this peer what one of its clients has published.
-    pub(super) fn deliver_own_shares(
-        &mut self,
-        client: ClientId,
-        shares: &Shares,
-        numbered: Option<(Seq, u32)>,
-        message: &Message,
-    ) {
+    pub(super) fn deliver_own_shares(&mut self, shares: &Shares, numbered: Option<(Seq, u32)>, message: &Message) {
         for member in &shares.own {
-            self.deliver_local(client, member, self.own_delivery(message.clone(), numbered).into());
+            self.deliver_local(member, self.own_delivery(message.clone(), numbered).into());
         }
     }
 
@@ -264,7 +256,7 @@ impl Peer {
     /// Hands on messages of other peers.
     pub(super) fn hand_on(&mut self, to: &Matched, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
-        self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries, from: None });
+        self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries });
         self.counters.messages_delivered += messages;
         self.count_deliveries(to, messages);
     }

@@ -168,7 +168,7 @@ impl Client {
                     self.session.on_counts(&[], &mut self.out);
                 }
                 Ask::Close => self.is_over = true,
-                Ask::Named { .. } => {}
+                Ask::Named { .. } | Ask::Echo(_) => {}
                 ask => panic!("this door does not ask for {ask:?}"),
             }
         }
@@ -185,8 +185,7 @@ impl Client {
         match rng.below(8) {
             0..4 => {
                 let deliveries = Deliveries::from(delivery(rng));
-                let from_self = rng.below(2) == 0;
-                let written = self.session.on_deliveries(&subs, &deliveries, from_self, &mut self.out);
+                let written = self.session.on_deliveries(&subs, &deliveries, &mut self.out);
                 assert!(written <= subs.len());
             }
             4 => self.session.on_lost(&subs, Count::from_bounds(rng.below(2), rng.next_u64())),

@@ -134,7 +134,7 @@ impl World {
             }
             Ask::Facts => self.session.on_facts(&facts(), &mut self.out),
             Ask::Close => self.is_over = true,
-            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Kill { .. } => {}
+            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
         }
     }
 
@@ -144,7 +144,7 @@ impl World {
         let subject: Subject = "a.%20.b".parse().expect("a subject");
         let publisher = Publisher { name: None, epoch: Epoch::new(1).expect("not zero"), uid: 1 };
         let delivery = Delivery::new(Message::new(subject, "x\r\n"), publisher, None, Verdict::Direct);
-        let written = self.session.on_deliveries(&subs, &Deliveries::from(delivery), false, &mut self.out);
+        let written = self.session.on_deliveries(&subs, &Deliveries::from(delivery), &mut self.out);
         assert_eq!(written, self.subs.len());
         self.session.on_lost(&subs, Count::Exact(1));
     }

@@ -21,6 +21,13 @@ fn twins(settings: impl Fn() -> Settings) {
                 client = ClientId(1 + rng.below(2) as u32);
             }
             match rng.below(60) {
+                4 | 5 => {
+                    let is_on = rng.chance(0.5);
+                    both(&mut together, &mut alone, |host| {
+                        let request = Request::Echo(is_on);
+                        host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+                    });
+                }
                 0 => millis += rng.below(2000),
                 1 => both(&mut together, &mut alone, |host| host.peer.handle(at(millis), Input::Tick)),
                 2 => both(&mut together, &mut alone, |host| host.subscribe_as(millis, 1, "a.>", DeliveryMode::Live)),
@@ -69,19 +76,15 @@ fn twins(settings: impl Fn() -> Settings) {
 }
 
 /// What is to be done; deliveries apart, one by one, for they may come later together.
-fn effects(
-    together: &mut Host,
-    alone: &mut Host,
-    delivered: &mut [Vec<(Targets, Option<ClientId>, Delivery)>; 2],
-) -> [Vec<Effect>; 2] {
+fn effects(together: &mut Host, alone: &mut Host, delivered: &mut [Vec<(Targets, Delivery)>; 2]) -> [Vec<Effect>; 2] {
     let mut hosts = [together, alone].into_iter().zip(delivered);
     [(); 2].map(|()| {
         let (host, delivered) = hosts.next().expect("there are two");
         let mut others = Vec::new();
         while let Some(effect) = host.peer.poll_effect() {
             match effect {
-                Effect::Deliver { to, deliveries, from } => {
-                    delivered.extend(deliveries.map(|delivery| (to.clone(), from, delivery)));
+                Effect::Deliver { to, deliveries } => {
+                    delivered.extend(deliveries.map(|delivery| (to.clone(), delivery)));
                 }
                 effect => others.push(effect),
             }

@@ -35,7 +35,7 @@ fn subscriptions_are_known_everywhere_and_end_everywhere() {
     lan.run(1, |_| false);
     assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 2), ("b.*".to_owned(), 1)], true));
     assert_eq!(known(&lan, 2, 1), known(&lan, 0, 1));
-    let receivers = |lan: &mut Lan, text: &str| lan.hosts[0].peer.receivers(&subject(text));
+    let receivers = |lan: &mut Lan, text: &str| lan.hosts[0].peer.receivers(ClientId(1), &subject(text));
     assert_eq!(receivers(&mut lan, "a"), (3, true));
     assert_eq!(receivers(&mut lan, "b.c"), (1, true), "a queue group counts once");
     assert_eq!(receivers(&mut lan, "c"), (0, true));
@@ -54,21 +54,21 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     let publish = |lan: &mut Lan, text: &str| {
         let message = Message::new(subject(text), "x");
         lan.hosts[0].peer.publish(at(lan.millis), ClientId(1), &message);
-        lan.hosts[0].peer.receivers(&message.subject)
+        lan.hosts[0].peer.receivers(ClientId(1), &message.subject)
     };
     assert_eq!(publish(&mut lan, "a"), (2, true));
     assert_eq!(lan.hosts[0].peer.route.receivers, Some(2));
     assert_eq!(publish(&mut lan, "a"), (2, true));
     // A change counts at once: here, though nothing is published since, and elsewhere.
     subscribe(&mut lan, 0, 1, "a", None);
-    assert_eq!(lan.hosts[0].peer.receivers(&subject("a")), (3, true));
+    assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("a")), (3, true));
     assert_eq!(publish(&mut lan, "a"), (3, true));
     subscribe(&mut lan, 1, 2, "*", None);
     lan.run(1, |_| false);
-    assert_eq!(lan.hosts[0].peer.receivers(&subject("a")), (4, true));
+    assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("a")), (4, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
     // What is asked of another subject is no answer about this one.
-    assert_eq!(lan.hosts[0].peer.receivers(&subject("b")), (1, true));
+    assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("b")), (1, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
     assert_eq!(publish(&mut lan, "b"), (1, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
@@ -106,16 +106,16 @@ fn many_subscriptions_are_known_to_who_comes_later() {
     (0..4_000).for_each(|sub| subscribe(&mut lan, 1, sub, &format!("many.subscriptions.number.{sub}"), None));
     lan.run(1_100, |copy| copy.records().iter().any(|record| matches!(record, Record::Interest(_))));
     assert!(!known(&lan, 0, 1).1);
-    assert_eq!(lan.hosts[0].peer.receivers(&subject("none")), (0, false));
+    assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("none")), (0, false));
     lan.run(3_000, |_| false);
     assert_eq!((known(&lan, 0, 1).0.len(), known(&lan, 0, 1).1), (4_001, true));
-    assert_eq!(lan.hosts[0].peer.receivers(&subject("many.subscriptions.number.7")), (1, true));
+    assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("many.subscriptions.number.7")), (1, true));
 }
 
 #[test]
 fn who_has_just_begun_does_not_claim_to_know_everybody() {
     let mut host = Host::new("S.test", 1, 0);
-    assert_eq!(host.peer.receivers(&subject("a")), (0, false));
+    assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, false));
     host.tick(600);
-    assert_eq!(host.peer.receivers(&subject("a")), (0, true));
+    assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, true));
 }

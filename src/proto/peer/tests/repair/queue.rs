@@ -60,6 +60,54 @@ fn is_news(copy: &Copy) -> bool {
 }
 
 #[test]
+fn who_does_not_want_its_own_messages_is_neither_their_receiver_nor_chosen_for_them() {
+    let mut lan = Lan::of_queues(2, |_| {});
+    let echo = |lan: &mut Lan, is_on| {
+        let request = Request::Echo(is_on);
+        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+    };
+    let own = |lan: &mut Lan, sub, pattern, queue| {
+        let request = Request::Subscribe {
+            sub: SubId(sub),
+            wanted: wanted(pattern, queue),
+            mode: DeliveryMode::Repair,
+            news: false,
+        };
+        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+    };
+    own(&mut lan, 1, "a.*", None);
+    own(&mut lan, 2, "a.*", Some("q"));
+    own(&mut lan, 3, "a.*", Some("r"));
+    let receivers = |lan: &mut Lan, client| lan.hosts[0].peer.receivers(client, &"a.b".parse().unwrap());
+    assert_eq!(receivers(&mut lan, CLIENT), (3, true));
+    echo(&mut lan, false);
+    assert_eq!((receivers(&mut lan, CLIENT), receivers(&mut lan, ClientId(9))), ((0, true), (3, true)));
+    lan.send(0, "a.b", "", "nobody");
+    lan.run(50, |_| false);
+    assert_eq!(lan.given(""), []);
+    // Others are chosen every time, here and elsewhere.
+    lan.join(0, 8, "a.b", Some("q"));
+    lan.join(1, 7, "a.>", Some("r"));
+    lan.join(1, 6, "a.>", None);
+    lan.run(2, |_| false);
+    assert_eq!((receivers(&mut lan, CLIENT), receivers(&mut lan, ClientId(9))), ((3, true), (4, true)));
+    for _ in 0..50 {
+        lan.send(0, "a.b", "", "x");
+    }
+    lan.run(50, |_| false);
+    let mut given = lan.given("");
+    given.sort();
+    let expected = [(0, 8), (1, 6), (1, 7)].map(|who| vec![(who, "x".to_owned()); 50]).concat();
+    assert_eq!(given, expected);
+    // What others publish it gets like anybody.
+    lan.send(1, "a.b", "", "other");
+    lan.run(50, |_| false);
+    assert!(lan.given("").contains(&((0, CLIENT.0), "other".to_owned())));
+    echo(&mut lan, true);
+    assert_eq!(receivers(&mut lan, CLIENT), (4, true));
+}
+
+#[test]
 fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
     let mut lan = Lan::of_queues(3, |_| {});
     let members = [(0, 1, "work.*"), (1, 2, "work.>"), (1, 3, "work.a"), (2, 4, ">"), (2, 5, "work.*")];
