@@ -2,7 +2,8 @@
 
 use super::Peer;
 use super::accounts::enters;
-use super::talk::{Nats, Protocol, Redis};
+use super::talk::{Nats, Protocol, Redis, Talk};
+use crate::support::bus::eventually;
 use crate::support::command::{Place, now};
 use serde_json::json;
 use std::fs;
@@ -104,20 +105,29 @@ fn clients_may_encrypt_where_they_need_not() {
     assert_eq!(entered, json!({ "data": "hello", "encrypted": true }));
     let entered = enters(json!({ "url": format!("nats://127.0.0.1:{}", peer.port(Nats)) }));
     assert_eq!((&entered["data"], &entered["encrypted"]), (&json!("hello"), &json!(false)));
-    assert!(encrypted_by_choice(&peer, &certificate).contains("PONG"));
+    assert!(encrypted_by_choice(&peer, &certificate, 0).contains("PONG"));
 }
 
-/// A NATS client of few words that encrypts because it may, which those of the libraries do only if they must.
-fn encrypted_by_choice(peer: &Peer, certificate: &str) -> String {
-    let script = "import socket, ssl, sys
+/// A NATS client of few words that encrypts because it may, which those of the libraries do only if they must, and then is silent
+/// for so many seconds.
+fn encrypted_by_choice(peer: &Peer, certificate: &str, silence: u64) -> String {
+    let script = "import socket, ssl, sys, time
 plain = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 assert plain.recv(4096).startswith(b'INFO {')
 secure = ssl.create_default_context(cafile=sys.argv[2]).wrap_socket(plain, server_hostname='127.0.0.1')
+secure.do_handshake()
+time.sleep(float(sys.argv[3]))
 secure.sendall(b'CONNECT {\"verbose\":false}\\r\\nPING\\r\\n')
-print(secure.recv(4096).decode())";
+data = part = secure.recv(4096)
+while part and b'PONG' not in data:
+    part = secure.recv(4096)
+    data += part
+print(data.decode())";
     let port = peer.port(Nats).to_string();
-    let output =
-        Command::new("python3").args(["-c", script, &port, certificate]).output().expect("python3 is installed");
+    let output = Command::new("python3")
+        .args(["-c", script, &port, certificate, &silence.to_string()])
+        .output()
+        .expect("python3 is installed");
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
@@ -166,4 +176,45 @@ fn files_that_cannot_be_used_are_named_and_nothing_is_started() {
         }
     }
     assert!(now().since(begun) < Duration::from_secs(60));
+}
+
+#[test]
+fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time() {
+    const FLOOD: usize = 100;
+    let (peer, certificate) = start("", &["door-stranger-max=8"]);
+    let begun = now();
+    // Nothing, and the beginning of a handshake.
+    let mut strangers: Vec<Talk> = Vec::new();
+    for protocol in Protocol::ALL {
+        strangers.push(peer.connect(protocol));
+        let mut half = peer.connect(protocol);
+        half.send(b"\x16\x03\x01\x02\0\x01");
+        strangers.push(half);
+    }
+    let mut texts = strangers.iter_mut().map(Talk::rest);
+    let mut text = || texts.next().expect("one of each");
+    assert!(text().ends_with("\r\n-ERR 'Secure Connection - TLS Required'\r\n"));
+    // In the middle of a handshake nothing can be said but that it ends.
+    let nats_half = text();
+    assert!(nats_half.starts_with("INFO {") && !nats_half.contains("-ERR"), "{nats_half:?}");
+    assert_eq!(text(), "-ERR this door takes encrypted connections only\r\n");
+    assert!(!text().contains("-ERR"));
+    assert!((2..5).contains(&now().since(begun).as_secs()));
+    for protocol in Protocol::ALL {
+        assert_eq!((peer.count(protocol, "faults"), peer.count(protocol, "clients")), (2, 0));
+    }
+    // Those that came first have to go for others, who come in all the same.
+    let flood: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    eventually("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
+    assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PING"]), "PONG");
+    assert!(peer.count(Nats, "clients") + peer.count(Redis, "clients") <= 8);
+    drop(flood);
+    // Who encrypts is no stranger any more, and has all the time.
+    let (peer, certificate) = start(" optional", &[]);
+    let mut half = peer.connect(Redis);
+    half.send(b"\x16\x03\x01\x02\0\x01");
+    assert!(encrypted_by_choice(&peer, &certificate, 3).contains("PONG"));
+    // Who has begun has to come to an end.
+    assert!(!half.rest().contains("-ERR"));
+    peer.client(Redis).settle();
 }

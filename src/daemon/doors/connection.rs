@@ -14,9 +14,13 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Bytes of answers beyond which no more commands of the client are taken: it asks and does not listen.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a client may take to encrypt, where it must or has begun to.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 
 /// A client of a door.
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub(crate) struct DoorConnection {
     pub(crate) door: usize,
     /// The account it proved to be, once it is admitted.
     pub(crate) account: Option<String>,
+    /// It has not proven who it is, or not encrypted what must be.
+    pub(crate) is_stranger: bool,
+    /// When it must have come to the end of encrypting, as long as it must or has begun to.
+    secure_by: Option<Instant>,
     /// There may be bytes to read.
     pub(crate) is_readable: bool,
     /// The stream may take bytes.
@@ -81,6 +89,8 @@ impl DoorConnection {
             from: hello.from,
             door,
             account: None,
+            is_stranger: true,
+            secure_by: None,
             is_readable: true,
             is_writable: true,
             is_stalled: false,
@@ -99,7 +109,24 @@ impl DoorConnection {
             is_deaf: false,
         };
         connection.session.on_open(&mut connection.out);
+        connection.note_encryption(now);
         connection
+    }
+
+    /// Looks how far the client has come with encrypting.
+    pub(crate) fn note_encryption(&mut self, now: Instant) {
+        let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
+        self.secure_by = is_on_its_way.then(|| self.secure_by.unwrap_or(now + HANDSHAKE_TIME));
+    }
+
+    /// Whether it has proven who it is, as far as it must, and encrypts, if it must.
+    pub(crate) fn is_known(&self) -> bool {
+        self.account.is_some() && self.secure_by.is_none()
+    }
+
+    /// When something has to be said or done about the client.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.session.deadline().into_iter().chain(self.secure_by).min()
     }
 
     /// Whether something can be done for the client now, as far as is known.

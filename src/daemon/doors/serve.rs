@@ -99,8 +99,7 @@ impl Engine {
         let limits = self.clients.limits();
         let mut connection = DoorConnection::new(stream, &open.settings, &hello, door, limits, now.instant);
         connection.is_listed = true;
-        let is_stranger = !connection.session.is_admitted();
-        if !is_stranger {
+        if connection.session.is_admitted() {
             connection.parser.admit();
             connection.account = Some(String::new());
         }
@@ -108,7 +107,8 @@ impl Engine {
         self.doors.clients += 1;
         self.clients.add(now, String::new(), Kind::Door(None));
         self.doors.ready.push_back(id);
-        if is_stranger {
+        connection.is_stranger = !connection.is_known();
+        if connection.is_stranger {
             self.forget_known();
             self.doors.strangers_count += 1;
             self.doors.strangers.push_back(id);
@@ -132,20 +132,28 @@ impl Engine {
         }
     }
 
-    /// Leaves out those that have gone or been admitted, when they are most.
+    /// The client may be no stranger any more.
+    fn recognize(&mut self, connection: &mut DoorConnection) {
+        if connection.is_stranger && connection.is_known() {
+            connection.is_stranger = false;
+            self.doors.strangers_count -= 1;
+        }
+    }
+
+    /// Leaves out those that have gone or are no strangers any more, when they are most.
     fn forget_known(&mut self) {
         if self.doors.strangers.len() <= 2 * self.doors.strangers_count + STRANGERS_SPARE {
             return;
         }
         let clients = &mut self.clients;
-        let mut is_stranger = |id: &ClientId| clients.door(*id).is_some_and(|client| client.account.is_none());
+        let mut is_stranger = |id: &ClientId| clients.door(*id).is_some_and(|client| client.is_stranger);
         self.doors.strangers.retain(|id| is_stranger(id));
     }
 
     /// Gives the place of the stranger that came first to another. False if there is none.
     fn end_stranger(&mut self, now: Now) -> bool {
         while let Some(id) = self.doors.strangers.pop_front() {
-            if self.clients.door(id).is_some_and(|connection| connection.account.is_none()) {
+            if self.clients.door(id).is_some_and(|connection| connection.is_stranger) {
                 self.detach(now, id);
                 return true;
             }
@@ -162,10 +170,8 @@ impl Engine {
         let open = &mut self.doors.open[connection.door];
         open.clients -= 1;
         self.doors.clients -= 1;
-        if connection.account.is_none() {
-            self.doors.strangers_count -= 1;
-            open.counts.unauthorized += 1;
-        }
+        self.doors.strangers_count -= usize::from(connection.is_stranger);
+        open.counts.unauthorized += u64::from(connection.account.is_none());
         if let Some(wake) = connection.wake.take() {
             self.doors.wakes.remove(&(wake, id));
         }
@@ -193,6 +199,8 @@ impl Engine {
             let Some(mut connection) = self.clients.take_door(id) else { continue };
             let turn = self.serve_one(now, id, &mut connection);
             connection.is_listed = matches!(turn, Turn::More | Turn::HeldUp);
+            connection.note_encryption(now.instant);
+            self.recognize(&mut connection);
             let is_over = turn == Turn::Over;
             self.clients.put_door(now, id, connection);
             match turn {
@@ -388,9 +396,6 @@ impl Engine {
             }
             Ask::Admitted { account } => {
                 connection.parser.admit();
-                if connection.account.is_none() {
-                    self.doors.strangers_count -= 1;
-                }
                 tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
                 connection.account = Some(account);
             }
@@ -446,11 +451,13 @@ impl Engine {
     fn call(&mut self, now: Now, id: ClientId) {
         let Some(mut connection) = self.clients.take_door(id) else { return };
         connection.wake = None;
-        let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant);
-        let is_due = connection.session.deadline().is_some_and(|deadline| deadline <= now.instant);
+        // Before the end of a handshake nothing can be said.
+        let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant)
+            || is_due && connection.stream.is_handshaking();
         let fault = match is_due && !connection.is_closing {
             // What would be asked in clear now could meet the first bytes of a handshake.
-            true if connection.stream.awaits_encryption() => {
+            true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(Fault::not_encrypted(self.doors.open[connection.door].settings.protocol()))
             }
             true => connection.answer(|session, out| session.on_deadline(now.instant, out)).err(),
@@ -472,7 +479,7 @@ impl Engine {
         let Some(connection) = self.clients.door(id) else { return };
         let deadline = match connection.is_closing {
             true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),
-            false => connection.session.deadline(),
+            false => connection.deadline(),
         };
         let Some(deadline) = deadline else { return };
         if connection.wake.is_some_and(|wake| wake <= deadline) {

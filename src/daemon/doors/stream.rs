@@ -59,6 +59,11 @@ impl Stream {
         self.undecided.as_ref().is_some_and(|tls| !tls.is_optional)
     }
 
+    /// Whether the client has begun to encrypt and not come to the end of that.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.secure.as_ref().is_some_and(|connection| connection.is_handshaking())
+    }
+
     /// Whether records wait that the socket did not take.
     pub(crate) fn is_flushed(&self) -> bool {
         self.secure.as_ref().is_none_or(|connection| !connection.wants_write())

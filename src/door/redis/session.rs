@@ -488,8 +488,8 @@ impl Session {
         }
         self.answers = Answers::All;
         self.is_resp3 = false;
-        if self.settings.access.is_closed() {
-            self.account = None;
+        // Who has not proven who it is gains no time.
+        if self.settings.access.is_closed() && self.account.take().is_some() {
             self.auth_deadline = now + self.settings.auth_time;
         }
         self.reply(out).simple("RESET");

@@ -69,6 +69,15 @@ fn a_stranger_has_so_much_time_and_so_many_passwords() {
     assert_eq!((shell.session.deadline(), shell.log.as_slice()), (None, &["admitted default".to_owned()][..]));
     assert_eq!(shell.session.on_deadline(due, &mut shell.out), Ok(()));
 
+    // `RESET` begins anew for who was in, and gives no more time to who was not.
+    let later = Instant::ZERO + Duration::from_secs(5);
+    let mut shell = Shell::new(&settings);
+    shell.now = later;
+    shell.feed(b"RESET\r\n").unwrap();
+    assert_eq!(shell.session.deadline(), Some(due));
+    shell.feed(b"AUTH pw\r\nRESET\r\n").unwrap();
+    assert_eq!(shell.session.deadline(), Some(later + settings.auth_time));
+
     let mut shell = Shell::new(&settings);
     let outcome = shell.feed(&b"AUTH no\r\n".repeat(20));
     assert_eq!((outcome, shell.out.take().len()), (Err(Fault::Passwords), 10 * (WRONG.len() + 3)));
@@ -287,6 +296,7 @@ struct Shell {
     /// What every subscription and message is answered with.
     refusal: Option<Refusal>,
     is_closed: bool,
+    now: Instant,
 }
 
 impl Shell {
@@ -301,6 +311,7 @@ impl Shell {
             log: Vec::new(),
             refusal: None,
             is_closed: false,
+            now: Instant::ZERO,
         };
         shell.session.on_open(&mut shell.out);
         while let Some(ask) = shell.session.poll_ask() {
@@ -326,7 +337,7 @@ impl Shell {
 
     fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
         while let Some(command) = parser.next()? {
-            if let Some(ask) = self.session.on_command(Instant::ZERO, command, &mut self.out)? {
+            if let Some(ask) = self.session.on_command(self.now, command, &mut self.out)? {
                 self.on_ask(ask);
             }
             while let Some(ask) = self.session.poll_ask() {
