@@ -16,3 +16,4 @@ mod readme;
 mod sim;
 mod support;
 mod tidy;
+mod turns;

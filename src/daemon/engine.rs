@@ -111,8 +111,8 @@ pub(crate) struct Engine {
     pub(super) signals: Option<mio::net::UnixStream>,
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
-    /// Who of the attached clients was served first in the last turn that served any.
-    pub(super) served_first: ClientId,
+    /// Behind which of the attached clients the next turn begins to serve them.
+    pub(super) begins_after: ClientId,
     /// What subscriptions get that do not say it themselves and are in no queue group.
     pub(super) delivery: DeliveryMode,
     /// How long to look for something to do before sleeping.

@@ -17,36 +17,46 @@ use std::time::Duration;
 
 /// Bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
+/// Bytes read in one turn from all attached clients, and as many from all clients of doors, so that the sockets of the group and time
+/// come into their own. Who is not served then comes first in the next turn.
+pub(super) const TURN_BYTES: usize = 1 << 20;
 /// Bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl Engine {
-    /// Serves every attached client that has something, up to a budget each. The turns begin with one after the other: while
-    /// publishers are held up again and again, who comes first has all the room that there is.
+    /// Serves attached clients that have something, up to a budget each and one for all. The turns begin with one after the other:
+    /// while publishers are held up again and again, who comes first has all the room that there is.
     pub(super) fn serve_clients(&mut self, now: Now) {
         let is_held_up = self.is_held_up();
         let mut ids: Vec<ClientId> = self.clients.with_input(is_held_up).collect();
-        let after = ids.partition_point(|id| *id <= self.served_first) % ids.len().max(1);
+        let after = ids.partition_point(|id| *id <= self.begins_after) % ids.len().max(1);
         ids.rotate_left(after);
         if !is_held_up && let Some(first) = ids.first() {
-            self.served_first = *first;
+            self.begins_after = *first;
         }
+        let mut budget = TURN_BYTES;
         for id in ids {
-            self.serve(now, id);
+            if budget == 0 {
+                return;
+            }
+            let left = self.serve(now, id, budget.min(READ_BYTES));
+            budget -= budget.min(READ_BYTES) - left;
+            if budget == 0 {
+                self.begins_after = id;
+            }
         }
     }
 
     /// Takes frames and reads in turn, until nothing is left, the budget is used up, or the next frame must wait. That one
-    /// stays before all others of its connection.
-    fn serve(&mut self, now: Now, id: ClientId) {
-        let mut budget = READ_BYTES;
+    /// stays before all others of its connection. Gives what is left of the budget.
+    fn serve(&mut self, now: Now, id: ClientId, mut budget: usize) -> usize {
         loop {
             loop {
                 let is_held_up = self.is_held_up();
-                let Some(connection) = self.clients.connection(id) else { return };
+                let Some(connection) = self.clients.connection(id) else { return budget };
                 connection.is_stalled = true;
                 if connection.outbox.is_choked() {
-                    return;
+                    return budget;
                 }
                 let frame = match connection.waiting.take() {
                     Some(frame) => Ok(Some(frame)),
@@ -55,24 +65,30 @@ impl Engine {
                 match frame {
                     Ok(Some(frame)) if is_held_up && must_wait(&frame) => {
                         connection.waiting = Some(frame);
-                        return;
+                        return budget;
                     }
                     Ok(Some(frame)) => self.on_frame(now, id, frame),
                     Ok(None) => {
                         connection.is_stalled = false;
                         break;
                     }
-                    Err(fault) => return self.on_fault(now, id, &fault),
+                    Err(fault) => {
+                        self.on_fault(now, id, &fault);
+                        return budget;
+                    }
                 }
             }
-            let Some(connection) = self.clients.connection(id) else { return };
+            let Some(connection) = self.clients.connection(id) else { return budget };
             if budget == 0 || !connection.is_readable || connection.is_closing {
-                return;
+                return budget;
             }
             match connection.read(&mut self.scratch) {
                 Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
-                Reading::Nothing => return,
-                Reading::End => return self.detach(now, id),
+                Reading::Nothing => return budget,
+                Reading::End => {
+                    self.detach(now, id);
+                    return budget;
+                }
             }
         }
     }

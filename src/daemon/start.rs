@@ -144,7 +144,7 @@ impl Engine {
             signals,
             clients: Clients::new(limits),
             clients_max: config.client_max,
-            served_first: ClientId(0),
+            begins_after: ClientId(0),
             delivery: config.delivery,
             busy_poll: config.busy_poll,
             clients_refused: 0,

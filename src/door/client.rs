@@ -140,6 +140,14 @@ impl Parser {
         }
     }
 
+    /// Bytes that are held.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Parser::Nats(parser) => parser.held_bytes(),
+            Parser::Redis(parser) => parser.held_bytes(),
+        }
+    }
+
     /// Takes bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
         match self {

@@ -9,6 +9,7 @@ use crate::daemon::clock::random_u64;
 use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::intake::client_token;
 use crate::daemon::local::Reading;
+use crate::daemon::serve::TURN_BYTES;
 use crate::door::ask::{Ask, Awaited, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::client::{Fault, Session};
 use crate::door::out::Out;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 /// Bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 128 * 1024;
+/// What a handshake counts for, beside the bytes that are read: what is computed for it takes about as long.
+const HANDSHAKE_BYTES: usize = 32 * 1024;
 /// Clients accepted at one door in one turn; the others wait in the system's queue, so that a flood of them does not
 /// keep the peer from its work.
 const ACCEPTS_MAX: usize = 64;
@@ -194,10 +197,15 @@ impl Engine {
             let held_up = std::mem::take(&mut self.doors.held_up);
             self.doors.ready.extend(held_up);
         }
+        let mut budget = TURN_BYTES;
         for _ in 0..self.doors.ready.len().min(SERVED_MAX) {
+            if budget == 0 {
+                return;
+            }
             let Some(id) = self.doors.ready.pop_front() else { return };
             let Some(mut connection) = self.clients.take_door(id) else { continue };
-            let turn = self.serve_one(now, id, &mut connection);
+            let (turn, cost) = self.serve_one(now, id, &mut connection, budget.min(READ_BYTES));
+            budget = budget.saturating_sub(cost);
             connection.is_listed = matches!(turn, Turn::More | Turn::HeldUp);
             connection.note_encryption(now.instant);
             self.recognize(&mut connection);
@@ -216,28 +224,40 @@ impl Engine {
         }
     }
 
-    /// Takes commands and reads in turn, until nothing is left or the budget is used up.
-    fn serve_one(&mut self, now: Now, id: ClientId, connection: &mut Box<DoorConnection>) -> Turn {
-        let mut budget = READ_BYTES;
+    /// Takes commands and reads in turn, until nothing is left or the budget is used up. Gives what that cost, too.
+    fn serve_one(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        connection: &mut Box<DoorConnection>,
+        budget: usize,
+    ) -> (Turn, usize) {
+        // What was read before and not taken.
+        let mut cost = if connection.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
             match self.take_all(now, id, connection) {
                 Turn::More => {}
-                turn => return turn,
+                turn => return (turn, cost),
             }
             if connection.is_closing || !connection.is_readable {
-                return Turn::Idle;
+                return (Turn::Idle, cost);
             }
-            if budget == 0 {
-                return Turn::More;
+            if budget <= cost {
+                return (Turn::More, cost);
             }
-            match connection.read(&mut self.scratch) {
-                Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
-                Reading::Nothing => return Turn::Idle,
+            let was_handshaking = connection.stream.is_handshaking();
+            let reading = connection.read(&mut self.scratch);
+            if was_handshaking || connection.stream.is_handshaking() {
+                cost += HANDSHAKE_BYTES;
+            }
+            match reading {
+                Reading::Bytes(bytes) => cost += bytes,
+                Reading::Nothing => return (Turn::Idle, cost),
                 Reading::End if connection.stream.is_refused => {
                     let protocol = self.doors.open[connection.door].settings.protocol();
-                    return self.on_door_fault(id, connection, &Fault::not_encrypted(protocol));
+                    return (self.on_door_fault(id, connection, &Fault::not_encrypted(protocol)), cost);
                 }
-                Reading::End => return Turn::Over,
+                Reading::End => return (Turn::Over, cost),
             }
         }
     }

@@ -158,7 +158,7 @@ impl Parser {
     }
 
     /// Bytes that are held.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         self.bytes.len() - self.start + self.words.len() + self.spans.len() * size_of::<Span>()
     }
 
