@@ -81,6 +81,8 @@ pub(crate) struct Clients {
     pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
     /// Clients of doors that began to lose messages.
     slow: Vec<ClientId>,
+    /// Messages that clients of doors did not get, since the start.
+    pub(crate) dropped: u64,
     /// Clients of doors that have taken the answers that kept them from being served.
     pub(crate) resumed: Vec<ClientId>,
 }
@@ -98,6 +100,7 @@ impl Clients {
             postponed: Vec::new(),
             late_asks: Vec::new(),
             slow: Vec::new(),
+            dropped: 0,
             resumed: Vec::new(),
         }
     }
@@ -173,7 +176,9 @@ impl Clients {
             match what {
                 Late::Lost(count) => connection.session.on_lost(&subs, count),
                 Late::Messages(deliveries) => {
+                    let before = connection.dropped;
                     let pushed = connection.deliver(&subs, &deliveries);
+                    self.dropped += connection.dropped - before;
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
                     }
@@ -324,7 +329,9 @@ impl Clients {
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
             Kind::Door(Some(connection)) => {
+                let before = connection.dropped;
                 let pushed = connection.deliver(&self.subs, deliveries);
+                self.dropped += connection.dropped - before;
                 while let Some(ask) = connection.session.poll_ask() {
                     self.late_asks.push((id, ask));
                 }

@@ -31,8 +31,10 @@ pub enum Ask<'a> {
     },
     /// The subscriptions of all clients of this peer: answered by `on_listed`.
     List,
-    /// What there is to know about the peer and its clients: answered by `on_facts`.
+    /// What there is to know about the peer: answered by `on_facts`.
     Facts,
+    /// The clients of this door, all of them: answered by `on_clients`.
+    Clients,
     /// The client has proven who it is, or needs not; the limits of strangers end.
     Admitted {
         /// Its account, for people: a user name, or a kind of credentials.
@@ -66,6 +68,7 @@ impl Ask<'_> {
             Ask::Count { subjects } => Ask::Count { subjects },
             Ask::List => Ask::List,
             Ask::Facts => Ask::Facts,
+            Ask::Clients => Ask::Clients,
             Ask::Admitted { account } => Ask::Admitted { account },
             Ask::Named { name } => Ask::Named { name },
             Ask::Kill { client } => Ask::Kill { client },
@@ -136,13 +139,15 @@ pub struct Facts {
     /// How long the peer has been running, in seconds.
     pub uptime_secs: u64,
     /// Clients of this door that are connected.
-    pub clients: Vec<ClientFacts>,
+    pub clients: usize,
     /// Clients of this door since the start.
     pub clients_total: u64,
     /// Clients that were turned away since the start.
     pub clients_refused: u64,
     /// Messages that clients of all doors have published since the start.
     pub published: u64,
+    /// Messages that clients of all doors did not get because they did not read, since the start; for each subscription.
+    pub dropped: u64,
 }
 
 /// What is known about a client of a door.

@@ -1,7 +1,7 @@
 //! One client of a door, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
 
 use crate::door::access::Access;
-use crate::door::ask::{Ask, Facts, Hello, Listed, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers};
 use crate::door::out::Out;
 use crate::door::{nats, redis};
 use crate::message::{Count, SubId};
@@ -283,6 +283,11 @@ impl Session {
     /// The answer to [`Ask::Facts`].
     pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
         each!(self, session => session.on_facts(facts, out));
+    }
+
+    /// The answer to [`Ask::Clients`].
+    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
+        each!(self, session => session.on_clients(clients, out));
     }
 
     /// Messages for these subscriptions. Gives how many were written, over all of the subscriptions.

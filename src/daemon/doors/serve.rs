@@ -411,8 +411,12 @@ impl Engine {
                 connection.answer(|session, out| session.on_listed(&listed, out));
             }
             Ask::Facts => {
-                let facts = self.facts(now, id, connection);
+                let facts = self.facts(now, connection);
                 connection.answer(|session, out| session.on_facts(&facts, out));
+            }
+            Ask::Clients => {
+                let clients = self.clients.door_facts(now, id, connection);
+                connection.answer(|session, out| session.on_clients(&clients, out));
             }
             Ask::Admitted { account } => {
                 connection.parser.admit();
@@ -435,8 +439,8 @@ impl Engine {
         }
     }
 
-    /// What a door tells of the peer and the clients at the door.
-    fn facts(&mut self, now: Now, id: ClientId, connection: &DoorConnection) -> Facts {
+    /// What a door tells of the peer.
+    fn facts(&self, now: Now, connection: &DoorConnection) -> Facts {
         let open = &self.doors.open[connection.door];
         Facts {
             peer: self.peer.settings().name.clone(),
@@ -444,10 +448,11 @@ impl Engine {
             listen: open.address,
             pid: std::process::id(),
             uptime_secs: now.instant.since(self.started.instant).as_secs(),
-            clients: self.clients.door_facts(now, id, connection),
+            clients: open.clients,
             clients_total: open.counts.accepted,
             clients_refused: open.counts.refused,
             published: self.doors.published,
+            dropped: self.clients.dropped,
         }
     }
 

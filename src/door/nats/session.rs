@@ -5,7 +5,7 @@ use super::deliver::{Form, HEADERS_LINE, OWN, STATUS, Writer};
 use super::info;
 use super::subs::Subs;
 use super::{Command, Fault, Pub, Settings, Unproven};
-use crate::door::ask::{Ask, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::out::Out;
 use crate::message::{Count, Headers, Queue, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
@@ -181,6 +181,9 @@ impl Session {
 
     /// This protocol asks for no facts.
     pub fn on_facts(&mut self, _facts: &Facts, _out: &mut Out) {}
+
+    /// Nor for other clients.
+    pub fn on_clients(&mut self, _clients: &[ClientFacts], _out: &mut Out) {}
 
     /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {

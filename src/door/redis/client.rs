@@ -3,7 +3,7 @@
 use super::parser::{Command, number};
 use super::session::{Pending, Session};
 use super::table::Id;
-use crate::door::ask::{Ask, ClientFacts, Facts};
+use crate::door::ask::{Ask, ClientFacts};
 use crate::door::out::Out;
 use crate::time::Instant;
 use std::fmt::Write;
@@ -97,7 +97,7 @@ impl Session {
                     queued_bytes: out.len(),
                     dropped: 0,
                 };
-                let text = self.line(&client, self.listen);
+                let text = self.line(&client);
                 self.reply(out).text(&text);
             }
             Id::ClientList => self.ask_for_clients(list_filter(command).map(Pending::Clients), out),
@@ -122,24 +122,25 @@ impl Session {
         match pending {
             Ok(pending) => {
                 self.pending = pending;
-                self.asks.push_back(Ask::Facts);
+                self.asks.push_back(Ask::Clients);
             }
             Err(error) => self.reply(out).error(error),
         }
     }
 
-    pub(super) fn client_list(&self, facts: &Facts, filter: &Filter) -> String {
-        let fitting = facts.clients.iter().filter(|client| filter.fits(client, facts.listen, self.client));
-        fitting.map(|client| self.line(client, facts.listen)).collect()
+    pub(super) fn client_list(&self, clients: &[ClientFacts], filter: &Filter) -> String {
+        let fitting = clients.iter().filter(|client| filter.fits(client, self.listen, self.client));
+        fitting.map(|client| self.line(client)).collect()
     }
 
     /// A client as `CLIENT LIST` shows it. Which subscriptions are of which kind is known of the own ones only.
-    fn line(&self, client: &ClientFacts, listen: SocketAddr) -> String {
+    fn line(&self, client: &ClientFacts) -> String {
         let is_own = client.id == self.client;
         let [sub, psub, ssub] = if is_own { self.subs.counts() } else { [client.subscriptions, 0, 0] };
         let name = if is_own { &self.name } else { &client.name };
         let flags = if sub + psub + ssub == 0 { 'N' } else { 'P' };
-        let mut line = format!("id={} addr={} laddr={listen} fd=-1 name={name} ", client.id, client.from);
+        let (from, listen) = (client.from, self.listen);
+        let mut line = format!("id={} addr={from} laddr={listen} fd=-1 name={name} ", client.id);
         let mut put = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("memory is no file");
         put(format_args!(
             "age={} idle=0 flags={flags} db=0 sub={sub} psub={psub} ssub={ssub} multi=-1 ",
@@ -156,9 +157,9 @@ impl Session {
     }
 
     /// Ends those that are meant; the answer is their number, or whether there was one.
-    pub(super) fn kill(&mut self, facts: &Facts, filter: &Filter, is_counted: bool, out: &mut Out) {
-        let (own, mut count) = (self.client, 0);
-        for client in facts.clients.iter().filter(|client| filter.fits(client, facts.listen, own)) {
+    pub(super) fn kill(&mut self, clients: &[ClientFacts], filter: &Filter, is_counted: bool, out: &mut Out) {
+        let (own, listen, mut count) = (self.client, self.listen, 0);
+        for client in clients.iter().filter(|client| filter.fits(client, listen, own)) {
             count += 1;
             if client.id == own {
                 self.close();

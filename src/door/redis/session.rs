@@ -6,7 +6,7 @@ use super::reply::Reply;
 use super::table::{Entry, Id, find, wrong_number};
 use super::{Fault, Settings, admin, client, info};
 use crate::door::access::{Account, Credentials};
-use crate::door::ask::{Ask, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::out::Out;
 use crate::message::{Count, Headers, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
@@ -228,16 +228,20 @@ impl Session {
 
     /// The answer to [`Ask::Facts`].
     pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
+        if let Pending::Info(sections) = self.take_pending() {
+            let text = info::text(facts, &sections, self);
+            self.reply(out).text(&text);
+        }
+    }
+
+    /// The answer to [`Ask::Clients`].
+    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
         match self.take_pending() {
-            Pending::Info(sections) => {
-                let text = info::text(facts, &sections, self);
-                self.reply(out).text(&text);
-            }
             Pending::Clients(filter) => {
-                let text = self.client_list(facts, &filter);
+                let text = self.client_list(clients, &filter);
                 self.reply(out).text(&text);
             }
-            Pending::Kill(filter, is_counted) => self.kill(facts, &filter, is_counted, out),
+            Pending::Kill(filter, is_counted) => self.kill(clients, &filter, is_counted, out),
             _ => {}
         }
     }

@@ -130,7 +130,9 @@ fn what_is_asked_of_the_peer() {
         "PUBLISH a..b x\r\nPUBLISH a..b y\r\nHELLO 3 SETNAME n\r\nCLIENT SETNAME m\r\nPUBSUB NUMSUB a '' b\r\nQUIT\r\nPING\r\n",
         &["admitted default", "publish a.%.b x", "publish a.%.b y", "named n", "named m", "count a % b", "close"],
     );
-    check_asks("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "facts", "close", "kill 9"]);
+    // `INFO`, which libraries ask for with every connection, takes no look at every client.
+    check_asks("INFO\r\nCLIENT LIST\r\n", &["admitted default", "facts", "clients"]);
+    check_asks("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "clients", "close", "kill 9"]);
 }
 
 fn check_asks(text: &str, expected: &[&str]) {
@@ -383,7 +385,8 @@ impl Shell {
                 let listed: Vec<_> = self.subs.values().map(|wanted| Listed { wanted: wanted.clone() }).collect();
                 self.session.on_listed(&listed, out);
             }
-            Ask::Facts => self.session.on_facts(&facts(self.session.subscriptions()), out),
+            Ask::Facts => self.session.on_facts(&facts(), out),
+            Ask::Clients => self.session.on_clients(&clients(self.session.subscriptions()), out),
             Ask::Close => self.is_closed = true,
             Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
         }
@@ -403,6 +406,7 @@ fn shown(ask: &Ask<'_>) -> String {
         }
         Ask::List => "list".into(),
         Ask::Facts => "facts".into(),
+        Ask::Clients => "clients".into(),
         Ask::Admitted { account } => format!("admitted {account}"),
         Ask::Named { name } => format!("named {name}"),
         Ask::Kill { client } => format!("kill {client}"),
@@ -411,7 +415,7 @@ fn shown(ask: &Ask<'_>) -> String {
     }
 }
 
-fn facts(subscriptions: usize) -> Facts {
+fn clients(subscriptions: usize) -> [ClientFacts; 2] {
     let client = |id, port, name: &str, subscriptions| ClientFacts {
         id,
         from: format!("10.0.0.1:{port}").parse().unwrap(),
@@ -421,15 +425,20 @@ fn facts(subscriptions: usize) -> Facts {
         queued_bytes: 0,
         dropped: 0,
     };
+    [client(7, 5, "", subscriptions), client(9, 6, "other", 0)]
+}
+
+fn facts() -> Facts {
     Facts {
         peer: "A.test".parse().unwrap(),
         epoch: "0000000000000abc".into(),
         listen: "10.0.0.2:6".parse().unwrap(),
         pid: 12,
         uptime_secs: 90_000,
-        clients: vec![client(7, 5, "", subscriptions), client(9, 6, "other", 0)],
+        clients: 2,
         clients_total: 11,
         clients_refused: 1,
         published: 5,
+        dropped: 0,
     }
 }

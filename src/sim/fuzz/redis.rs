@@ -133,6 +133,7 @@ impl World {
                 self.session.on_listed(&listed, &mut self.out);
             }
             Ask::Facts => self.session.on_facts(&facts(), &mut self.out),
+            Ask::Clients => self.session.on_clients(&[1, 2].map(client), &mut self.out),
             Ask::Close => self.is_over = true,
             Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
         }
@@ -150,27 +151,30 @@ impl World {
     }
 }
 
-fn facts() -> Facts {
-    let address = "127.0.0.1:6379".parse().expect("an address");
-    let client = |id| ClientFacts {
+fn client(id: u32) -> ClientFacts {
+    ClientFacts {
         id,
-        from: address,
+        from: "127.0.0.1:6379".parse().expect("an address"),
         name: String::new(),
         age_secs: 0,
         subscriptions: 0,
         queued_bytes: 0,
         dropped: 0,
-    };
+    }
+}
+
+fn facts() -> Facts {
     Facts {
         peer: "A.fuzz".parse().expect("a name"),
         epoch: "1".into(),
-        listen: address,
+        listen: "127.0.0.1:6379".parse().expect("an address"),
         pid: 1,
         uptime_secs: 1,
-        clients: vec![client(1), client(2)],
+        clients: 2,
         clients_total: 2,
         clients_refused: 0,
         published: 0,
+        dropped: 0,
     }
 }
 
