@@ -56,6 +56,37 @@ fn connections_beyond_the_limit_are_told_so_and_counted() {
 }
 
 #[test]
+fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
+    const FLOOD: u64 = 4000;
+    let peer = Peer::start(&[]);
+    let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));
+    clients[0].subscribe("a", 1);
+    let process = show(&peer.place, "status")["status"]["pid"].to_string();
+    let open_files = || std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count();
+    let before = open_files();
+    for index in 0..FLOOD {
+        let protocol = Protocol::ALL[index as usize % 2];
+        let mut client = peer.connect(protocol);
+        // Some say nothing, some the half of something, some all of it; none waits for an answer.
+        match index % 6 / 2 {
+            0 => {}
+            1 => client.try_send(b"PUB"),
+            _ => client.try_send(protocol.publish("b", "x")),
+        }
+        if index % 100 == 0 {
+            clients[1].send(Redis.publish("a", "x"));
+            clients[1].expect(":1");
+            assert_eq!(clients[0].message().0, "a");
+        }
+    }
+    for protocol in Protocol::ALL {
+        eventually("all of them are gone", || peer.count(protocol, "clients") == 1);
+        assert_eq!(peer.count(protocol, "accepted"), FLOOD / 2 + 1);
+    }
+    eventually("no file is left open", || open_files() <= before);
+}
+
+#[test]
 fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
     const FLOOD: usize = 2000;
     let peer = Peer::start(&[ACCOUNT, "door-stranger-max=16"]);
