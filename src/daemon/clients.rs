@@ -164,7 +164,7 @@ impl Clients {
     pub(crate) fn put_door(&mut self, now: Now, id: ClientId, mut connection: Box<DoorConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
-        if connection.has_output() || connection.is_closing {
+        if connection.has_output() || connection.flow.is_closing {
             client.note_dirty(id, &mut self.dirty);
         }
         client.kind = Kind::Door(Some(connection));
@@ -219,7 +219,7 @@ impl Clients {
                 name: client.name.clone(),
                 age_secs: now.instant.since(client.connected).as_secs(),
                 subscriptions: connection.session.subscriptions(),
-                queued_bytes: connection.out.len(),
+                queued_bytes: connection.unwritten.bytes(),
                 dropped: connection.dropped,
             })
         };
@@ -432,9 +432,9 @@ impl Clients {
             let goes_on = match &mut client.kind {
                 Kind::Attached(connection) => connection.write(),
                 Kind::Door(Some(connection)) => {
-                    let was_choked = connection.is_choked();
+                    let was_choked = connection.unwritten.is_choked();
                     let goes_on = connection.write();
-                    if was_choked && !connection.is_choked() {
+                    if was_choked && !connection.unwritten.is_choked() {
                         self.resumed.push(id);
                     }
                     goes_on
@@ -454,12 +454,12 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         let has_output = match &mut client.kind {
             Kind::Attached(connection) => {
-                connection.is_writable = true;
+                connection.flow.is_writable = true;
                 !connection.outbox.is_empty()
             }
             Kind::Door(Some(connection)) => {
-                connection.is_writable = true;
-                connection.has_output() || connection.is_closing
+                connection.flow.is_writable = true;
+                connection.has_output() || connection.flow.is_closing
             }
             Kind::Door(None) | Kind::Embedded(_) => false,
         };

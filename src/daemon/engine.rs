@@ -602,9 +602,9 @@ impl Engine {
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);
             if let Some(connection) = self.clients.connection(id) {
-                connection.is_closing = true;
+                connection.flow.is_closing = true;
             } else if let Some(connection) = self.clients.door(id) {
-                connection.is_closing = true;
+                connection.flow.is_closing = true;
                 self.clients.note_output(id);
             } else {
                 self.detach(now, id);

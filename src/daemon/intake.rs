@@ -87,7 +87,7 @@ impl Engine {
                         self.clients.on_writable(id);
                     }
                     if let Some(connection) = self.clients.connection(id) {
-                        connection.is_readable |= event.is_readable();
+                        connection.flow.is_readable |= event.is_readable();
                     } else {
                         self.doors.note(&mut self.clients, id, event.is_readable());
                     }

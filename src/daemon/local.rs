@@ -1,5 +1,6 @@
 //! The Unix socket: where it stands, and one connection of a client.
 
+use crate::daemon::flow::{Flow, Reading};
 use crate::daemon::outbox::Outbox;
 use crate::daemon::queue::QueueLimits;
 use crate::door::frame::ToPeer;
@@ -9,7 +10,7 @@ use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -207,49 +208,13 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     /// Its process, if the kernel tells.
     pub(crate) pid: Option<i32>,
-    /// There may be bytes to read.
-    pub(crate) is_readable: bool,
-    /// The stream may take bytes.
-    pub(crate) is_writable: bool,
+    pub(crate) flow: Flow,
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
     /// What comes before all that is in the door, and has to wait while publishers are held up.
     pub(crate) waiting: Option<ToPeer>,
     /// The subject of the last run of messages: the next one is often of the same.
     pub(crate) subject: Option<Subject>,
-    /// Frames that were read wait in the door.
-    pub(crate) is_stalled: bool,
-    /// Nothing more is read; it ends when the outbox is empty.
-    pub(crate) is_closing: bool,
-    /// The client does not listen any more. What it said before it left is still read.
-    is_deaf: bool,
-}
-
-/// What a read gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// So many bytes.
-    Bytes(usize),
-    /// Nothing for now.
-    Nothing,
-    /// The client has closed, or the connection is broken.
-    End,
-}
-
-/// Reads once, by way of `scratch`, and hands on what came.
-pub(crate) fn read_once(stream: &mut impl Read, scratch: &mut [u8], take: impl FnOnce(&[u8])) -> Reading {
-    loop {
-        match stream.read(scratch) {
-            Ok(0) => return Reading::End,
-            Ok(bytes) => {
-                take(&scratch[..bytes]);
-                return Reading::Bytes(bytes);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Reading::Nothing,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Reading::End,
-        }
-    }
 }
 
 impl Connection {
@@ -259,22 +224,17 @@ impl Connection {
             stream,
             door: Door::new(),
             outbox: Outbox::new(limits),
-            is_readable: true,
-            is_writable: true,
+            flow: Flow::new(),
             is_greeted: false,
             waiting: None,
             subject: None,
-            is_stalled: false,
-            is_closing: false,
-            is_deaf: false,
         }
     }
 
     /// Whether the client has something that the engine can do now, as far as is known.
     pub(crate) fn has_input(&self, is_held_up: bool) -> bool {
         let must_wait = is_held_up && self.waiting.is_some();
-        let is_stuck = must_wait || self.is_closing || self.outbox.is_choked();
-        !is_stuck && (self.is_stalled || self.is_readable)
+        !must_wait && !self.outbox.is_choked() && self.flow.has_input()
     }
 
     /// Remembers the subject of the last run, in a place of its own.
@@ -286,34 +246,16 @@ impl Connection {
 
     /// Reads once, into the door, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        let reading = read_once(&mut self.stream, scratch, |bytes| self.door.push(bytes));
-        self.is_readable &= reading != Reading::Nothing;
-        reading
+        self.flow.read(&mut self.stream, scratch, |bytes| self.door.push(bytes))
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
-        if self.is_deaf {
+        let goes_on = self.flow.write(|| self.outbox.write_to(&mut self.stream));
+        if self.flow.is_deaf() {
             self.outbox.discard();
-            return !self.is_closing;
         }
-        if !self.is_writable {
-            return true;
-        }
-        match self.outbox.write_to(&mut self.stream) {
-            Ok(true) => !self.is_closing,
-            Ok(false) => {
-                self.is_writable = false;
-                true
-            }
-            Err(_) => {
-                // The reader finds the end, after all that was published.
-                self.is_deaf = true;
-                self.is_readable = true;
-                self.outbox.discard();
-                !self.is_closing
-            }
-        }
+        goes_on
     }
 }
 

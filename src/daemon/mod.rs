@@ -8,6 +8,7 @@ pub mod clock;
 pub mod doors;
 pub mod drop_rule;
 pub(crate) mod engine;
+pub(crate) mod flow;
 pub(crate) mod intake;
 pub mod interface;
 pub mod local;

@@ -1,23 +1,16 @@
 //! What waits to be written to one attached client: bounded in messages and bytes, dropped counts in place.
 //!
-//! Frames are encoded on entry. Small ones are gathered in one buffer; a large body is shared by all its receivers.
+//! Frames are encoded on entry.
 
+use crate::daemon::flow::Unwritten;
 use crate::daemon::queue::QueueLimits;
 use crate::door::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
 use crate::proto::delivery::Deliveries;
-use bytes::{Buf, Bytes, BytesMut};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice, Write};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-/// Bytes gathered in one buffer before the next is begun.
-const GATHER_BYTES: usize = 64 * 1024;
-/// Bodies from this size on are shared instead of copied.
-const SHARE_BYTES: usize = 8 * 1024;
-/// Buffers written in one system call.
-const SLICES_MAX: usize = 16;
-/// Bytes of answers beyond which no more requests of the client are read: it asks and does not listen.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of answers beyond which answers that come late are not taken any more: those to questions that other peers answer.
 const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
@@ -32,27 +25,11 @@ pub(crate) struct Pushed {
     pub(crate) begins_drops: bool,
 }
 
-/// A run of whole frames, or the body of the frame that the run before it ends with.
-#[derive(Debug, Default)]
-struct Segment {
-    bytes: Bytes,
-    /// Messages and loss reports that are written when the segment is.
-    events: usize,
-    /// Bytes of answers in it.
-    answer_bytes: usize,
-}
-
 /// The frames on their way to one client.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     limits: QueueLimits,
-    segments: VecDeque<Segment>,
-    tail: BytesMut,
-    tail_events: usize,
-    tail_answer_bytes: usize,
-    bytes: usize,
-    events: usize,
-    answer_bytes: usize,
+    unwritten: Unwritten,
     /// Dropped since the last frame in the outbox, by subscription.
     dropped: BTreeMap<SubId, u64>,
     dropped_total: u64,
@@ -60,18 +37,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new(limits: QueueLimits) -> Outbox {
-        Outbox {
-            limits,
-            segments: VecDeque::new(),
-            tail: BytesMut::new(),
-            tail_events: 0,
-            tail_answer_bytes: 0,
-            bytes: 0,
-            events: 0,
-            answer_bytes: 0,
-            dropped: BTreeMap::new(),
-            dropped_total: 0,
-        }
+        Outbox { limits, unwritten: Unwritten::default(), dropped: BTreeMap::new(), dropped_total: 0 }
     }
 
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
@@ -82,18 +48,9 @@ impl Outbox {
         }
         self.tell_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
-            let start = self.tail.len();
-            put_message_head(&mut self.tail, subs, body.len());
-            if body.len() < SHARE_BYTES {
-                self.tail.extend_from_slice(body);
-                self.grown(start, 1, false);
-            } else {
-                self.grown(start, 0, false);
-                self.close_tail();
-                self.segments.push_back(Segment { bytes: body.clone(), events: 1, answer_bytes: 0 });
-                self.bytes += body.len();
-                self.events += 1;
-            }
+            self.unwritten.out.put_with(|tail| put_message_head(tail, subs, body.len()));
+            self.unwritten.out.put_shared(body);
+            self.unwritten.note_events(1);
         }
         Pushed { taken: 1, begins_drops: false }
     }
@@ -107,9 +64,8 @@ impl Outbox {
             let taken = run.len();
             let run = run.run().expect("it came as one");
             for subs in subs.chunks(FRAME_SUBS_MAX) {
-                let start = self.tail.len();
-                put_message_run(&mut self.tail, subs, &run);
-                self.grown(start, taken, false);
+                self.unwritten.out.put_with(|tail| put_message_run(tail, subs, &run));
+                self.unwritten.note_events(taken);
             }
         }
         let taken = count.min(room);
@@ -123,31 +79,30 @@ impl Outbox {
     /// it has been written down to half, so that drops come in few spans.
     fn room(&self, bytes: usize) -> usize {
         let part = if self.dropped.is_empty() { 1 } else { 2 };
-        if 0 < self.bytes && self.limits.bytes_max / part < self.bytes + bytes {
+        let waiting = self.unwritten.bytes();
+        if 0 < waiting && self.limits.bytes_max / part < waiting + bytes {
             return 0;
         }
-        self.limits.count_max.div_ceil(part).saturating_sub(self.events)
+        self.limits.count_max.div_ceil(part).saturating_sub(self.unwritten.events())
     }
 
     /// Appends a loss report for these subscriptions, or counts it as dropped, as [`Outbox::push_message`] does.
     pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> Pushed {
-        if self.limits.count_max + LOSSES_BEYOND_MAX <= self.events {
+        if self.limits.count_max + LOSSES_BEYOND_MAX <= self.unwritten.events() {
             return self.drop_for(subs, 1);
         }
         self.tell_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
-            let start = self.tail.len();
-            ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(&mut self.tail);
-            self.grown(start, 1, false);
+            self.unwritten.out.put_with(|tail| ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
+            self.unwritten.note_events(1);
         }
         Pushed { taken: 1, begins_drops: false }
     }
 
     /// Appends an answer to a request of the client. Answers are never dropped; see [`Outbox::is_choked`].
     pub(crate) fn push_answer(&mut self, answer: &ToClient) {
-        let start = self.tail.len();
-        answer.encode(&mut self.tail);
-        self.grown(start, 0, true);
+        self.unwritten.out.put_with(|tail| answer.encode(tail));
+        self.unwritten.note_answers();
     }
 
     /// Nobody will read any of it.
@@ -162,27 +117,27 @@ impl Outbox {
 
     /// Whether so many answers wait that no more requests of this client should be read.
     pub(crate) fn is_choked(&self) -> bool {
-        ANSWER_BYTES_MAX < self.answer_bytes
+        self.unwritten.is_choked()
     }
 
     /// Whether so many answers wait that late ones have no room. What is refused for that is told in a few bytes.
     pub(crate) fn is_glutted(&self) -> bool {
-        LATE_ANSWER_BYTES_MAX < self.answer_bytes
+        LATE_ANSWER_BYTES_MAX < self.unwritten.answer_bytes()
     }
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.tail.is_empty() && self.dropped.is_empty()
+        self.unwritten.bytes() == 0 && self.dropped.is_empty()
     }
 
     /// How full it is, in parts of 1,024; 0 while it drops anyway, as in the queue of a program in the same process.
     pub(crate) fn fullness(&self) -> u64 {
-        if self.dropped.is_empty() { self.limits.fullness(self.events, self.bytes) } else { 0 }
+        if self.dropped.is_empty() { self.limits.fullness(self.unwritten.events(), self.unwritten.bytes()) } else { 0 }
     }
 
     /// (messages and loss reports that wait, bytes that wait, dropped in all).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
-        (self.events, self.bytes, self.dropped_total)
+        (self.unwritten.events(), self.unwritten.bytes(), self.dropped_total)
     }
 
     /// Writes until nothing waits or the writer would block; false in the latter case.
@@ -190,28 +145,13 @@ impl Outbox {
     /// # Errors
     /// The connection is broken.
     pub(crate) fn write_to(&mut self, writer: &mut impl Write) -> io::Result<bool> {
-        loop {
-            self.close_tail();
-            if self.segments.is_empty() {
-                if self.dropped.is_empty() {
-                    return Ok(true);
-                }
-                self.tell_dropped();
-                continue;
+        while self.unwritten.write_to(writer)? {
+            if self.dropped.is_empty() {
+                return Ok(true);
             }
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            for (slice, segment) in slices.iter_mut().zip(&self.segments) {
-                *slice = IoSlice::new(&segment.bytes);
-            }
-            let count = self.segments.len().min(SLICES_MAX);
-            match writer.write_vectored(&slices[..count]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => self.written(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            self.tell_dropped();
         }
+        Ok(false)
     }
 
     fn drop_for(&mut self, subs: &[SubId], count: u64) -> Pushed {
@@ -230,49 +170,8 @@ impl Outbox {
         }
         let counts: Vec<(SubId, u64)> = std::mem::take(&mut self.dropped).into_iter().collect();
         for counts in counts.chunks(FRAME_SUBS_MAX) {
-            let start = self.tail.len();
-            ToClient::Dropped { counts: counts.to_vec() }.encode(&mut self.tail);
-            self.grown(start, 0, false);
-        }
-    }
-
-    /// Accounts for what was appended to the tail since it was `start` bytes long.
-    fn grown(&mut self, start: usize, events: usize, is_answer: bool) {
-        let bytes = self.tail.len() - start;
-        self.bytes += bytes;
-        self.events += events;
-        self.tail_events += events;
-        if is_answer {
-            self.answer_bytes += bytes;
-            self.tail_answer_bytes += bytes;
-        }
-        if GATHER_BYTES <= self.tail.len() {
-            self.close_tail();
-        }
-    }
-
-    fn close_tail(&mut self) {
-        if !self.tail.is_empty() {
-            self.segments.push_back(Segment {
-                bytes: self.tail.split().freeze(),
-                events: std::mem::take(&mut self.tail_events),
-                answer_bytes: std::mem::take(&mut self.tail_answer_bytes),
-            });
-        }
-    }
-
-    fn written(&mut self, mut bytes: usize) {
-        self.bytes -= bytes;
-        while 0 < bytes {
-            let segment = self.segments.front_mut().expect("no more was written than there was");
-            let taken = bytes.min(segment.bytes.len());
-            segment.bytes.advance(taken);
-            bytes -= taken;
-            if segment.bytes.is_empty() {
-                self.events -= segment.events;
-                self.answer_bytes -= segment.answer_bytes;
-                self.segments.pop_front();
-            }
+            self.unwritten.out.put_with(|tail| ToClient::Dropped { counts: counts.to_vec() }.encode(tail));
+            self.unwritten.note_events(0);
         }
     }
 }

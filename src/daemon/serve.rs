@@ -3,7 +3,7 @@
 use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::engine::{Engine, Waiting};
-use crate::daemon::local::Reading;
+use crate::daemon::flow::Reading;
 use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
 use crate::door::local::Fault;
 use crate::door::run::PublishRun;
@@ -54,7 +54,7 @@ impl Engine {
             loop {
                 let is_held_up = self.is_held_up();
                 let Some(connection) = self.clients.connection(id) else { return budget };
-                connection.is_stalled = true;
+                connection.flow.is_stalled = true;
                 if connection.outbox.is_choked() {
                     return budget;
                 }
@@ -69,7 +69,7 @@ impl Engine {
                     }
                     Ok(Some(frame)) => self.on_frame(now, id, frame),
                     Ok(None) => {
-                        connection.is_stalled = false;
+                        connection.flow.is_stalled = false;
                         break;
                     }
                     Err(fault) => {
@@ -79,7 +79,7 @@ impl Engine {
                 }
             }
             let Some(connection) = self.clients.connection(id) else { return budget };
-            if budget == 0 || !connection.is_readable || connection.is_closing {
+            if budget == 0 || !connection.flow.is_readable || connection.flow.is_closing {
                 return budget;
             }
             match connection.read(&mut self.scratch) {

@@ -35,6 +35,16 @@ impl Out {
         }
     }
 
+    /// Appends what is written to the end of the buffer it is given.
+    pub fn put_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        let before = self.tail.len();
+        write(&mut self.tail);
+        self.bytes += self.tail.len() - before;
+        if GATHER_BYTES <= self.tail.len() {
+            self.close_tail();
+        }
+    }
+
     /// Appends content, without a copy if it is large.
     pub fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_BYTES {

@@ -7,8 +7,8 @@ use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
 use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::flow::Reading;
 use crate::daemon::intake::client_token;
-use crate::daemon::local::Reading;
 use crate::daemon::serve::TURN_BYTES;
 use crate::door::ask::{Ask, Awaited, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::client::{Fault, Session};
@@ -233,13 +233,13 @@ impl Engine {
         budget: usize,
     ) -> (Turn, usize) {
         // What was read before and not taken.
-        let mut cost = if connection.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
+        let mut cost = if connection.flow.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
             match self.take_all(now, id, connection) {
                 Turn::More => {}
                 turn => return (turn, cost),
             }
-            if connection.is_closing || !connection.is_readable {
+            if connection.flow.is_closing || !connection.flow.is_readable {
                 return (Turn::Idle, cost);
             }
             if budget <= cost {
@@ -266,14 +266,14 @@ impl Engine {
     fn take_all(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> Turn {
         let mut is_settled = true;
         loop {
-            connection.is_stalled = true;
-            if connection.is_closing || connection.is_choked() {
+            connection.flow.is_stalled = true;
+            if connection.flow.is_closing || connection.unwritten.is_choked() {
                 return Turn::Idle;
             }
             let command = match connection.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => {
-                    connection.is_stalled = false;
+                    connection.flow.is_stalled = false;
                     return Turn::More;
                 }
                 Err(fault) => return self.on_door_fault(id, connection, &fault),
@@ -292,11 +292,12 @@ impl Engine {
                 is_settled = true;
                 continue;
             }
-            let DoorConnection { session, out, .. } = connection;
+            let DoorConnection { session, unwritten, .. } = connection;
+            let out = &mut unwritten.out;
             let ask = match session.on_command(now.instant, command, out) {
                 Ok(Some(Ask::Publish(publish))) => {
                     let is_refused = self.publish_at_door(now, id, publish, session, out);
-                    connection.note_answers();
+                    connection.unwritten.note_answers();
                     if is_refused {
                         self.drain_asks(now, id, connection);
                     }
@@ -305,7 +306,7 @@ impl Engine {
                 Ok(ask) => ask.map(Ask::detached),
                 Err(fault) => return self.on_door_fault(id, connection, &fault),
             };
-            connection.note_answers();
+            connection.unwritten.note_answers();
             if let Some(ask) = ask {
                 self.on_ask(now, id, connection, ask);
             }
@@ -385,9 +386,9 @@ impl Engine {
     fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection, ask: Ask<'static>) {
         match ask {
             Ask::Publish(publish) => {
-                let DoorConnection { session, out, .. } = connection;
-                self.publish_at_door(now, id, publish, session, out);
-                connection.note_answers();
+                let DoorConnection { session, unwritten, .. } = connection;
+                self.publish_at_door(now, id, publish, session, &mut unwritten.out);
+                connection.unwritten.note_answers();
             }
             Ask::Subscribe { sub, wanted } => {
                 let mode = self.usual_mode(&wanted);
@@ -428,14 +429,14 @@ impl Engine {
                     client.name = name;
                 }
             }
-            Ask::Kill { client } if client == id.0 => connection.is_closing = true,
+            Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             Ask::Kill { client } => {
                 let other = ClientId(client);
                 if self.clients.door(other).is_some_and(|other| other.door == connection.door) {
                     self.detach(now, other);
                 }
             }
-            Ask::Close => connection.is_closing = true,
+            Ask::Close => connection.flow.is_closing = true,
         }
     }
 
@@ -467,8 +468,8 @@ impl Engine {
             tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
         }
         connection.answer(|session, out| session.on_fault(fault, out));
-        connection.is_closing = true;
-        connection.is_stalled = false;
+        connection.flow.is_closing = true;
+        connection.flow.is_stalled = false;
         Turn::Idle
     }
 
@@ -480,7 +481,7 @@ impl Engine {
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant)
             || is_due && connection.stream.is_handshaking();
-        let fault = match is_due && !connection.is_closing {
+        let fault = match is_due && !connection.flow.is_closing {
             // What would be asked in clear now could meet the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(Fault::not_encrypted(self.doors.open[connection.door].settings.protocol()))
@@ -502,7 +503,7 @@ impl Engine {
     /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
     fn plan_wake(&mut self, now: Now, id: ClientId) {
         let Some(connection) = self.clients.door(id) else { return };
-        let deadline = match connection.is_closing {
+        let deadline = match connection.flow.is_closing {
             true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),
             false => connection.deadline(),
         };

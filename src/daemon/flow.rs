@@ -1,0 +1,265 @@
+//! The bytes from and to one client: whether its stream has some or takes some, and what waits to be written to it.
+
+use crate::door::out::Out;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+
+/// Bytes of answers beyond which no more requests of the client are taken: it asks and does not listen.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes that are accounted for together.
+const MARK_BYTES: u64 = 64 * 1024;
+
+/// Where the stream of a client stands.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    /// There may be bytes to read.
+    pub(crate) is_readable: bool,
+    /// The stream may take bytes.
+    pub(crate) is_writable: bool,
+    /// Requests that were read wait to be taken.
+    pub(crate) is_stalled: bool,
+    /// Nothing more is read; it ends when everything is written.
+    pub(crate) is_closing: bool,
+    /// The client does not listen any more. What it said before it left is still read.
+    is_deaf: bool,
+}
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The client has closed, or the connection is broken.
+    End,
+}
+
+impl Flow {
+    /// Of a stream of which nothing is known.
+    pub(crate) fn new() -> Flow {
+        Flow { is_readable: true, is_writable: true, is_stalled: false, is_closing: false, is_deaf: false }
+    }
+
+    /// Whether requests of the client can be taken, as far as is known.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.is_closing && (self.is_stalled || self.is_readable)
+    }
+
+    /// Reads once, by way of `scratch`, and hands on what came.
+    pub(crate) fn read(&mut self, stream: &mut impl Read, scratch: &mut [u8], take: impl FnOnce(&[u8])) -> Reading {
+        loop {
+            match stream.read(scratch) {
+                Ok(0) => return Reading::End,
+                Ok(bytes) => {
+                    take(&scratch[..bytes]);
+                    return Reading::Bytes(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_readable = false;
+                    return Reading::Nothing;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Reading::End,
+            }
+        }
+    }
+
+    /// Has `write` write what waits, if the stream may take it; it says whether that was everything. False at the end of a connection
+    /// that the peer ends.
+    pub(crate) fn write(&mut self, write: impl FnOnce() -> io::Result<bool>) -> bool {
+        if self.is_writable && !self.is_deaf {
+            match write() {
+                Ok(true) => return !self.is_closing,
+                Ok(false) => self.is_writable = false,
+                Err(_) => {
+                    // The reader finds the end, after all that was published.
+                    self.is_deaf = true;
+                    self.is_readable = true;
+                }
+            }
+        }
+        !(self.is_deaf && self.is_closing)
+    }
+
+    /// Whether nobody will read what is written.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.is_deaf
+    }
+}
+
+/// What waits to be written to a client, and how much of it is messages and answers.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    /// The bytes; [`Unwritten::note`] follows whatever is put there.
+    pub(crate) out: Out,
+    /// Bytes written, of all there ever were,
+    written: u64,
+    /// and bytes accounted for.
+    noted: u64,
+    marks: VecDeque<Mark>,
+    /// Messages and loss reports.
+    events: usize,
+    answer_bytes: usize,
+}
+
+/// A span of the bytes; what is in it counts until all of it is written.
+#[derive(Debug)]
+struct Mark {
+    start: u64,
+    end: u64,
+    events: usize,
+    answer_bytes: usize,
+}
+
+impl Unwritten {
+    /// What has been put into `out` since the last call is so many messages or reports.
+    pub(crate) fn note_events(&mut self, events: usize) {
+        self.note(events, false);
+    }
+
+    /// What has been put into `out` since the last call is answers.
+    pub(crate) fn note_answers(&mut self) {
+        self.note(0, true);
+    }
+
+    fn note(&mut self, events: usize, is_answer: bool) {
+        let (start, end) = (self.noted, self.written + self.out.len() as u64);
+        if start == end {
+            return;
+        }
+        let answer_bytes = if is_answer { (end - start) as usize } else { 0 };
+        self.noted = end;
+        self.events += events;
+        self.answer_bytes += answer_bytes;
+        match self.marks.back_mut() {
+            Some(mark) if end - mark.start <= MARK_BYTES => {
+                mark.end = end;
+                mark.events += events;
+                mark.answer_bytes += answer_bytes;
+            }
+            _ => self.marks.push_back(Mark { start, end, events, answer_bytes }),
+        }
+    }
+
+    /// Messages and reports that wait.
+    pub(crate) fn events(&self) -> usize {
+        self.events
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Bytes of answers that wait.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+
+    /// Whether so many answers wait that no more requests of the client should be taken.
+    pub(crate) fn is_choked(&self) -> bool {
+        ANSWER_BYTES_MAX < self.answer_bytes
+    }
+
+    /// Writes until nothing waits or the writer would block; false in the latter case.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn write_to(&mut self, writer: &mut impl Write) -> io::Result<bool> {
+        let before = self.out.len();
+        let outcome = self.out.write_to(writer);
+        self.on_written(before - self.out.len());
+        outcome
+    }
+
+    /// Nobody will read any of it.
+    pub(crate) fn clear(&mut self) {
+        let bytes = self.out.len();
+        self.out.clear();
+        self.on_written(bytes);
+    }
+
+    fn on_written(&mut self, bytes: usize) {
+        self.written += bytes as u64;
+        while let Some(mark) = self.marks.front()
+            && mark.end <= self.written
+        {
+            self.events -= mark.events;
+            self.answer_bytes -= mark.answer_bytes;
+            self.marks.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// A stream that takes so many bytes and then blocks.
+    struct Slow(usize);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn answers_that_were_written_choke_nobody_whatever_waits_behind_them() {
+        let mut unwritten = Unwritten::default();
+        unwritten.out.put(&vec![0; 2 << 20]);
+        unwritten.note_answers();
+        unwritten.out.put(&vec![0; 1 << 20]);
+        unwritten.note_events(10);
+        assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap() && unwritten.is_choked());
+        assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap());
+        assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 10, 1 << 20));
+        unwritten.clear();
+        assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_waits_is_counted_within_the_size_of_a_mark() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut unwritten = Unwritten::default();
+            // The bytes of each message and answer, and whether it is an answer; those written in front are taken off.
+            let mut twin: VecDeque<(usize, bool)> = VecDeque::new();
+            for _ in 0..1000 {
+                let (bytes, is_answer) = (rng.between(1, 5000) as usize, rng.chance(0.3));
+                unwritten.out.put(&vec![0; bytes]);
+                if is_answer {
+                    unwritten.note_answers()
+                } else {
+                    unwritten.note_events(1)
+                }
+                twin.push_back((bytes, is_answer));
+                let mut taken = rng.below(6000) as usize;
+                let is_all = unwritten.write_to(&mut Slow(taken)).unwrap();
+                while let Some((bytes, _)) = twin.front_mut() {
+                    if taken < *bytes {
+                        *bytes -= taken;
+                        break;
+                    }
+                    taken -= *bytes;
+                    twin.pop_front();
+                }
+                assert_eq!(is_all, twin.is_empty(), "seed {seed}");
+                assert_eq!(unwritten.bytes(), twin.iter().map(|(bytes, _)| bytes).sum::<usize>(), "seed {seed}");
+                let events = twin.iter().filter(|(_, is_answer)| !is_answer).count();
+                let answers: usize = twin.iter().filter(|(_, is_answer)| *is_answer).map(|(bytes, _)| bytes).sum();
+                assert!(events <= unwritten.events() && answers <= unwritten.answer_bytes(), "seed {seed}");
+                assert!(unwritten.answer_bytes() <= answers + MARK_BYTES as usize, "seed {seed}");
+                assert!(!is_all || (unwritten.events(), unwritten.answer_bytes()) == (0, 0), "seed {seed}");
+            }
+        }
+    }
+}
