@@ -33,6 +33,11 @@ impl Peer {
         let mut arguments = vec!["--nats", &nats, "--redis", &redis];
         settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
         let process = place.peer(&arguments);
+        Peer::at(place, process)
+    }
+
+    /// The one that runs there, with both doors.
+    fn at(place: Place, process: Running) -> Peer {
         let status = show(&place, "status");
         let port = |door: usize| {
             let address = status["status"]["doors"][door]["address"].as_str().expect("the door is open");

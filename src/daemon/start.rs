@@ -23,6 +23,7 @@ use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
 use mio::{Events, Interest, Poll, Waker};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
@@ -244,6 +245,18 @@ fn watch_signals(poll: &Poll) -> io::Result<mio::net::UnixStream> {
     Ok(read)
 }
 
+/// Allows this program as many open files as the system lets it allow itself: each client is one, and what shells and service managers
+/// begin with, 1,024 mostly, is for programs that wait with `select`.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(now, max)| match now < max {
+        true => setrlimit(Resource::RLIMIT_NOFILE, max, max),
+        false => Ok(()),
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// A peer as a program of its own.
 pub struct Daemon {
     engine: Engine,
@@ -256,6 +269,7 @@ impl Daemon {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn open(config: &Config, options: &Options) -> Result<Daemon, StartError> {
+        raise_file_limit();
         Ok(Daemon { engine: Engine::open(config, options)? })
     }
 

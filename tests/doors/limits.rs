@@ -3,8 +3,9 @@
 use super::talk::{Nats, Protocol, Redis, Talk};
 use super::{Peer, show};
 use crate::support::bus::eventually;
-use crate::support::command::{Place, now};
+use crate::support::command::{Place, Running, now};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const ACCOUNT: &str = "accounts=user alice password s3cret";
@@ -84,6 +85,48 @@ fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
         assert_eq!(peer.count(protocol, "accepted"), FLOOD / 2 + 1);
     }
     eventually("no file is left open", || open_files() <= before);
+}
+
+/// A peer that begins with a limit of so many open files.
+fn with_files(files: u32) -> Peer {
+    let place = Place::new();
+    let seqcast = env!("CARGO_BIN_EXE_seqcast");
+    let arguments =
+        ["-c", "ulimit -Sn $0 && exec \"$@\"", &files.to_string(), seqcast, "peer", "--nats", "0", "--redis", "0"];
+    let mut command = Command::new("sh");
+    place.surround(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let process = Running::new(command.spawn().expect("every system has a shell"), &arguments);
+    process.said("peer started");
+    Peer::at(place, process)
+}
+
+#[test]
+fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
+    let peer = with_files(64);
+    let mut clients: Vec<Talk> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    clients[0].subscribe("a", 1);
+    // No more from now on: whoever comes waits, nobody else notices, and the log stays short.
+    let pid = show(&peer.place, "status")["status"]["pid"].to_string();
+    let limit = |files: usize| {
+        let outcome = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
+        assert!(outcome.expect("prlimit is installed").success());
+    };
+    let open_files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
+    limit(open_files);
+    let mut waiting: Vec<Talk> = (0..100).map(|_| peer.connect(Nats)).collect();
+    for _ in 0..10 {
+        clients[1].send(Redis.publish("a", "x"));
+        clients[1].expect(":1");
+        assert_eq!(clients[0].message().0, "a");
+    }
+    let told = peer.process.stderr_so_far().iter().filter(|line| line.contains("client not accepted")).count();
+    assert!((1..=8).contains(&told), "{told} lines");
+    limit(1024);
+    drop(clients.pop());
+    for client in &mut waiting {
+        assert!(client.line().starts_with("INFO {"));
+    }
+    assert!((1..=101).contains(&peer.count(Nats, "kept_waiting")));
 }
 
 #[test]

@@ -91,6 +91,7 @@ pub(crate) struct Door {
 struct Counts {
     accepted: u64,
     refused: u64,
+    kept_waiting: u64,
     unauthorized: u64,
     faults: u64,
     slow: u64,
@@ -243,6 +244,7 @@ impl Doors {
                 "clients": door.clients,
                 "accepted": door.counts.accepted,
                 "refused": door.counts.refused,
+                "kept_waiting": door.counts.kept_waiting,
                 "unauthorized": door.counts.unauthorized,
                 "faults": door.counts.faults,
                 "slow": door.counts.slow,

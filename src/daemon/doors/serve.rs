@@ -67,10 +67,14 @@ impl Engine {
                     }
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
-                        // Out of files, mostly: tried again when a client has gone.
-                        let protocol = self.doors.open[door].settings.protocol();
-                        tracing::warn!(%error, door = %protocol, "client not accepted");
-                        self.doors.open[door].is_acceptable = false;
+                        // Out of files, mostly: tried again when a client has gone or another one comes.
+                        let open = &mut self.doors.open[door];
+                        open.is_acceptable = false;
+                        open.counts.kept_waiting += 1;
+                        if open.counts.kept_waiting.is_power_of_two() {
+                            let (protocol, times) = (open.settings.protocol(), open.counts.kept_waiting);
+                            tracing::warn!(%error, door = %protocol, times, "client not accepted");
+                        }
                     }
                 }
             }
