@@ -149,6 +149,23 @@ fn channels_that_are_no_subjects_are_refused_and_named() {
 }
 
 #[test]
+fn who_stops_talking_gets_its_answers_first() {
+    let peer = peer();
+    for protocol in Protocol::ALL {
+        let mut client = peer.client(protocol);
+        client.send(b"PING\r\n".repeat(1000));
+        client.send(protocol.publish("last", "x"));
+        client.stop_talking();
+        let answers = match protocol {
+            Nats => "PONG\r\n".repeat(1000),
+            Redis => "+PONG\r\n".repeat(1000) + ":0\r\n",
+        };
+        assert_eq!(client.rest(), answers);
+        eventually("it is gone", || peer.count(protocol, "clients") == 0);
+    }
+}
+
+#[test]
 fn random_bytes_do_no_harm() {
     let peer = peer();
     let mut others = Others::new(&peer);

@@ -2,7 +2,7 @@
 
 use crate::support::command::PATIENCE;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// The protocols, in the order of `show status`.
@@ -96,6 +96,11 @@ impl Talk {
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
         // It closes the connection when it has seen enough.
         let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    /// Sends nothing more, and still listens.
+    pub fn stop_talking(&mut self) {
+        self.stream.shutdown(Shutdown::Write).expect("the connection stands");
     }
 
     /// From now on [`Talk::sends`] waits for a moment only.

@@ -49,8 +49,6 @@ enum Turn {
     More,
     /// The next command must wait until publishers are not held up.
     HeldUp,
-    /// The connection is over.
-    Over,
 }
 
 impl Engine {
@@ -213,18 +211,13 @@ impl Engine {
             connection.is_listed = matches!(turn, Turn::More | Turn::HeldUp);
             connection.note_encryption(now.instant);
             self.recognize(&mut connection);
-            let is_over = turn == Turn::Over;
             self.clients.put_door(now, id, connection);
             match turn {
                 Turn::More => self.doors.ready.push_back(id),
                 Turn::HeldUp => self.doors.held_up.push(id),
-                Turn::Idle | Turn::Over => {}
+                Turn::Idle => {}
             }
-            if is_over {
-                self.detach(now, id);
-            } else {
-                self.plan_wake(now, id);
-            }
+            self.plan_wake(now, id);
         }
     }
 
@@ -261,7 +254,11 @@ impl Engine {
                     let protocol = self.doors.open[connection.door].settings.protocol();
                     return (self.on_door_fault(id, connection, &Fault::not_encrypted(protocol)), cost);
                 }
-                Reading::End => return (Turn::Over, cost),
+                // What it asked before it stopped is answered first, if it still listens.
+                Reading::End => {
+                    connection.flow.is_closing = true;
+                    return (Turn::Idle, cost);
+                }
             }
         }
     }
