@@ -89,6 +89,7 @@ fn keys_of_the_core_reach_its_settings() {
         "gaps-max",
         "peers-max",
         "interest-max",
+        "interest",
         "subscriptions-max",
         "client-subscriptions-max",
         "match-cache",

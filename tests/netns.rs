@@ -12,6 +12,7 @@ mod doors;
 mod lan;
 mod queue;
 mod repair;
+mod spare;
 mod tap;
 
 use account::{Account, account};

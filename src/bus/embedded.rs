@@ -135,7 +135,14 @@ impl Embedded {
         Ok(self.engine.publish_payload(now, self.client, subject, payload))
     }
 
-    /// Subscribes; active when this returns. Read it with [`Subscription::try_recv`] between turns.
+    /// Whether every peer that is heard and does not send what nobody wants (`interest: on`) knows all subscriptions here: what
+    /// they match it has sent since. Takes turns to become true; where no such peer is, it always is.
+    pub fn is_confirmed(&self) -> bool {
+        self.engine.are_confirmed()
+    }
+
+    /// Subscribes; active when this returns for all that reaches this peer. Other peers may leave out what they do not know to be
+    /// wanted until [`Embedded::is_confirmed`]. Read it with [`Subscription::try_recv`] between turns.
     ///
     /// # Errors
     /// The peer refuses it or has ended.

@@ -119,6 +119,9 @@ keys! {
     "pace" pace: Pace = "auto", PaceOf { rate: Size { min: 64 * KB, max: 100 * GB } }, "50 mb";
     /// Bytes a second below which no receiver slows this peer down: it is left behind.
     "pace-floor" pace_floor: usize = "1 mb", Size { min: 0, max: 100 * GB }, "10 mb";
+    /// Whether messages that no program on another peer subscribes to stay at this one: `on` spares the LAN what nobody wants.
+    /// Then the history holds only what was sent. Set it alike on all peers.
+    "interest" interest: bool = "off", ON, "on";
     /// How many messages of each subject are kept for polls and late joiners; 0 keeps none.
     "history-count" history_count: usize = "1000", HISTORY_COUNT, "10";
     /// Bytes of messages of each subject that are kept.

@@ -599,6 +599,8 @@ pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode:
 pub(super) const YES: Choice<bool> =
     Choice { words: &["yes", "no", "true", "false"], values: &[true, false, true, false], planned: &[] };
 
+pub(super) const ON: Choice<bool> = Choice { words: &["on", "off"], values: &[true, false], planned: &[] };
+
 /// What becomes of a client of a door that does not read fast enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowClient {

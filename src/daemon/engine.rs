@@ -8,6 +8,7 @@ use crate::daemon::awaits::{Awaits, Waiter};
 use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
+use crate::daemon::confirm::{Subscriber, Unconfirmed};
 use crate::daemon::doors::Doors;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::local::Listener;
@@ -123,6 +124,10 @@ pub(crate) struct Engine {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: Commands,
     pub(super) flushes: Vec<(Waiting, Leaving)>,
+    /// Subscriptions that not all peers may know that spare messages.
+    pub(super) unconfirmed: Vec<Unconfirmed>,
+    /// How many were told that they stand without that being so.
+    pub(super) unconfirmed_told: u64,
     /// Who published last, and how many messages that it was not credited with yet.
     pub(super) published: Option<(ClientId, u64)>,
     /// Embedded clients that wait for the answer to a question, by its number.
@@ -172,6 +177,7 @@ impl Engine {
             self.peer.handle(now, Input::Tick);
             self.act(now);
         }
+        self.confirm_due(now);
         self.let_out(now, is_caught_up);
         self.advance(now);
         Ok(self.phase != Phase::Ended)
@@ -332,6 +338,7 @@ impl Engine {
     pub(crate) fn unsubscribe(&mut self, now: Now, client: ClientId, sub: SubId) {
         self.request(now, client, Request::Unsubscribe { sub });
         self.awaits.end(client, Some(Target { client, sub }));
+        self.end_confirmation(client, Some(sub));
         self.end_queue(client, sub);
     }
 
@@ -408,6 +415,7 @@ impl Engine {
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.asks.retain(|(client, _), _| *client != id);
         self.awaits.end(id, None);
+        self.end_confirmation(id, None);
         self.peer.handle(now, Input::Detach { client: id });
         self.act(now);
         self.is_acceptable = true;
@@ -456,6 +464,11 @@ impl Engine {
             ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
             ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),
             ("clients_refused", self.clients_refused, "Clients turned away because there were too many."),
+            (
+                "unconfirmed",
+                self.unconfirmed_told,
+                "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
+            ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]
     }
@@ -483,8 +496,10 @@ impl Engine {
             }
             Command::Subscribe { client, sub, wanted, mode, news, queue, answer } => {
                 let outcome = self.subscribe(now, client, sub, (wanted, mode, news), queue);
-                if answer.send(outcome.map_err(|refusal| why(&refusal))).is_err() {
-                    self.unsubscribe(now, client, sub);
+                match outcome {
+                    Ok(()) => drop(self.confirm(now, Subscriber::Embedded(client, sub, answer))),
+                    // Who asked may have stopped waiting.
+                    Err(refusal) => drop(answer.send(Err(why(&refusal)))),
                 }
             }
             Command::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
@@ -605,6 +620,7 @@ impl Engine {
                 connection.flow.is_closing = true;
             } else if let Some(connection) = self.clients.door(id) {
                 connection.flow.is_closing = true;
+                connection.unconfirmed = None;
                 self.clients.note_output(id);
             } else {
                 self.detach(now, id);
@@ -612,6 +628,7 @@ impl Engine {
         }
         self.doors.close(self.poll.registry());
         self.asks.clear();
+        self.unconfirmed.clear();
         self.listener = None;
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }

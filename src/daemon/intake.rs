@@ -145,6 +145,7 @@ impl Engine {
             self.peer.poll_deadline(),
             self.doors.deadline(),
             self.awaits.deadline(),
+            self.confirm_deadline(),
             stop,
             timeout.map(|timeout| now + timeout),
         ]

@@ -5,6 +5,7 @@ pub(crate) mod awaits;
 pub mod batch;
 pub(crate) mod clients;
 pub mod clock;
+pub(crate) mod confirm;
 pub mod doors;
 pub mod drop_rule;
 pub(crate) mod engine;

@@ -2,6 +2,7 @@
 
 use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
+use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::flow::Reading;
 use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
@@ -132,12 +133,13 @@ impl Engine {
                 let wanted = Wanted { pattern, glob: None, queue };
                 let mode = mode.unwrap_or(self.usual_mode(&wanted));
                 if self.request(now, id, Request::Subscribe { sub, wanted, mode, news }).is_none() {
-                    self.clients.answer(id, &ToClient::Subscribed { sub });
+                    self.confirm(now, Subscriber::Attached(id, sub));
                 }
             }
             ToPeer::Unsubscribe { sub } => {
                 self.request(now, id, Request::Unsubscribe { sub });
                 self.awaits.end(id, Some(Target { client: id, sub }));
+                self.end_confirmation(id, Some(sub));
                 if let Some(connection) = self.clients.connection(id) {
                     connection.outbox.forget(sub);
                 }

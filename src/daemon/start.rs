@@ -155,6 +155,8 @@ impl Engine {
             commands: Commands::default(),
             published: None,
             flushes: Vec::new(),
+            unconfirmed: Vec::new(),
+            unconfirmed_told: 0,
             asks: BTreeMap::new(),
             next_ask: 0,
             is_commands_turn: false,

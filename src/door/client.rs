@@ -120,6 +120,14 @@ impl Command<'_> {
             Command::Redis(command) => command.is_publish(),
         }
     }
+
+    /// Whether it begins or ends subscriptions.
+    pub fn is_subscribe(&self) -> bool {
+        match self {
+            Command::Nats(command) => command.is_subscribe(),
+            Command::Redis(command) => command.is_subscribe(),
+        }
+    }
 }
 
 /// Cuts the bytes of a client into commands, however they were cut before.

@@ -59,15 +59,16 @@ impl Formers {
         Formers { list: VecDeque::new(), list_max: peers_max.saturating_mul(PER_PEER).max(1) }
     }
 
-    /// Remembers a member that is forgotten now. True if an earlier one had to make room, so that an epoch older than
-    /// now may have been known before.
+    /// Remembers a member that is forgotten now. Gives the earlier one that had to make room, if one had to: then an epoch
+    /// older than now may have been known before.
     #[must_use]
-    pub fn remember(&mut self, member: &Member) -> bool {
+    pub fn remember(&mut self, member: &Member) -> Option<Epoch> {
         self.push(Former::of(member))
     }
 
-    /// Remembers an epoch of this peer itself: its datagrams may still come back to it.
-    pub fn remember_own(&mut self, epoch: Epoch) {
+    /// Remembers an epoch of this peer itself: its datagrams may still come back to it. Gives what [`Formers::remember`] does.
+    #[must_use]
+    pub fn remember_own(&mut self, epoch: Epoch) -> Option<Epoch> {
         let none = (Dseq(0), 0);
         self.push(Former {
             epoch,
@@ -77,16 +78,13 @@ impl Formers {
             control: 0,
             ptp: none,
             silent_since: Instant::ZERO,
-        });
+        })
     }
 
-    fn push(&mut self, former: Former) -> bool {
-        let full = self.list_max <= self.list.len();
-        if full {
-            self.list.pop_front();
-        }
+    fn push(&mut self, former: Former) -> Option<Epoch> {
+        let forgotten = if self.list_max <= self.list.len() { self.list.pop_front() } else { None };
         self.list.push_back(former);
-        full
+        forgotten.map(|former| former.epoch)
     }
 
     /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.

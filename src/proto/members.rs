@@ -6,6 +6,7 @@ use crate::proto::ask::Asking;
 use crate::proto::former::Former;
 use crate::proto::fragment::Reassembly;
 use crate::proto::hearing::Hearing;
+use crate::proto::heeding::Heeding;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
 use crate::proto::pace::{Receiver, Taking};
@@ -168,6 +169,8 @@ pub struct Member {
     pub directed: Send,
     /// When a HELLO of it was last answered.
     pub answered: Option<Instant>,
+    /// Whether it knows what clients here subscribe to.
+    pub heeding: Heeding,
     /// Unicast heartbeats to it.
     pub beat: Beat,
     /// A jump held back: of its multicast stream, and of its directed one.
@@ -227,6 +230,7 @@ impl Member {
             heartbeat: settings.heartbeat,
             pub_window_time: None,
             answered: None,
+            heeding: Heeding::default(),
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
@@ -274,6 +278,7 @@ impl Member {
         self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
         self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
         self.directed_ring = directed_ring(settings, Dseq(0));
+        self.heeding.on_own_epoch();
     }
 
     /// One of its sides, with the number of the member in the subscription window and the counters.

@@ -29,6 +29,7 @@
 //! | `pace` | nobody is sent more than it has room for, and nothing is told as sent before it is | 3.2 |
 //! | `pace-resends` | nobody is sent so much that what it still asks for cannot be sent again | 3.2 |
 //! | `left-behind` | who takes less than the floor is not waited for until it has come close again | 3.2 |
+//! | `spare` | what is not sent takes no number, and whoever was told that it is known gets what it wants | W150, W151 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
@@ -38,6 +39,7 @@ pub mod effect;
 mod former;
 mod fragment;
 mod hearing;
+mod heeding;
 pub mod history;
 pub mod interest;
 pub mod join;
@@ -109,6 +111,8 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Entries of what other peers' clients subscribe to, of all of them; a peer beyond that counts as not known.
     pub interest_max: usize,
+    /// Whether what nobody at other peers is known to want is not sent.
+    pub spares: bool,
     /// Subjects in the match cache.
     pub match_cache_max: usize,
     /// The least time between two advisories about one publisher, after the first.

@@ -93,6 +93,10 @@ pub enum Mutant {
     LateNewsApplied,
     /// Subscriptions that ended are forgotten without a word to those who know them.
     EndedForgotten,
+    /// Messages are spared though it is not certain that nobody wants them.
+    SpareUncertain,
+    /// What a peer wanted that was given up is not wanted any more.
+    SpareForgets,
     /// Every peer gives a message to a member of its own of each queue group, whomever the publisher chose.
     QueueOfReceiver,
     /// A message for a queue group is dropped if the last member here has just left.

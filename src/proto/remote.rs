@@ -59,6 +59,8 @@ pub struct Remote {
     hasher: FixedState,
     tree: Tree<u32>,
     tables: BTreeMap<Epoch, Table>,
+    /// Peers that are not there any more and may come back.
+    lost: BTreeSet<Epoch>,
     len: usize,
     /// Entries of new tables that are being built.
     len_fresh: usize,
@@ -77,6 +79,8 @@ struct Table {
     /// The highest version told, and by which control datagram. `None`: nothing yet.
     high: Option<(u64, u64)>,
     complete: u64,
+    /// Up to which version the peer was told that it is.
+    told: u64,
     /// It holds nothing that ended before this version.
     base: u64,
     places: BTreeSet<u32>,
@@ -101,6 +105,7 @@ impl Table {
         Table {
             high: None,
             complete: 0,
+            told: 0,
             base: 0,
             places: BTreeSet::new(),
             fresh: None,
@@ -150,6 +155,7 @@ impl Remote {
             hasher: FixedState::with_seed(seed),
             tree: Tree::new(seed),
             tables: BTreeMap::new(),
+            lost: BTreeSet::new(),
             len: 0,
             len_fresh: 0,
             len_max,
@@ -165,9 +171,21 @@ impl Remote {
         self.tables.get(&epoch).is_some_and(Table::is_known)
     }
 
-    /// Up to which version everything is known.
-    pub fn complete(&self, epoch: Epoch) -> u64 {
-        self.tables.get(&epoch).map_or(0, |table| table.complete)
+    /// Up to which version everything is known; the peer is told so.
+    pub fn tell_complete(&mut self, epoch: Epoch) -> u64 {
+        let Some(table) = self.tables.get_mut(&epoch) else { return 0 };
+        table.told = table.told.max(table.complete);
+        table.complete
+    }
+
+    /// Whether the peer was told that something is known of it.
+    pub fn was_told(&self, epoch: Epoch) -> bool {
+        self.tables.get(&epoch).is_some_and(|table| 0 < table.told)
+    }
+
+    /// Whether less is known of a peer than it was told.
+    pub fn is_short(&self, epoch: Epoch) -> bool {
+        self.tables.get(&epoch).is_some_and(|table| table.complete < table.told)
     }
 
     /// A peer tells its highest version, in the control datagram of this number.
@@ -228,11 +246,21 @@ impl Remote {
             record.entries.into_iter().for_each(|entry| self.put(epoch, entry));
         }
         self.change_over(epoch);
+        // Those that are there come first.
+        while self.len_max < self.len + self.len_fresh
+            && let Some(lost) = self.lost.iter().copied().find(|lost| self.has_entries(*lost))
+        {
+            self.empty(lost);
+        }
         if self.len_max < self.len + self.len_fresh {
             self.empty(epoch);
             return Taken::Overflow;
         }
         taken
+    }
+
+    fn has_entries(&self, epoch: Epoch) -> bool {
+        self.tables.get(&epoch).is_some_and(|table| !table.places.is_empty() || table.fresh.is_some())
     }
 
     /// Takes the new table if it is as good as the old one, and drops it if it is not needed.
@@ -255,8 +283,28 @@ impl Remote {
         }
     }
 
+    /// A peer is not there, but may come back: its entries stay, for [`Remote::is_wanted`] alone.
+    pub fn lose(&mut self, epoch: Epoch) {
+        if self.tables.contains_key(&epoch) && self.lost.insert(epoch) {
+            self.changes += 1;
+        }
+    }
+
+    /// A peer is there, perhaps again.
+    pub fn regain(&mut self, epoch: Epoch) {
+        if self.lost.remove(&epoch) {
+            self.changes += 1;
+        }
+    }
+
+    /// Those that are not there and may come back.
+    pub fn lost(&self) -> impl Iterator<Item = Epoch> {
+        self.lost.iter().copied()
+    }
+
     /// A peer ended: its entries end with it.
     pub fn end(&mut self, epoch: Epoch) {
+        self.regain(epoch);
         if self.tables.contains_key(&epoch) {
             self.empty(epoch);
             self.tables.remove(&epoch);
@@ -336,8 +384,25 @@ impl Remote {
         self.changes
     }
 
-    /// Calls `each` with every entry that matches the subject, whoever's.
+    /// Whether an entry matches the subject, also one of a peer that is lost.
+    pub fn is_wanted(&mut self, subject: &Subject) -> bool {
+        let mut is_wanted = false;
+        self.visit_all(subject, |_| is_wanted = true);
+        is_wanted
+    }
+
+    /// Calls `each` with every entry that matches the subject, of all peers that are there.
     pub fn visit(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
+        let lost = std::mem::take(&mut self.lost);
+        self.visit_all(subject, |entry| {
+            if lost.is_empty() || !lost.contains(&entry.epoch) {
+                each(entry);
+            }
+        });
+        self.lost = lost;
+    }
+
+    fn visit_all(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
         if self.len == 0 {
             return;
         }
@@ -377,9 +442,10 @@ impl Remote {
         Some(InterestRequest { epoch: *epoch, from, base })
     }
 
-    /// All entries, by peer.
+    /// All entries of peers that are there, by peer.
     pub fn entries(&self) -> impl Iterator<Item = &RemoteEntry> {
-        let places = self.tables.values().flat_map(|table| &table.places);
+        let tables = self.tables.iter().filter(|(epoch, _)| !self.lost.contains(epoch));
+        let places = tables.flat_map(|(_, table)| &table.places);
         places.filter_map(|place| self.entries[*place as usize].as_ref())
     }
 

@@ -134,6 +134,8 @@ counters! {
     interest_gaps,
     /// Such records discarded: there is no room for what the peer's clients subscribe to, and it counts as not known.
     interest_overflow,
+    /// Messages that were not sent because nobody at another peer wants them; they are published all the same.
+    messages_spared,
     /// Messages for a queue group whose member here had just left it, handed over to a member at another peer.
     queue_handed,
     /// Messages for a queue group that no member got: the chosen one had just left it and there was no other, or the message was

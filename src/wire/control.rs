@@ -22,8 +22,12 @@ const FIELD_REPORT: u8 = 0x03;
 const FIELD_INTEREST: u8 = 0x04;
 /// A field of an announcement: how much the sender knows of what the receiver's clients subscribe to.
 const FIELD_INTEREST_KNOWN: u8 = 0x05;
-/// Bytes of INTEREST: the version, and flags that are sent as 0 and ignored.
+/// Bytes of INTEREST: the version, and the flags of [`InterestWord`].
 const INTEREST_BYTES: usize = 9;
+/// The sender does not send what nobody is known to want.
+const INTEREST_SPARES: u8 = 0x01;
+/// The sender wants to be told what is known.
+const INTEREST_ASKS: u8 = 0x02;
 /// Bytes of a report.
 const REPORT_BYTES: usize = 48;
 
@@ -96,10 +100,38 @@ pub struct Announce {
     pub echo: Option<u64>,
     /// What the sender lost of the multicast stream of `directed_receiver`. Only in unicast.
     pub report: Option<Box<Report>>,
-    /// The version of the last change of what the sender's clients subscribe to.
-    pub interest: Option<u64>,
+    /// What the sender says of subscriptions.
+    pub interest: Option<InterestWord>,
     /// Up to which version the sender knows what the clients of `directed_receiver` subscribe to. Only in unicast.
     pub interest_known: Option<u64>,
+}
+
+/// What a peer says of subscriptions in each announcement.
+///
+/// ```text
+/// version u64 · flags u8: 0x01 SPARES, 0x02 ASKS
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterestWord {
+    /// The version of the last change of what the sender's clients subscribe to.
+    pub version: u64,
+    /// It does not send what nobody is known to want (W150).
+    pub spares: bool,
+    /// It wants to be told at once up to which version its subscriptions are known (W152). Means something by unicast only.
+    pub asks: bool,
+}
+
+impl InterestWord {
+    fn decode(value: &mut Reader<'_>) -> Result<InterestWord, Malformed> {
+        let (version, flags) = (number(value.u64()?)?, value.u8()?);
+        Ok(InterestWord { version, spares: flags & INTEREST_SPARES != 0, asks: flags & INTEREST_ASKS != 0 })
+    }
+
+    fn encode(self, out: &mut BytesMut) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        out.put_u64(self.version);
+        out.put_u8(flag(self.spares, INTEREST_SPARES) | flag(self.asks, INTEREST_ASKS));
+    }
 }
 
 /// What a receiver lost of a publisher's multicast stream since it first heard of the epoch. All numbers only rise,
@@ -195,7 +227,9 @@ impl Announce {
                 self.report.replace(Box::new(Report::decode(&mut value)?)).is_none()
             }
             FIELD_REPORT => false,
-            FIELD_INTEREST if bytes == INTEREST_BYTES => self.interest.replace(number(value.u64()?)?).is_none(),
+            FIELD_INTEREST if bytes == INTEREST_BYTES => {
+                self.interest.replace(InterestWord::decode(&mut value)?).is_none()
+            }
             FIELD_INTEREST_KNOWN if bytes == 8 => self.interest_known.replace(number(value.u64()?)?).is_none(),
             FIELD_INTEREST | FIELD_INTEREST_KNOWN => false,
             _ => true,
@@ -226,10 +260,9 @@ impl Announce {
             put_field(out, FIELD_REPORT, REPORT_BYTES as u16);
             report.encode(out);
         }
-        if let Some(high) = self.interest {
+        if let Some(word) = self.interest {
             put_field(out, FIELD_INTEREST, INTEREST_BYTES as u16);
-            out.put_u64(high);
-            out.put_u8(0);
+            word.encode(out);
         }
         if let Some(known) = self.interest_known {
             put_field(out, FIELD_INTEREST_KNOWN, 8);

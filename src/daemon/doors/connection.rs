@@ -40,6 +40,8 @@ pub(crate) struct DoorConnection {
     pub(crate) is_listed: bool,
     /// When it is to be called at the latest.
     pub(crate) wake: Option<Instant>,
+    /// Until its subscriptions are known up to this version nothing is written, and nothing taken but more of them.
+    pub(crate) unconfirmed: Option<u64>,
     /// When it ends at the latest, once it is to end.
     pub(crate) end_by: Option<Instant>,
     limits: QueueLimits,
@@ -71,6 +73,7 @@ impl DoorConnection {
             secure_by: None,
             is_listed: false,
             wake: None,
+            unconfirmed: None,
             end_by: None,
             limits,
             lost: Lost::default(),
@@ -99,7 +102,7 @@ impl DoorConnection {
 
     /// Whether something can be done for the client now, as far as is known.
     pub(crate) fn has_input(&self) -> bool {
-        !self.unwritten.is_choked() && self.flow.has_input()
+        !self.unwritten.is_choked() && self.unconfirmed.is_none() && self.flow.has_input()
     }
 
     /// Has the session say something that answers the client.
@@ -164,6 +167,9 @@ impl DoorConnection {
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
+        if self.unconfirmed.is_some() {
+            return true;
+        }
         let DoorConnection { flow, unwritten, stream, .. } = self;
         let goes_on = flow.write(|| Ok(unwritten.write_to(stream)? && flush(stream)?));
         if flow.is_deaf() {

@@ -6,6 +6,7 @@ use crate::config::SlowClient;
 use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
+use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::flow::Reading;
 use crate::daemon::intake::client_token;
@@ -279,6 +280,10 @@ impl Engine {
                 }
                 Err(fault) => return self.on_door_fault(id, connection, &fault),
             };
+            if connection.unconfirmed.is_some() && !command.is_subscribe() {
+                connection.parser.keep();
+                return Turn::Idle;
+            }
             if command.is_publish() {
                 if !self.makes_room() {
                     connection.parser.keep();
@@ -393,8 +398,12 @@ impl Engine {
             }
             Ask::Subscribe { sub, wanted } => {
                 let mode = self.usual_mode(&wanted);
-                if let Some(refusal) = self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
-                    connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));
+                match self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
+                    Some(refusal) => connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out)),
+                    None => {
+                        let awaited = self.confirm(now, Subscriber::Door(id));
+                        connection.unconfirmed = awaited.or(connection.unconfirmed);
+                    }
                 }
             }
             Ask::Unsubscribe { sub } => {
@@ -554,6 +563,7 @@ impl Engine {
         for id in self.clients.ids() {
             if let Some(connection) = self.clients.door(id) {
                 connection.answer(|session, out| session.on_stop(out));
+                connection.unconfirmed = None;
                 self.clients.note_output(id);
             }
         }

@@ -138,6 +138,11 @@ impl Command<'_> {
     pub fn is_publish(&self) -> bool {
         matches!(self, Command::Pub(_))
     }
+
+    /// Whether it begins or ends a subscription.
+    pub fn is_subscribe(&self) -> bool {
+        matches!(self, Command::Sub { .. } | Command::Unsub { .. })
+    }
 }
 
 /// A client's bytes until they are whole commands. Holds one command that has begun, and what was pushed with it.

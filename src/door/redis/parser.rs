@@ -32,6 +32,13 @@ impl<'a> Command<'a> {
         self.is(b"PUBLISH") || self.is(b"SPUBLISH")
     }
 
+    /// Whether it begins or ends subscriptions.
+    pub fn is_subscribe(&self) -> bool {
+        const NAMES: [&[u8]; 6] =
+            [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"];
+        NAMES.iter().any(|name| self.is(name))
+    }
+
     /// Whether this is its name, in capital letters or small ones.
     #[inline]
     pub(super) fn is(&self, name: &[u8]) -> bool {

@@ -133,6 +133,7 @@ impl Peer {
         };
         if self.settings.peers_max <= self.members.len() && !self.make_room(now) {
             self.counters.discard_peers_full += 1;
+            self.sparing.hold(now.instant + self.settings.forget);
             return false;
         }
         self.uids += 1;
@@ -221,6 +222,7 @@ impl Peer {
         let waiting: usize = self.early.values().map(|early| early.bytes).sum();
         let Some(early) = self.early_of(now, epoch, from) else {
             self.counters.discard_peers_full += 1;
+            self.sparing.hold(now.instant + self.settings.forget);
             return true;
         };
         if early.from != from || EARLY_BYTES_MAX < waiting + bytes {
@@ -369,6 +371,7 @@ impl Peer {
             member.ended = None;
             // It counts again.
             self.reckon_pace(now.instant);
+            self.on_present(epoch);
             self.tell(epoch, MemberEvent::Heard);
             self.tell_news(epoch, None);
         }

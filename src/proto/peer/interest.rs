@@ -43,14 +43,12 @@ impl Peer {
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
         }
+        self.on_present(epoch);
         if let Some(word) = announce.interest {
-            self.remote.on_word(now.instant, epoch, header.number, word);
+            self.remote.on_word(now.instant, epoch, header.number, word.version);
         }
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
-        // Nobody can know what was not told.
-        if is_ours && announce.interest_known.is_some_and(|version| self.interest.version() < version) {
-            self.counters.discard_contradiction += 1;
-        }
+        self.on_heeding(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
     }
 
     /// A peer tells what its clients subscribe to.
@@ -59,13 +57,17 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let counter = match self.remote.on_record(now.instant, epoch, header.number, record) {
+        let taken = self.remote.on_record(now.instant, epoch, header.number, record);
+        let counter = match taken {
             Taken::News => &mut self.counters.interest_taken,
             Taken::Late => &mut self.counters.interest_late,
             Taken::Gap => &mut self.counters.interest_gaps,
             Taken::Overflow => &mut self.counters.interest_overflow,
         };
         *counter += 1;
+        if self.settings.spares && taken == Taken::News {
+            self.confirm_soon(now, epoch);
+        }
     }
 
     /// A peer asks what this one's clients subscribe to.

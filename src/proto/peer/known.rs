@@ -12,6 +12,9 @@ use std::time::Duration;
 /// 140 ms.
 const DISCOVERY: Duration = Duration::from_millis(500);
 
+/// Who spares messages is not waited for longer than this until it knows a subscription.
+pub const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
+
 /// The subscriptions that are told of publishers.
 #[derive(Debug)]
 pub(super) struct News {
@@ -19,8 +22,9 @@ pub(super) struct News {
     since: BTreeMap<Target, Instant>,
     /// Whom each need not be told of any more, while that member is not forgotten.
     told: BTreeSet<(Target, Epoch)>,
-    /// Those that have yet to be told that all are named.
-    waiting: Vec<Target>,
+    /// Those that have yet to be told that all are named: from which version of the subscriptions here they stand, and until
+    /// when they wait for those that spare messages to know that.
+    waiting: Vec<(Target, u64, Instant)>,
     /// When all that are there can be known.
     discovered: Instant,
     /// Whether that has passed.
@@ -42,13 +46,13 @@ impl News {
     pub(super) fn end(&mut self, target: Target) {
         self.since.remove(&target);
         self.told.retain(|(told, _)| *told != target);
-        self.waiting.retain(|waiting| *waiting != target);
+        self.waiting.retain(|(waiting, ..)| *waiting != target);
     }
 
     pub(super) fn detach(&mut self, client: ClientId) {
         self.since.retain(|target, _| target.client != client);
         self.told.retain(|(target, _)| target.client != client);
-        self.waiting.retain(|target| target.client != client);
+        self.waiting.retain(|(target, ..)| target.client != client);
     }
 
     /// A member is forgotten.
@@ -56,9 +60,15 @@ impl News {
         self.told.retain(|(_, told)| *told != epoch);
     }
 
-    /// When all that are there can be known, if somebody waits for that.
+    /// When all that are there can be known, until they are.
+    pub(super) fn discovery(&self) -> Option<Instant> {
+        (!self.is_discovered).then_some(self.discovered)
+    }
+
+    /// When all that are there can be known, or nobody waits for their confirmation any longer, if somebody waits for that.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then_some(self.discovered)
+        let until = self.waiting.iter().map(|(.., until)| *until).min()?;
+        Some(if self.is_discovered { until.max(self.discovered) } else { self.discovered })
     }
 }
 
@@ -81,7 +91,7 @@ impl Peer {
             self.news.told.insert((target, publisher.epoch));
             self.effects.push_back(Effect::Known { to: target, publisher: Some(publisher) });
         }
-        self.news.waiting.push(target);
+        self.news.waiting.push((target, self.interest.version(), now.instant + CONFIRMATION_MAX));
         self.on_news_tick(now);
     }
 
@@ -89,8 +99,13 @@ impl Peer {
     pub(super) fn on_news_tick(&mut self, now: Now) {
         if self.news.discovered <= now.instant {
             self.news.is_discovered = true;
-            for to in std::mem::take(&mut self.news.waiting) {
-                self.effects.push_back(Effect::Known { to, publisher: None });
+            let confirmed = if self.news.waiting.is_empty() { 0 } else { self.confirmed() };
+            for (to, version, until) in std::mem::take(&mut self.news.waiting) {
+                if until <= now.instant || version <= confirmed {
+                    self.effects.push_back(Effect::Known { to, publisher: None });
+                } else {
+                    self.news.waiting.push((to, version, until));
+                }
             }
         }
     }

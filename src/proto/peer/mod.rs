@@ -4,7 +4,7 @@ mod batch;
 mod hearing;
 mod intake;
 mod interest;
-mod known;
+pub(crate) mod known;
 mod pace;
 mod poll;
 mod publish;
@@ -12,6 +12,7 @@ mod queue;
 mod repair;
 mod report;
 mod service;
+mod spare;
 mod tick;
 mod words;
 
@@ -29,6 +30,7 @@ use crate::proto::peer::interest::Telling;
 use crate::proto::peer::known::News;
 use crate::proto::peer::publish::Route;
 use crate::proto::peer::service::{Asked, Fetch};
+use crate::proto::peer::spare::Sparing;
 use crate::proto::recv::Outcome;
 use crate::proto::remote::Remote;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
@@ -70,6 +72,8 @@ pub struct Peer {
     remote: Remote,
     /// When others are told of this peer's subscriptions.
     telling: Telling,
+    /// What keeps it from sparing messages that nobody wants.
+    sparing: Sparing,
     pub_window: PubWindow,
     sub_window: SubWindow,
     multicast: Send,
@@ -153,6 +157,7 @@ impl Peer {
             interest: Interest::new(&settings, rng.next_u64()),
             remote: Remote::new(rng.next_u64(), settings.interest_max, settings.recovery.grace, settings.mutants),
             telling: Telling::new(now.instant),
+            sparing: Sparing::new(now.instant, settings.heartbeat),
             pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
@@ -200,6 +205,7 @@ impl Peer {
         // What is published one after the other is settled together.
         if !matches!(input, Input::Request { request: Request::Publish(_), .. }) {
             self.settle();
+            self.sparing.forget_certainty();
         }
         match input {
             // Nothing is said after the stop.
@@ -265,6 +271,7 @@ impl Peer {
             .chain(self.question_deadline())
             .chain(self.news.deadline())
             .chain(self.interest_deadline())
+            .chain(self.spare_deadline())
             .min()
     }
 

@@ -127,6 +127,7 @@ impl Peer {
                 owner: inbox_owner(message.subject),
                 groups: self.groups_of(message.subject, local.as_deref()),
                 receivers: None,
+                is_wanted: self.is_wanted(message.subject),
                 local,
                 except,
                 changes,
@@ -220,12 +221,18 @@ impl Peer {
         self.route.owner.filter(is_there)
     }
 
-    /// Sends a message to whom its subject means. Gives its number and its offset, if it went to all and there was room for them.
+    /// Sends a message to whom its subject means, if there may be anybody. Gives its number and its offset, if it went to all and
+    /// there was room for them.
     fn route_out(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<(Seq, u32)> {
         match self.owner() {
             Some(owner) if owner == self.origin.epoch => None,
             Some(owner) => {
                 self.send_to(now, owner, message);
+                None
+            }
+            // Rule: spare
+            None if !self.route.is_wanted && self.is_certain(now) => {
+                self.counters.messages_spared += 1;
                 None
             }
             None => self.send_to_all(now, key, message),
@@ -343,6 +350,8 @@ pub(super) struct Route {
     groups: Option<Arc<[Group]>>,
     /// How many receive it, once that was asked.
     pub(super) receivers: Option<u64>,
+    /// Whether somebody elsewhere wants it, as far as is known, or whatever nobody wants is sent.
+    is_wanted: bool,
     /// How often the subscriptions here, and those elsewhere, had changed.
     changes: (u64, u64),
 }

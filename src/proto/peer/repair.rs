@@ -27,6 +27,9 @@ impl Peer {
             member.is_proven = true;
             let parked = std::mem::take(&mut member.parked);
             parked.into_iter().for_each(|message| self.on_service(now, epoch, message));
+            if self.settings.spares {
+                self.confirm_soon(now, epoch);
+            }
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if announce.token.is_some() && announce.token != member.echo {

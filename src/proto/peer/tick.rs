@@ -14,14 +14,17 @@ impl Peer {
     pub(super) fn end(&mut self, now: Now, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.ended = Some(now.instant);
-        self.remote.end(epoch);
         if reason == Reason::PublisherGone {
             member.state = MemberState::Left;
+            // It may go on under a new epoch, of which nothing has been heard yet.
+            self.sparing.hold(now.instant + member.heartbeat);
+            self.remote.end(epoch);
             self.tell(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
             let deadline = now.instant + self.settings.recovery.grace;
             member.sides_mut().for_each(|recv| recv.hasten(deadline));
+            self.lose_entries(epoch);
             self.tell(epoch, MemberEvent::Crashed);
             self.give_up_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
@@ -55,6 +58,7 @@ impl Peer {
             self.ask(now, epoch);
         }
         self.on_interest_tick(now);
+        self.on_spare_tick(now);
         self.on_question_tick(now);
         self.on_news_tick(now);
         self.fetch(now);
@@ -105,11 +109,12 @@ impl Peer {
         self.advise(now, Some(epoch), true);
         self.resends.forget(epoch);
         self.news.forget(epoch);
-        self.remote.end(epoch);
+        self.forget_entries(epoch);
         if let Some(member) = self.members.remove(&epoch)
-            && self.formers.remember(&member)
+            && let Some(forgotten) = self.formers.remember(&member)
         {
             self.listening = now.instant;
+            self.end_lost(forgotten);
         }
     }
 

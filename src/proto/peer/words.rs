@@ -46,8 +46,8 @@ impl Peer {
             name: self.settings.name.clone(),
             token: member.map(|member| member.token),
             echo: member.and_then(|member| member.echo),
-            interest: Some(self.interest.version()),
-            interest_known: member.map(|member| self.remote.complete(member.epoch())),
+            interest: Some(self.interest_word(member)),
+            interest_known: to.map(|epoch| self.remote.tell_complete(epoch)),
             report: member
                 .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),
@@ -102,7 +102,9 @@ impl Peer {
         for _ in 0..BYES {
             self.say(now, Word::Bye, None, 0);
         }
-        self.formers.remember_own(self.origin.epoch);
+        if let Some(forgotten) = self.formers.remember_own(self.origin.epoch) {
+            self.end_lost(forgotten);
+        }
         let epoch = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
         self.origin = Origin { epoch, started: now.instant, ..self.origin };
         self.pub_window =
@@ -116,6 +118,7 @@ impl Peer {
         self.inbox = inbox_of(epoch);
         self.control = Control::new();
         self.beat = Beat::starting(now.instant, self.settings.heartbeat);
+        self.sparing.on_own_epoch(now.instant, self.settings.heartbeat);
         self.hellos = HELLOS;
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);

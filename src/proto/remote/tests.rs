@@ -88,14 +88,14 @@ impl World {
     }
 
     /// Whether what is known is what was true then.
-    fn check(&self, seed: u64) -> Result<(), String> {
+    fn check(&mut self, seed: u64) -> Result<(), String> {
         self.remote.assert_invariants();
         if !self.remote.is_known(owner()) {
             return Ok(());
         }
         let entries: BTreeMap<Wanted, u32> =
             self.remote.entries().map(|entry| (entry.wanted.clone(), entry.count)).collect();
-        let version = self.remote.complete(owner());
+        let version = self.remote.tell_complete(owner());
         match self.truth.get(version as usize) {
             Some(truth) if *truth == entries => Ok(()),
             truth => Err(format!("seed {seed} version {version}: {entries:?}, in truth {truth:?}")),
@@ -144,7 +144,7 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
     let since = world.millis;
     while world.told.has_news()
         || !world.remote.is_known(owner())
-        || world.remote.complete(owner()) != world.told.high()
+        || world.remote.tell_complete(owner()) != world.told.high()
     {
         world.step(false);
         world.check(seed)?;

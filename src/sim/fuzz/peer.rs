@@ -7,7 +7,7 @@ use super::script::Script;
 use super::{CHECK_BYTES, repair, repaired};
 use crate::message::DeliveryMode;
 use crate::message::{
-    ClientId, Count, Dseq, Epoch, Headers, Loss, MESSAGE_BYTES_MAX, Message, Missing, PeerName, Stamp, SubId,
+    ClientId, Count, Dseq, Epoch, Headers, Loss, MESSAGE_BYTES_MAX, Message, Missing, PeerName, Stamp, SubId, Wanted,
 };
 use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::mutant::Mutants;
@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now, Wall};
-use crate::wire::{self, Announce, Builder, Entry, Header, Hello, Kind, NUMBER_LIMIT, Record, Report};
+use crate::wire::{self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, Record, Report};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -227,7 +227,11 @@ impl World {
             token: Some(u64::from(more)).filter(|token| 0 < *token),
             echo: self.tokens.get(&header.epoch.bits()).copied().filter(|_| more & 0x10 != 0),
             report: (more & 0x20 != 0).then(|| Box::new(report(script))),
-            interest: (more & 0x40 != 0).then(|| u64::from(more % 16)),
+            interest: (more & 0x40 != 0).then(|| InterestWord {
+                version: u64::from(more % 16),
+                spares: more & 0x08 != 0,
+                asks: more & 0x04 != 0,
+            }),
             interest_known: (more & 0x80 != 0).then_some(u64::from(more % 8)),
         };
         let what = script.u8();
@@ -447,6 +451,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         client_subscriptions_max: limit(2, 1_000),
         subscriptions_max: limit(3, 1_000),
         interest_max: limit(3, 1_000),
+        spares: choices & 0x20 != 0,
         match_cache_max: limit(2, 64),
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: limit(1, 64),
@@ -486,7 +491,18 @@ fn message(script: &mut Script<'_>) -> Message {
     if shape & 0x40 != 0 {
         message.headers = Headers::from_pairs([("k", "v")]).expect("a header");
     }
+    if shape & 0x80 != 0 {
+        message.headers = stamped(shape & 0x08 != 0, &message.headers);
+    }
     message
+}
+
+/// Headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or not.
+fn stamped(is_handed: bool, headers: &Headers) -> Headers {
+    let queue = "q".parse().expect("a name");
+    let publisher = is_handed.then(|| epoch(HONEST + 1));
+    let stamps = [(epoch(OURS), &queue), (epoch(HONEST), &queue)];
+    Headers::from_block(wire::queue::stamped(&stamps, publisher, headers.block()).into())
 }
 
 /// The number of a message, and what goes with the first one of a frame.
@@ -514,13 +530,15 @@ fn publish(script: &mut Script<'_>) -> Request {
 }
 
 fn subscription(script: &mut Script<'_>) -> Request {
-    let sub = SubId(u32::from(script.u8() % 4));
+    let shape = script.u8();
+    let sub = SubId(u32::from(shape % 4));
     if script.u8() < 64 {
         return Request::Unsubscribe { sub };
     }
+    let queue = (0x80 <= shape).then(|| "q".parse().expect("a name"));
     Request::Subscribe {
         sub,
-        wanted: script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into(),
+        wanted: Wanted { queue, ..script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into() },
         mode: DeliveryMode::Repair,
         news: script.choose(&[false, true]),
     }

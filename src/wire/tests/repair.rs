@@ -200,6 +200,7 @@ fn announcement(rng: &mut Rng) -> Record {
     let report = if rng.chance(0.5) { Some(Box::new(report)) } else { None };
     let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
     let (interest, interest_known) = (version(), version());
+    let interest = interest.map(|version| InterestWord { version, spares: rng.chance(0.5), asks: rng.chance(0.5) });
     let announce = Announce { token, echo, report, interest, interest_known, ..announce() };
     match rng.below(3) {
         0 => Record::Heartbeat(announce),
@@ -218,7 +219,7 @@ pub(super) fn heartbeat_with_fields() -> Record {
         token: Some(0x2122_2324_2526_2728),
         echo: Some(0x3132_3334_3536_3738),
         report: Some(Box::new(report)),
-        interest: Some(300),
+        interest: Some(InterestWord { version: 300, spares: true, asks: true }),
         interest_known: Some(7),
         ..announce()
     })
@@ -382,7 +383,8 @@ fn known_fields_come_once_and_whole() {
     let (interest, known) = ("04 0009 0000000000000007 ff", "05 0008 0000000000000009");
     let whole = read(&format!("{known}{interest}")).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
-    assert_eq!((heartbeat.interest, heartbeat.interest_known), (Some(7), Some(9)));
+    let word = InterestWord { version: 7, spares: true, asks: true };
+    assert_eq!((heartbeat.interest, heartbeat.interest_known), (Some(word), Some(9)), "other flags are ignored");
     assert_eq!(read(&format!("{interest}{interest}")), field(4), "twice");
     assert_eq!(read(&format!("{known}{known}")), field(5), "twice");
     assert_eq!(read("04 0008 0000000000000007"), field(4), "short");

@@ -2,6 +2,7 @@
 
 mod interest;
 mod queue;
+mod spare;
 
 use super::*;
 use crate::offset::Case;

@@ -55,7 +55,7 @@ impl Lan {
     }
 }
 
-fn is_news(copy: &Copy) -> bool {
+pub(super) fn is_news(copy: &Copy) -> bool {
     copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
 }
 

@@ -1,0 +1,104 @@
+//! Subscriptions that stand in the whole LAN: who subscribes is told so when every peer that spares messages knows it
+//! (`interest: on`), so that nothing published after that is missing. Where nobody spares any, that is at once.
+
+use crate::daemon::engine::Engine;
+use crate::door::frame::{ToClient, Why};
+use crate::message::{ClientId, SubId};
+use crate::proto::peer::known::CONFIRMATION_MAX;
+use crate::time::{Instant, Now};
+use crossbeam_channel::Sender;
+
+/// Who is told that a subscription stands.
+#[derive(Debug)]
+pub(super) enum Subscriber {
+    /// An attached program.
+    Attached(ClientId, SubId),
+    /// A program in the same process.
+    Embedded(ClientId, SubId, Sender<Result<(), Why>>),
+    /// The client of a door, from which nothing more is taken, and to which nothing is written, until then.
+    Door(ClientId),
+}
+
+/// A subscription that not all may know yet.
+#[derive(Debug)]
+pub(super) struct Unconfirmed {
+    version: u64,
+    until: Instant,
+    subscriber: Subscriber,
+}
+
+impl Engine {
+    /// A subscription has just begun: whose it is is told when it stands. Gives the version of the subscriptions to wait for, if it
+    /// does not stand yet.
+    pub(super) fn confirm(&mut self, now: Now, subscriber: Subscriber) -> Option<u64> {
+        let version = self.peer.subscriptions_version();
+        if version <= self.peer.confirmed() {
+            self.tell_confirmed(now, version, subscriber);
+            return None;
+        }
+        self.unconfirmed.push(Unconfirmed { version, until: now.instant + CONFIRMATION_MAX, subscriber });
+        Some(version)
+    }
+
+    /// Whether all subscriptions stand.
+    pub(crate) fn are_confirmed(&self) -> bool {
+        self.peer.subscriptions_version() <= self.peer.confirmed()
+    }
+
+    /// Tells those whose subscriptions stand now, and those that have waited for long enough.
+    pub(super) fn confirm_due(&mut self, now: Now) {
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        let confirmed = self.peer.confirmed();
+        for unconfirmed in std::mem::take(&mut self.unconfirmed) {
+            let is_confirmed = unconfirmed.version <= confirmed;
+            if is_confirmed || unconfirmed.until <= now.instant {
+                if !is_confirmed {
+                    self.unconfirmed_told += 1;
+                    self.peer.give_up_confirmation(unconfirmed.version);
+                }
+                self.tell_confirmed(now, unconfirmed.version, unconfirmed.subscriber);
+            } else {
+                self.unconfirmed.push(unconfirmed);
+            }
+        }
+    }
+
+    /// When the first of them has waited for long enough.
+    pub(super) fn confirm_deadline(&self) -> Option<Instant> {
+        self.unconfirmed.iter().map(|unconfirmed| unconfirmed.until).min()
+    }
+
+    /// Nobody waits for these any more: those of a client, or one of its subscriptions.
+    pub(super) fn end_confirmation(&mut self, client: ClientId, sub: Option<SubId>) {
+        self.unconfirmed.retain(|unconfirmed| match unconfirmed.subscriber {
+            Subscriber::Attached(whose, which) | Subscriber::Embedded(whose, which, _) => {
+                whose != client || sub.is_some_and(|sub| sub != which)
+            }
+            Subscriber::Door(whose) => whose != client || sub.is_some(),
+        });
+    }
+
+    fn tell_confirmed(&mut self, now: Now, version: u64, subscriber: Subscriber) {
+        match subscriber {
+            Subscriber::Attached(client, sub) => self.clients.answer(client, &ToClient::Subscribed { sub }),
+            Subscriber::Embedded(client, sub, answer) => {
+                // Who asked may have stopped waiting.
+                if answer.send(Ok(())).is_err() {
+                    self.unsubscribe(now, client, sub);
+                }
+            }
+            Subscriber::Door(client) => {
+                let waits = self
+                    .clients
+                    .door(client)
+                    .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
+                if waits.is_some() {
+                    self.clients.note_output(client);
+                    self.doors.note(&mut self.clients, client, false);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What nobody wants is not sent, and nobody misses anything by that.
+
+use super::queue::is_news;
+use super::*;
+use crate::wire::Header;
+
+/// Hosts that spare messages, and have sent all for long enough.
+fn sparing(count: usize) -> Lan {
+    let mut lan = Lan::new(count, |settings| settings.spares = true);
+    lan.run(5_000, |_| false);
+    lan
+}
+
+impl Lan {
+    fn high(&self) -> u64 {
+        self.hosts[0].peer.sent().0.0
+    }
+
+    /// Publishes at the first host; how many datagrams that took.
+    fn cost(&mut self, subject: &str) -> u64 {
+        let before = self.high();
+        self.publish(subject);
+        self.run(0, |_| false);
+        self.high() - before
+    }
+
+    fn want(&mut self, host: usize, sub: u32, pattern: &str, news: bool) -> u64 {
+        let wanted = pattern.parse::<Pattern>().unwrap().into();
+        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
+        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: ClientId(7), request });
+        self.hosts[host].peer.subscriptions_version()
+    }
+}
+
+/// Whether a copy is from this host.
+fn is_from(copy: &Copy, host: u64) -> bool {
+    let Header { epoch, .. } = wire::decode(copy.bytes.clone()).unwrap().header;
+    epoch.bits() == host + 1
+}
+
+// Rule: spare
+#[test]
+fn what_nobody_wants_takes_no_number_and_is_no_loss() {
+    let mut lan = Lan::new(3, |settings| settings.spares = true);
+    assert_eq!(lan.cost("x"), 1, "a peer that has just begun sends everything");
+    lan.run(5_000, |_| false);
+    assert_eq!(lan.cost("a"), 1);
+    assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), 0);
+    assert_eq!(lan.cost("a"), 1);
+    lan.want(0, 1, "x", false);
+    assert_eq!(lan.cost("x"), 0, "clients of the peer itself get it without that");
+    lan.run(3_000, |_| false);
+    assert_eq!((lan.told(1).as_str(), lan.told(2).as_str(), lan.told(0).as_str()), ("1, 2", "1, 2", "0"));
+    assert_eq!(lan.hosts[0].peer.counters().messages_spared, 6);
+    assert_eq!(lan.hosts[0].peer.counters().messages_published, 9);
+    lan.want(1, 1, "x", false);
+    lan.run(1, |_| false);
+    assert_eq!(lan.cost("x"), 1);
+    assert_eq!(lan.told(1), "2", "one was sent of this subject before");
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Detach { client: ClientId(7) });
+    lan.run(1, |_| false);
+    assert_eq!(lan.cost("x"), 0);
+    let (rows, _) = lan.hosts[0].peer.history_rows(&"x".parse().unwrap(), 9);
+    assert_eq!(rows[0].count, 2, "what was sent");
+}
+
+#[test]
+fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
+    let mut lan = sparing(3);
+    let version = lan.want(1, 1, "x", false);
+    assert!(lan.hosts[1].peer.confirmed() < version);
+    lan.run(2, |_| false);
+    assert!(version <= lan.hosts[1].peer.confirmed());
+    assert_eq!(lan.cost("x"), 1);
+    // Neither the news comes nor what others say of it: both are repeated.
+    let version = lan.want(1, 2, "y", false);
+    lan.run(30, |copy| is_news(copy) || is_from(copy, 0));
+    assert!(lan.hosts[1].peer.confirmed() < version);
+    lan.run(200, |copy| is_news(copy) && copy.path == Path::Multicast);
+    assert!(version <= lan.hosts[1].peer.confirmed());
+    assert_eq!(lan.cost("y"), 1);
+}
+
+#[test]
+fn who_does_not_spare_is_not_waited_for() {
+    let mut lan = Lan::new(2, |_| {});
+    let version = lan.want(1, 1, "x", false);
+    assert!(version <= lan.hosts[1].peer.confirmed());
+    lan.run(6_000, |_| false);
+    assert_eq!(lan.cost("y"), 1);
+}
+
+#[test]
+fn nothing_is_spared_while_something_may_be_wanted() {
+    let mut lan = sparing(2);
+    assert_eq!(lan.cost("x"), 0);
+    lan.want(1, 1, "y", false);
+    lan.run(1_100, is_news);
+    assert_eq!(lan.cost("x"), 1, "there is news");
+    lan.run(3_000, |_| false);
+    assert_eq!(lan.cost("x"), 0);
+    // Something comes of a peer that has not said a word.
+    let stranger = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
+    let address = SocketAddr::from(([127, 0, 0, 1], 9099));
+    lan.hosts[0].hear(lan.millis, address, &stranger);
+    assert_eq!(lan.cost("x"), 1);
+}
+
+#[test]
+fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_it_is_not_heard_for_long() {
+    let mut lan = sparing(2);
+    assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
+    // Beyond the time in which a member is given up, and forgotten.
+    for _ in 0..5 {
+        lan.run(31_000, |copy| is_from(copy, 1));
+        assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
+    }
+    assert!(lan.hosts[0].peer.member_rows(at(lan.millis)).is_empty());
+    assert_eq!(
+        lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()),
+        (0, true),
+        "but it does not count as a receiver"
+    );
+    assert_eq!(lan.told(1), "1, 2, 3, 4, 5, 6");
+    lan.run(3_000, |_| false);
+    assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
+    assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
+    // Who says BYE wants nothing more.
+    lan.hosts[1].peer.handle(at(lan.millis), Input::Stop);
+    assert_eq!(lan.cost("a"), 1, "it may go on under a new epoch");
+    lan.run(1_100, |_| false);
+    assert_eq!(lan.cost("a"), 0);
+}
+
+#[test]
+fn a_later_run_takes_the_place_of_one_that_was_lost() {
+    let mut lan = sparing(2);
+    lan.run(130_000, |copy| is_from(copy, 1));
+    assert_eq!(lan.cost("a"), 1);
+    let successor = Settings { spares: true, ..settings("h1.test") };
+    lan.hosts[1] = Host::of(successor, 7, lan.millis);
+    lan.run(2_000, |_| false);
+    assert_eq!(lan.cost("a"), 0);
+}
+
+#[test]
+fn a_namesake_on_the_same_host_is_no_later_run() {
+    let mut lan = Lan::new(3, |settings| {
+        settings.spares = true;
+        if settings.name.as_str() == "h2.test" {
+            settings.name = "h1.test".parse().unwrap();
+        }
+    });
+    lan.want(1, 1, "x", false);
+    lan.run(5_000, |_| false);
+    for _ in 0..3 {
+        lan.run(50_000, |copy| is_from(copy, 1));
+        assert_eq!((lan.cost("x"), lan.cost("y")), (1, 0));
+    }
+    assert_eq!(lan.told(1), "1, 2, 3");
+}
+
+#[test]
+fn who_does_not_confirm_is_waited_for_once() {
+    let mut lan = sparing(2);
+    let version = lan.want(1, 1, "x", false);
+    lan.run(100, |copy| is_from(copy, 0));
+    assert!(lan.hosts[1].peer.confirmed() < version);
+    lan.hosts[1].peer.give_up_confirmation(version);
+    assert_eq!(lan.hosts[1].peer.confirmed(), version);
+    let version = lan.want(1, 2, "y", false);
+    assert_eq!(lan.hosts[1].peer.confirmed(), version);
+    lan.run(2_000, |_| false);
+    let version = lan.want(1, 3, "z", false);
+    assert!(lan.hosts[1].peer.confirmed() < version, "it has confirmed the others since");
+    lan.run(10, |_| false);
+    assert_eq!(lan.hosts[1].peer.confirmed(), version);
+}
+
+#[test]
+fn confirmations_are_some_milliseconds_apart() {
+    let mut lan = sparing(2);
+    let before = lan.hosts[0].peer.counters().datagrams_unicast;
+    for sub in 0..100 {
+        lan.want(1, sub, "x", false);
+        lan.run(1, |_| false);
+    }
+    let told = lan.hosts[0].peer.counters().datagrams_unicast - before;
+    assert!((10..40).contains(&told), "{told} answers in 100 ms");
+}
+
+#[test]
+fn a_subscription_with_news_waits_for_those_that_spare_but_not_for_long() {
+    let mut lan = sparing(2);
+    let known = |lan: &mut Lan| {
+        let effects = lan.hosts[1].drain();
+        effects.iter().filter(|effect| matches!(effect, Effect::Known { publisher: None, .. })).count()
+    };
+    lan.want(1, 1, "x", true);
+    assert_eq!(known(&mut lan), 0);
+    let began = lan.millis;
+    // Nothing that this host says arrives, and nothing that it is told.
+    let mut host = lan.hosts.pop().unwrap();
+    while host.drain().iter().all(|effect| !matches!(effect, Effect::Known { publisher: None, .. })) {
+        lan.millis += 1;
+        host.peer.handle(at(lan.millis), Input::Tick);
+    }
+    assert_eq!(lan.millis - began, 2_000);
+}

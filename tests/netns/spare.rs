@@ -1,0 +1,83 @@
+//! Peers that do not send what nobody wants (`interest: on`): nothing of it reaches the network, and nobody misses anything.
+
+use super::lan::{Host, Lan, in_namespaces, last, until};
+use super::{PORT, group};
+use seqcast::bus::{Bus, Event};
+use seqcast::config::Config;
+use seqcast::message::Message;
+use std::time::Duration;
+
+/// Messages that nobody wants.
+const UNWANTED: u64 = 1_000;
+/// Subscriptions that begin one after the other, and messages after each.
+const ROUNDS: u64 = 20;
+const MESSAGES: u64 = 20;
+/// Nearly a third of what arrives.
+const LOSS: &str = "udp dport != 0 numgen random mod 100 < 30 counter name hits drop";
+
+fn open(host: Host, number: u64) -> Bus {
+    let mut config = Config::default();
+    config.name = format!("S{number}.test").parse().expect("it is a name");
+    (config.group, config.port) = (group(), PORT);
+    config.interface = "eth0".parse().expect("it is an interface");
+    config.interest = true;
+    config.heartbeat = Duration::from_millis(100);
+    // What is lost comes back, however often it is lost again.
+    config.reliability = Duration::from_secs(20);
+    host.within(move || Bus::embed(&config)).expect("a peer can be started")
+}
+
+fn counter(bus: &Bus, name: &str) -> u64 {
+    let report = bus.show("counters").expect("the peer answers");
+    let rows = report["rows"].as_array().expect("there are rows");
+    let row = rows.iter().find(|row| row["counter"] == name).unwrap_or_else(|| panic!("no {name} in {report}"));
+    row["value"].as_u64().expect("counters are numbers")
+}
+
+#[test]
+fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message_on() {
+    in_namespaces(
+        "netns::spare::what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message_on",
+        || {
+            let lan = Lan::new(3);
+            let buses: Vec<Bus> = (0..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
+            let met =
+                |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
+            until("the peers have met", || buses.iter().all(met));
+            let [publisher, reader, _] = &buses[..] else { panic!("three of them") };
+            let publish = |subject: &str, number: u64| {
+                let message = Message::new(subject.parse().expect("a subject"), number.to_string());
+                publisher.publish_blocking(message).expect("the peer takes it");
+            };
+            // Peers that have just started send everything.
+            last(Duration::from_millis(700));
+            let own = publisher.subscribe("unwanted".parse().expect("a pattern")).expect("it is a subscription");
+            let sent = counter(publisher, "datagrams_multicast");
+            (0..UNWANTED).for_each(|number| publish("unwanted", number));
+            publisher.flush(Duration::from_secs(5)).expect("there is nothing to wait for");
+            assert_eq!(counter(publisher, "messages_spared"), UNWANTED);
+            assert!(counter(publisher, "datagrams_multicast") < sent + 20, "heartbeats alone");
+            for number in 0..UNWANTED {
+                let event = own.recv_timeout(Duration::from_secs(5)).expect("who is at the same peer gets it");
+                let Event::Message(delivery) = event else { panic!("{event:?}") };
+                assert_eq!(delivery.message.payload, number.to_string());
+            }
+            for host in &lan.hosts {
+                host.fault(LOSS);
+            }
+            for round in 0..ROUNDS {
+                let subject = format!("round.{round}");
+                let subscription = reader.subscribe(subject.parse().expect("a pattern")).expect("it is a subscription");
+                (0..MESSAGES).for_each(|number| publish(&subject, number));
+                for number in 0..MESSAGES {
+                    let event = subscription.recv_timeout(Duration::from_secs(20)).expect("everything comes");
+                    let Event::Message(delivery) = event else { panic!("{round}: {event:?}") };
+                    assert_eq!(delivery.message.payload, number.to_string(), "{round}");
+                }
+            }
+            assert!(20 < lan.hosts.iter().map(Host::heal).sum::<u64>(), "the fault was there");
+            assert_eq!(counter(reader, "unconfirmed"), 0, "each subscription stood when that was said");
+            assert_eq!(counter(publisher, "messages_spared"), UNWANTED);
+        },
+    );
+}
