@@ -573,8 +573,8 @@ impl Recv {
             (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };
-        if since < matched.oldest {
-            // Nobody is certainly owed them.
+        if matched.plain().is_none_or(|plain| since < plain.oldest) {
+            // Nobody is certainly owed them: members of queue groups get their share only.
             count = Count::from_bounds(0, count.max());
         }
         match count {

@@ -134,14 +134,15 @@ impl Peer {
         }
     }
 
-    /// Hands messages of another peer to those that get all of them, and to the members that were chosen, some of either.
+    /// Hands messages of another peer to those that get all of them, and to the members that were chosen, some of either. Gives how
+    /// many messages somebody got.
     pub(super) fn deliver_shares(
         &mut self,
         now: Now,
         (from, mode): (Epoch, DeliveryMode),
         matched: &Arc<Matched>,
         deliveries: Deliveries,
-    ) {
+    ) -> u64 {
         let plain = matched.plain().cloned();
         if self.settings.mutants.is(Mutant::QueueOfReceiver) {
             for mut delivery in deliveries.clone() {
@@ -153,8 +154,9 @@ impl Peer {
             }
         }
         if !deliveries.is_stamped() {
+            let messages = if plain.is_some() { deliveries.len() as u64 } else { 0 };
             plain.into_iter().for_each(|plain| self.hand_on(&plain, deliveries.clone()));
-            return;
+            return messages;
         }
         let (mut for_all, mut shares) = (Vec::new(), Vec::new());
         for mut delivery in deliveries.clone() {
@@ -168,17 +170,31 @@ impl Peer {
             shares.push((block, delivery));
         }
         let for_all = deliveries.with_messages(for_all);
-        if let (Some(plain), Some(for_all)) = (plain, for_all) {
-            self.hand_on(&plain, for_all);
+        let mut messages = 0;
+        if let (Some(plain), Some(for_all)) = (&plain, for_all) {
+            messages = for_all.len() as u64;
+            self.hand_on(plain, for_all);
         }
         // Members of queue groups are in mode repair.
         if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
-            shares.into_iter().for_each(|(block, delivery)| self.take_share(now, from, matched, &block, delivery));
+            for (block, delivery) in shares {
+                let is_taken = self.take_share(now, from, matched, &block, delivery);
+                messages += u64::from(is_taken && plain.is_none());
+            }
         }
+        messages
     }
 
-    /// Hands a message of another peer to the members here that its stamps mean.
-    fn take_share(&mut self, now: Now, from: Epoch, matched: &Matched, stamps: &Headers, mut delivery: Delivery) {
+    /// Hands a message of another peer to the members here that its stamps mean. Gives whether there was one.
+    fn take_share(
+        &mut self,
+        now: Now,
+        from: Epoch,
+        matched: &Matched,
+        stamps: &Headers,
+        mut delivery: Delivery,
+    ) -> bool {
+        let mut is_taken = false;
         let directed = delivery.verdict == Verdict::Direct;
         // Members are owed their share only.
         if let Verdict::Skip(count) = delivery.verdict {
@@ -190,10 +206,12 @@ impl Peer {
                     let publisher = stamp.publisher.and_then(|epoch| self.publisher_of(epoch));
                     let publisher = publisher.unwrap_or_else(|| delivery.publisher.clone());
                     self.hand_on(&member, Delivery { publisher, ..delivery.clone() }.into());
+                    is_taken = true;
                 }
                 None => self.hand_over(now, from, &delivery.message, &stamp, directed),
             }
         }
+        is_taken
     }
 
     /// Nobody here wants these messages any more, and some of them were for members of queue groups here.

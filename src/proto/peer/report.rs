@@ -86,14 +86,17 @@ impl Peer {
                     return;
                 };
                 let deliveries = deliveries.with_offset(offset);
-                let messages = deliveries.len() as u64;
-                if repaired && let Some(member) = self.members.get_mut(&epoch) {
+                let mut messages = deliveries.len() as u64;
+                match matched.has_queues() || deliveries.is_stamped() {
+                    true => messages = self.deliver_shares(now, (epoch, mode), &matched, deliveries),
+                    false => self.hand_on(&matched, deliveries),
+                }
+                if repaired
+                    && 0 < messages
+                    && let Some(member) = self.members.get_mut(&epoch)
+                {
                     let times = if self.settings.mutants.is(Mutant::RepairedTwice) { 2 } else { 1 };
                     member.losses.repaired.add(messages * times, now.wall);
-                }
-                match matched.has_queues() || deliveries.is_stamped() {
-                    true => self.deliver_shares(now, (epoch, mode), &matched, deliveries),
-                    false => self.hand_on(&matched, deliveries),
                 }
             }
             Outcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
