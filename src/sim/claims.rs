@@ -36,6 +36,9 @@ impl Oracle {
             }
         };
         self.note(&[at, run as u64, 1, id as u64, to.len() as u64]);
+        if delivery.repaired {
+            self.repaired_in.insert((run, id));
+        }
         if to.is_empty() {
             self.findings.add("deliver", format!("run {run} delivered message {id} to nobody"));
         }

@@ -10,7 +10,7 @@ use crate::sim::truth::{NEVER, Note};
 use crate::sim::world::TURNS_BEHIND_MAX;
 use crate::time::{Instant, Now, Wall};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A host that takes its time reads what it reads in one part in so many of a second, then works on that.
@@ -65,6 +65,8 @@ pub struct Machine {
     pub wall_step: i64,
     /// What its clients want: subscription, pattern, mode.
     pub wanted: Vec<(Target, usize, DeliveryMode)>,
+    /// Its members of queue groups: pattern and group of each.
+    pub members: BTreeMap<u32, (usize, u32)>,
     /// A client that has joined late.
     pub joiner: Option<Joiner>,
     /// Datagrams that its applications still publish in this burst.
@@ -95,6 +97,7 @@ impl Machine {
             wake_at: NEVER,
             wall_step: 0,
             wanted: Vec::new(),
+            members: BTreeMap::new(),
             joiner: None,
             burst: 0,
             is_stopping: false,

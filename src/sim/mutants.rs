@@ -278,3 +278,50 @@ fn live_subscriptions_are_not_owed_the_beginning() {
 fn directed_messages_do_not_reach_live_subscriptions() {
     check(Mutant::DirectedRepairOnly, &[Fault::Directed, Fault::Live]);
 }
+
+#[test]
+fn peers_that_spare_messages_and_queue_groups_are_clean() {
+    let quiet = [Fault::Spare, Fault::Queues];
+    let rough = [Fault::Spare, Fault::Queues, Fault::Loss, Fault::OneWay, Fault::ShortForget, Fault::Resubscribe];
+    let restarts = [Fault::Spare, Fault::Queues, Fault::Partition, Fault::CrashSoon, Fault::Stop, Fault::LateJoin];
+    let (mut spared, mut shares_owed) = (0, 0);
+    for faults in [&quiet[..], &rough, &restarts] {
+        for seed in 0..6 {
+            let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
+            let outcome = World::new(&scenario, false).run();
+            assert_eq!(outcome.findings.kept, [], "seed {seed}");
+            spared += outcome.figures.spared;
+            shares_owed += outcome.figures.shares_owed;
+        }
+    }
+    assert!(100 < spared && 100 < shares_owed, "{spared} {shares_owed}");
+}
+
+#[test]
+fn news_of_subscriptions_applied_across_a_gap() {
+    check_by("views", Mutant::NewsAcrossGap, &[Fault::Loss, Fault::Resubscribe]);
+}
+
+#[test]
+fn late_news_of_subscriptions_applied() {
+    check_by(
+        "interest",
+        Mutant::LateNewsApplied,
+        &[Fault::ReorderBeyond, Fault::Duplicate, Fault::Replay, Fault::Resubscribe],
+    );
+}
+
+#[test]
+fn spared_without_being_certain() {
+    check_by("spare", Mutant::SpareUncertain, &[Fault::Spare, Fault::Loss, Fault::LateJoin, Fault::CrashSoon]);
+}
+
+#[test]
+fn spared_because_somebody_is_not_heard() {
+    check_by("spare", Mutant::SpareForgets, &[Fault::Spare, Fault::OneWay, Fault::ShortForget]);
+}
+
+#[test]
+fn every_peer_chooses_a_member_of_a_queue_group() {
+    check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);
+}

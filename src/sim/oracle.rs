@@ -4,13 +4,16 @@
 //! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
 
 mod asks;
+mod interest;
 mod paths;
+mod queues;
 mod sides;
 mod track;
 
+pub(crate) use queues::{QUEUE_CLIENT, is_member};
 pub(crate) use track::{Declared, End, Silence, State, Track, slot};
 
-use crate::message::{ClientId, DeliveryMode, Epoch, Message};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, Queue};
 use crate::proto::Settings;
 use crate::proto::effect::{Path, Target};
 use crate::sim::report::{Figures, Findings, Spread};
@@ -19,6 +22,8 @@ use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Now, nanos};
 use bytes::Bytes;
+use interest::QueueMember;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 /// A subscription and the time for which it stood.
@@ -28,6 +33,8 @@ pub(crate) struct Sub {
     pattern: Pattern,
     pub start: u64,
     pub end: u64,
+    /// With which change of the subscriptions it began.
+    pub version: u64,
     /// For each subject: not known yet, no, yes.
     matches: Vec<Option<bool>>,
 }
@@ -65,6 +72,12 @@ pub(crate) struct Run {
     pub born: u64,
     pub ended: u64,
     pub subs: Vec<Sub>,
+    /// Its clients in queue groups; of the run itself only, not of its live side.
+    pub members: Vec<QueueMember>,
+    /// Whether one of them got a message that was handed over, and repaired on its way.
+    pub is_handed: bool,
+    /// Changes of its subscriptions; of the run itself only.
+    pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
     /// When it stood still.
     pub pauses: Vec<(u64, u64)>,
@@ -90,6 +103,9 @@ impl Run {
             born: at,
             ended: NEVER,
             subs: Vec::new(),
+            members: Vec::new(),
+            is_handed: false,
+            version: 0,
             tracks: Vec::new(),
             pauses: Vec::new(),
             local: Vec::new(),
@@ -179,6 +195,12 @@ pub struct Oracle {
     pub(crate) healed: u64,
     /// As in the scenario.
     pub(crate) cells: usize,
+    /// Which messages members of which queue groups got.
+    shares: HashSet<(usize, Queue)>,
+    /// Messages that were repaired for some subscription, by run.
+    pub(crate) repaired_in: HashSet<(usize, usize)>,
+    /// When a queue group changed last.
+    queues_changed: u64,
 }
 
 impl Oracle {
@@ -198,6 +220,9 @@ impl Oracle {
             reading: Vec::new(),
             healed: NEVER,
             cells,
+            shares: HashSet::new(),
+            repaired_in: HashSet::new(),
+            queues_changed: 0,
         }
     }
 
@@ -243,6 +268,7 @@ impl Oracle {
         for side in self.sides(run) {
             self.runs[side].ended = at;
             self.runs[side].subs.iter_mut().filter(|sub| sub.is_active()).for_each(|sub| sub.end = at);
+            self.runs[side].members.iter_mut().filter(|one| one.end == NEVER).for_each(|one| one.end = at);
         }
     }
 
@@ -260,8 +286,9 @@ impl Oracle {
             return;
         }
         let side = self.side_of(run, mode);
+        let version = self.runs[run].change();
         let pattern = pattern.clone();
-        self.runs[side].subs.push(Sub { target, pattern, start: at, end: NEVER, matches: Vec::new() });
+        self.runs[side].subs.push(Sub { target, pattern, start: at, end: NEVER, version, matches: Vec::new() });
     }
 
     /// A client ends one of its subscriptions.
@@ -276,15 +303,20 @@ impl Oracle {
 
     fn end_subs(&mut self, at: u64, run: usize, is_ended: impl Fn(&Sub) -> bool) {
         for side in self.sides(run) {
-            let subs = self.runs[side].subs.iter_mut();
-            subs.filter(|sub| sub.is_active() && is_ended(sub)).for_each(|sub| sub.end = at);
+            let mut ended = 0;
+            for sub in self.runs[side].subs.iter_mut().filter(|sub| sub.is_active() && is_ended(sub)) {
+                (sub.end, ended) = (at, ended + 1);
+            }
+            self.runs[run].version += ended;
         }
     }
 
     /// An application publishes. Gives the message to hand to the peer; `is_local` unless it is directed elsewhere.
     pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
         self.figures.messages_published += 1;
-        let message = self.truth.publish(run, envelope, bytes);
+        let spares = self.truth.streams[self.runs[run].stream].settings.spares;
+        let must_be_sent = !spares || self.must_be_sent(run, &envelope.subject);
+        let message = self.truth.publish(self.findings.now, run, (envelope, bytes), must_be_sent);
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
         for side in self.sides(run).filter(|_| is_local) {
@@ -316,6 +348,7 @@ impl Oracle {
         if let Some(to) = to {
             self.check_proof(run, to, note);
         }
+        self.check_interest_word(run);
         if let Some(request) = self.truth.request.take() {
             self.on_request(at, run, &request);
         }

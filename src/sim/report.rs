@@ -208,6 +208,12 @@ figures! {
     replayed,
     /// Scenarios that ran a second time without their clock steps.
     clock_twins,
+    /// Messages that were not sent because nobody elsewhere wanted them.
+    spared,
+    /// Messages given to members of queue groups.
+    shares,
+    /// Of these, messages that one member each had to get.
+    shares_owed,
     /// Comparisons of a product counter with the oracle's own.
     cross_checks,
 }

@@ -119,6 +119,17 @@ pub enum Action {
         /// What it gets when something is missing.
         mode: DeliveryMode,
     },
+    /// A client becomes the member of a queue group, with the pattern with this index.
+    JoinQueue {
+        /// Its number among the members at the host.
+        member: u32,
+        /// Index into `Scenario::patterns`.
+        pattern: usize,
+        /// The group's number.
+        queue: u32,
+    },
+    /// A client leaves its queue group.
+    LeaveQueue(u32),
     /// A client goes.
     Detach(u32),
     /// Its applications publish so many datagrams, each after a moment.
@@ -266,6 +277,8 @@ impl Scenario {
         }
         scenario.plan_joins();
         scenario.draw_paces();
+        scenario.draw_sparing();
+        scenario.plan_queues();
         if faults.has(Fault::Live) {
             scenario.draw_modes();
         }
@@ -292,6 +305,36 @@ impl Scenario {
         let first_bytes = draw_pace(&mut rng).first_bytes;
         for host in &mut self.hosts {
             host.settings.pace = PaceSettings { first_bytes, ..draw_pace(&mut rng) };
+        }
+    }
+
+    /// Which peers do not send what nobody wants.
+    fn draw_sparing(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x5_9a4e);
+        for host in &mut self.hosts {
+            host.settings.spares = self.faults.has(Fault::Spare) && rng.chance(0.8);
+        }
+    }
+
+    /// Members of two queue groups come and go.
+    fn plan_queues(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x90_e0e);
+        // On a host where all other subscriptions are live nothing would be repaired for their sake.
+        if !self.faults.has(Fault::Queues) || self.faults.has(Fault::Live) {
+            return;
+        }
+        for host in 0..self.hosts.len() {
+            let mut at = rng.below(10 * SECOND);
+            while at < self.heal_at {
+                let member = rng.below(3) as u32;
+                let pattern = rng.below(self.patterns.len() as u64) as usize;
+                let action = match rng.chance(0.3) {
+                    true => Action::LeaveQueue(member),
+                    false => Action::JoinQueue { member, pattern, queue: rng.below(2) as u32 },
+                };
+                self.plan(at, host, action);
+                at += rng.below(20 * SECOND);
+            }
         }
     }
 

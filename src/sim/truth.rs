@@ -1,6 +1,7 @@
 //! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
 //! from the bytes that leave the peers, and checked as it is written down.
 
+mod messages;
 mod meter;
 mod rules;
 
@@ -15,6 +16,7 @@ use crate::wire::{self, Datagram, Header, Kind, Record, ResendRequest};
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
 use meter::Meter;
+use std::collections::VecDeque;
 
 /// "Not yet" and "never".
 pub const NEVER: u64 = u64::MAX;
@@ -30,6 +32,10 @@ pub struct Published {
     pub envelope: Message,
     /// Bytes of the payload.
     pub bytes: usize,
+    /// When.
+    pub at: u64,
+    /// Whether it must be sent: somebody elsewhere wants it, and the publisher has said to know that, or it sends everything.
+    pub must_be_sent: bool,
     /// Where it was sent: stream, receiver's epoch of a directed one, index in the flow.
     pub sent: Option<(usize, Option<u64>, usize)>,
 }
@@ -167,6 +173,10 @@ pub struct Stream {
     beat: (u64, u64),
     /// Whether BYE was sent.
     pub said_bye: bool,
+    /// Up to which version it has said to know the subscriptions of which epoch.
+    pub known: HashMap<u64, u64>,
+    /// What it said last of versions: of its own subscriptions, and of those of whom, until somebody looks at it.
+    pub interest_said: Option<(u64, Option<(u64, u64)>)>,
 }
 
 impl Stream {
@@ -251,6 +261,8 @@ pub struct Truth {
     subject_index: HashMap<Subject, usize>,
     /// Every message.
     pub published: Vec<Published>,
+    /// For each run, the messages for all that it has yet to send, or never will, in order.
+    unsent: Vec<VecDeque<usize>>,
     /// Every epoch.
     pub streams: Vec<Stream>,
     stream_index: HashMap<u64, usize>,
@@ -264,6 +276,8 @@ pub struct Truth {
     pub manifests: u64,
     /// Datagrams told to be gone.
     pub expired: u64,
+    /// Messages that were not sent.
+    pub spared: u64,
     /// Whether the datagram sent last answers a request or a question, so that its receiver's address must be proven.
     pub is_answer: bool,
     /// The request sent last, until somebody looks at it.
@@ -319,6 +333,8 @@ impl Truth {
             controls: Vec::new(),
             beat: (at + heartbeat, 20 * MILLIS),
             said_bye: false,
+            known: HashMap::new(),
+            interest_said: None,
         });
     }
 
@@ -353,13 +369,23 @@ impl Truth {
     }
 
     /// Makes the message that an application publishes.
-    pub fn publish(&mut self, run: usize, mut envelope: Message, bytes: usize) -> Message {
+    pub fn publish(
+        &mut self,
+        at: u64,
+        run: usize,
+        (mut envelope, bytes): (Message, usize),
+        must_be_sent: bool,
+    ) -> Message {
         let id = self.published.len();
         let subject = self.subject(&envelope.subject);
         envelope.payload = payload(id, bytes);
         let message = envelope.clone();
         envelope.payload = Bytes::new();
-        self.published.push(Published { run, subject, envelope, bytes, sent: None });
+        self.unsent.resize_with(self.unsent.len().max(run + 1), VecDeque::new);
+        if !envelope.subject.as_str().starts_with("_INBOX.") {
+            self.unsent[run].push_back(id);
+        }
+        self.published.push(Published { run, subject, envelope, bytes, at, must_be_sent, sent: None });
         message
     }
 
@@ -388,7 +414,8 @@ impl Truth {
 
     /// Messages of a run that have yet to leave, and their bytes.
     pub fn kept_back(&self, run: usize) -> (usize, usize) {
-        let kept = self.published.iter().filter(|message| message.run == run && message.sent.is_none());
+        let is_kept = |message: &&Published| message.run == run && message.sent.is_none() && message.must_be_sent;
+        let kept = self.published.iter().filter(is_kept);
         kept.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
     }
 
@@ -493,6 +520,7 @@ impl Truth {
             if let (Some(receiver), Some(token)) = (receiver, announce.token) {
                 stream.tokens.insert(receiver, token);
             }
+            stream.on_interest(announce, out);
             says = Says::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
             stream.said_bye |= bye;
             if self.is_strict {
@@ -621,30 +649,6 @@ impl Truth {
             other => out.add("wire", format!("{other:?} among data")),
         }
     }
-
-    /// A whole message was sealed: it must be the next one published.
-    fn on_message(&mut self, whose: (usize, Option<u64>), flow: &mut Flow, message: &Message, out: &mut Findings) {
-        let (stream, receiver) = whose;
-        if receiver.is_some() && is_service(&message.subject) {
-            flow.services += 1;
-            self.is_answer |= is_history_answer(&message.subject);
-            return;
-        }
-        if let Some(sent) = flow.messages.last_mut() {
-            sent.bytes = message.payload.len();
-        }
-        match self.identify(message) {
-            Ok(id) => {
-                let known = &mut self.published[id];
-                if known.run != self.streams[stream].run || known.sent.is_some() || Some(id) <= flow.published_last {
-                    out.add("publish", format!("message {id} on {} sent out of turn", message.subject));
-                }
-                flow.published_last = Some(id);
-                known.sent = Some((stream, receiver, flow.messages.len() - 1));
-            }
-            Err(why) => out.add("publish", format!("sent a message on {}: {why}", message.subject)),
-        }
-    }
 }
 
 impl Flow {
@@ -670,17 +674,6 @@ impl Stream {
         });
         &mut self.directed[at].1
     }
-}
-
-/// Whether a directed message is a question to a history, or an answer of one.
-fn is_service(subject: &Subject) -> bool {
-    let rest = subject.as_str().strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
-    rest.is_some_and(|(_, rest)| rest == "HISTORY" || rest.starts_with("H."))
-}
-
-/// Whether it is an answer.
-fn is_history_answer(subject: &Subject) -> bool {
-    is_service(subject) && !subject.as_str().ends_with("HISTORY")
 }
 
 /// The payload of message `id`: its number, then the lowest byte of it again and again.

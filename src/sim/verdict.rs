@@ -28,6 +28,10 @@ impl Oracle {
     /// The end of the run; `peers` are those that still run, with the numbers of their runs.
     pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
         self.truth.check_beats(at, &mut self.findings);
+        for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_held()) {
+            self.truth.finish_run(*run, &mut self.findings);
+        }
+        self.check_shares(&peers.iter().map(|(run, _)| *run).collect::<Vec<_>>());
         for (run, peer) in peers {
             self.check_counters(*run, peer);
             for row in peer.loss_rows() {
@@ -128,7 +132,7 @@ impl Oracle {
         let missing = limited || (missed..=missed_most).contains(&missing);
         let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
         let counted = (sure..=most).contains(&(states.delivered + states.held));
-        let repaired = row.repaired.count == track.repaired || track.returned;
+        let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].is_handed;
         // What both sides miss is summed up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
         let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
@@ -137,7 +141,7 @@ impl Oracle {
         let advised = [0, 1, 3].iter().all(|at| track.advised[*at] == told_to_both(*at));
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
-        let told_of = (track.told, track.advised);
+        let told_of = (track.told, track.advised, track.repaired);
         self.figures.cross_checks += 9;
         for (rule, holds) in [
             ("ledger sum", sound),

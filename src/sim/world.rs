@@ -4,18 +4,18 @@
 //! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
 mod publish;
+mod subscribe;
 
-use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, SubId};
+use crate::message::{ClientId, Delivery, Epoch, SubId};
 use crate::proto::effect::{Effect, Input, Path, Request, Target};
-use crate::proto::history::Selection;
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
+use crate::proto::stats::MemberState;
 use crate::rng::Rng;
-use crate::sim::joiner::Joiner;
 use crate::sim::machine::{Machine, Packet};
 use crate::sim::network::{Network, Verdict};
-use crate::sim::oracle::Oracle;
+use crate::sim::oracle::{Oracle, is_member};
 use crate::sim::report::Outcome;
 use crate::sim::scenario::{Action, Event, Fault, Host, MILLIS, SECOND, Scenario};
 use crate::sim::truth::{NEVER, Note};
@@ -158,6 +158,7 @@ impl<'a> World<'a> {
             self.oracle.findings.now = self.now;
             let peers = self.machines.iter().filter_map(|machine| Some((machine.run, machine.peer.as_ref()?)));
             self.oracle.finish(self.now, &peers.collect::<Vec<_>>());
+            self.check_views();
             for machine in &self.machines {
                 let Some(joiner) = &machine.joiner else { continue };
                 joiner.finish(&self.oracle.runs[machine.run], &mut self.oracle.findings);
@@ -172,6 +173,7 @@ impl<'a> World<'a> {
         self.oracle.figures.resends = self.oracle.truth.resends;
         self.oracle.figures.manifests = self.oracle.truth.manifests;
         self.oracle.figures.expired = self.oracle.truth.expired;
+        self.oracle.figures.spared = self.oracle.truth.spared;
         self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
         Outcome {
             seed: self.scenario.seed,
@@ -205,7 +207,12 @@ impl<'a> World<'a> {
                 to.len()
             )
         });
-        self.oracle.on_deliver(self.now, run, to, delivery);
+        let (members, plain): (Vec<Target>, Vec<Target>) = to.iter().partition(|target| is_member(target));
+        members.into_iter().for_each(|member| self.oracle.on_share(run, member, delivery));
+        if plain.is_empty() && !to.is_empty() {
+            return;
+        }
+        self.oracle.on_deliver(self.now, run, &plain, delivery);
         if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
             joiner.on_message(delivery);
         }
@@ -304,6 +311,9 @@ impl<'a> World<'a> {
             && let Some(peer) = &self.machines[host].peer
         {
             peer.assert_invariants();
+            let heard = peer.member_rows(now).into_iter().filter(|row| row.state == MemberState::Up);
+            let heard: Vec<u64> = heard.map(|row| row.publisher.epoch.bits()).collect();
+            self.oracle.check_confirmed(self.machines[host].run, peer.confirmed(), &heard);
         }
         self.plan_wake(host);
     }
@@ -428,7 +438,7 @@ impl<'a> World<'a> {
                         loss.publisher.epoch
                     )
                 });
-                self.oracle.on_report(self.now, run, &to, &loss);
+                self.tell(run, &to, &loss);
                 if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
                     joiner.on_loss(&loss);
                 }
@@ -528,6 +538,8 @@ impl<'a> World<'a> {
             Action::Subscribe { .. }
                 | Action::Join { .. }
                 | Action::Unsubscribe { .. }
+                | Action::JoinQueue { .. }
+                | Action::LeaveQueue(_)
                 | Action::Detach(_)
                 | Action::Stop
                 | Action::Restart { .. }
@@ -599,6 +611,8 @@ impl<'a> World<'a> {
                     self.input(host, Input::Request { client: target.client, request });
                 }
             }
+            Action::JoinQueue { member, pattern, queue } => self.join_queue(host, member, pattern, queue),
+            Action::LeaveQueue(member) => self.leave_queue(host, member),
             Action::Detach(client) => {
                 let client = ClientId(client);
                 self.machines[host].wanted.retain(|(wanted, ..)| wanted.client != client);
@@ -639,6 +653,9 @@ impl<'a> World<'a> {
         for (target, pattern, mode) in self.machines[host].wanted.clone() {
             self.subscribe(host, target, self.patterns[pattern].clone(), mode);
         }
+        for (member, (pattern, queue)) in self.machines[host].members.clone() {
+            self.begin_member(host, member, pattern, queue);
+        }
         self.plan_wake(host);
     }
 
@@ -647,30 +664,6 @@ impl<'a> World<'a> {
             self.oracle.on_end(self.now, self.machines[host].run, false);
             self.machines[host].halt();
         }
-    }
-
-    fn subscribe(&mut self, host: usize, target: Target, pattern: Pattern, mode: DeliveryMode) {
-        if self.machines[host].peer.is_none() {
-            return;
-        }
-        self.oracle.on_subscribe(self.now, self.machines[host].run, target, &pattern, mode);
-        let request = Request::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: false };
-        self.input(host, Input::Request { client: target.client, request });
-    }
-
-    /// A client joins late.
-    fn join(&mut self, host: usize, pattern: usize, newest: Option<u32>, mode: DeliveryMode) {
-        let machine = &mut self.machines[host];
-        if machine.peer.is_none() || machine.is_stopping {
-            return;
-        }
-        let mutants = machine.spec.settings.mutants;
-        let pattern = self.patterns[pattern].clone();
-        let target = target(JOIN_CLIENT, 0);
-        self.oracle.on_subscribe(self.now, machine.run, target, &pattern, mode);
-        let (joiner, request) = Joiner::new(target, (pattern, mode), Selection { newest, age: None }, mutants);
-        machine.joiner = Some(joiner);
-        self.input(host, Input::Request { client: target.client, request });
     }
 }
 

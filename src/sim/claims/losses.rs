@@ -33,6 +33,10 @@ impl View<'_> {
             };
             self.on_lost_to(sub, subject, range, count, loss.reason);
         }
+        if to.is_empty() {
+            // Members of queue groups are told, whom the books do not name.
+            self.track_mut().told_members.extend(range);
+        }
         // One loss is told twice if some subscriptions are owed less of it than others.
         let track = self.track_mut();
         let same = track.told_last == Some((at, subject, range[0]));
@@ -291,6 +295,7 @@ impl View<'_> {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
             states.any(|state| matches!(state, State::Lost { .. } | State::Maybe { .. }))
+                || self.track().told_members.contains(message)
         };
         let explained = range.filter(told).count() as u64;
         let fits = match count {

@@ -3,6 +3,7 @@
 use crate::sim::oracle::paths::Paths;
 use crate::sim::scenario::SECOND;
 use crate::sim::truth::{NEVER, Sent};
+use std::collections::HashSet;
 
 /// What a subscription knows of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +144,8 @@ pub(crate) struct Track {
     pub covered: Vec<u64>,
     /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
     pub told: [u64; 4],
+    /// Messages that only members of queue groups were told to be lost.
+    pub told_members: HashSet<usize>,
     /// The last loss told: when, of which subject, from which message, and its bounds.
     pub told_last: Option<(u64, usize, usize)>,
     pub told_bounds: (u64, u64),
@@ -193,6 +196,7 @@ impl Default for Track {
             last: Vec::new(),
             covered: Vec::new(),
             told: [0; 4],
+            told_members: HashSet::new(),
             told_last: None,
             told_bounds: (0, 0),
             advised: [0; 4],

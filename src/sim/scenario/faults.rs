@@ -105,6 +105,10 @@ faults! {
     Snooping,
     /// Some subscriptions are in mode live.
     Live,
+    /// Some peers do not send what nobody wants.
+    Spare,
+    /// Some clients are members of queue groups.
+    Queues,
 }
 
 /// Which kinds of fault are on.

@@ -1,0 +1,128 @@
+//! Queue groups: no message goes to two members of one, wherever they are, and once nothing changes any more each goes to one.
+
+use super::interest::QueueMember;
+use super::{NEVER, Oracle};
+use crate::message::{Delivery, Loss, Missing, Queue, Verdict};
+use crate::proto::effect::Target;
+use crate::sim::scenario::SECOND;
+use crate::subject::Pattern;
+use crate::time::nanos;
+use std::collections::BTreeSet;
+
+/// The first of the clients that are in queue groups; all above are too.
+pub(crate) const QUEUE_CLIENT: u32 = 70;
+
+/// Whether a subscription is a member of a queue group.
+pub(crate) fn is_member(target: &Target) -> bool {
+    QUEUE_CLIENT <= target.client.0
+}
+
+impl Oracle {
+    /// A client joins a queue group.
+    pub fn on_queue_join(&mut self, at: u64, run: usize, target: Target, pattern: &Pattern, queue: &Queue) {
+        if self.runs[run].members.iter().any(|member| member.end == NEVER && member.target == target) {
+            return;
+        }
+        let version = self.runs[run].change();
+        let (pattern, queue) = (pattern.clone(), queue.clone());
+        self.runs[run].members.push(QueueMember { target, pattern, queue, end: NEVER, version });
+        self.queues_changed = at;
+    }
+
+    /// A client leaves its queue group.
+    pub fn on_queue_leave(&mut self, at: u64, run: usize, target: Target) {
+        let member = self.runs[run].members.iter_mut().find(|member| member.end == NEVER && member.target == target);
+        if let Some(member) = member {
+            member.end = at;
+            self.runs[run].change();
+            self.queues_changed = at;
+        }
+    }
+
+    /// A member of a queue group gets a message.
+    pub(crate) fn on_share(&mut self, run: usize, target: Target, delivery: &Delivery) {
+        self.figures.shares += 1;
+        let id = match self.truth.identify(&delivery.message) {
+            Ok(id) => id,
+            Err(why) => {
+                let text = format!("run {run} gave a member a message on {}: {why}", delivery.message.subject);
+                return self.findings.add("O4", text);
+            }
+        };
+        let mut members = self.runs[run].members.iter();
+        let Some(member) = members.find(|member| member.end == NEVER && member.target == target) else {
+            return self
+                .findings
+                .add("queue", format!("run {run} gave message {id} to {target:?}, which is no member"));
+        };
+        if !member.pattern.matches(&delivery.message.subject) {
+            self.findings.add("queue", format!("run {run} gave message {id} to {target:?}, which does not want it"));
+        }
+        let queue = member.queue.clone();
+        let publisher = self.truth.stream(delivery.publisher.epoch).map(|stream| self.truth.streams[stream].run);
+        if publisher != Some(self.truth.published[id].run) {
+            let text = format!("run {run} gave message {id} to {target:?} as one of {}", delivery.publisher);
+            self.findings.add("queue", text);
+        }
+        if delivery.repaired {
+            self.on_share_repaired(run, id, delivery);
+        }
+        if !self.shares.insert((id, queue)) {
+            self.findings.add("queue", format!("message {id} went to two members of a queue group, now in run {run}"));
+        }
+    }
+
+    /// A message that members got, and no other subscription before them, counts once as repaired; whose stream one that was handed over came by, nothing here tells.
+    fn on_share_repaired(&mut self, run: usize, id: usize, delivery: &Delivery) {
+        self.runs[run].is_handed |= delivery.verdict == Verdict::Direct;
+        let stream = self.truth.stream(delivery.publisher.epoch);
+        if let Some(stream) = stream.filter(|_| !self.repaired_in.contains(&(run, id))) {
+            self.repaired_in.insert((run, id));
+            self.runs[run].track(stream).repaired += 1;
+        }
+    }
+
+    /// A member of a queue group is told of a loss: what is missing may have been others' share.
+    pub(crate) fn on_share_lost(&mut self, run: usize, loss: &Loss) {
+        if let Missing::Messages { count, .. } = &loss.what
+            && 0 < count.min()
+        {
+            self.findings.add("queue", format!("run {run} tells a member that {count} messages are lost"));
+        }
+    }
+
+    /// Messages published when nothing had changed for long went to one member each.
+    pub(crate) fn check_shares(&mut self, alive: &[usize]) {
+        // What a limit ends early is lost, though nothing was.
+        if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(|run| run.is_limited()) {
+            return;
+        }
+        let heartbeat = self.truth.streams.iter().map(|stream| nanos(stream.settings.heartbeat)).max().unwrap_or(0);
+        let lives = self.runs.iter().flat_map(|run| [Some(run.born), Some(run.ended).filter(|end| *end != NEVER)]);
+        let last = lives.flatten().chain([self.queues_changed, self.healed]).max().unwrap_or(0);
+        let stable = last + heartbeat * 7 / 2 + 2 * SECOND;
+        let members: Vec<(Pattern, Queue)> = alive
+            .iter()
+            .flat_map(|run| self.runs[*run].members.iter().filter(|member| member.end == NEVER))
+            .map(|member| (member.pattern.clone(), member.queue.clone()))
+            .collect();
+        for (id, published) in self.truth.published.iter().enumerate() {
+            let subject = &published.envelope.subject;
+            if published.at < stable || !alive.contains(&published.run) || subject.as_str().starts_with("_INBOX.") {
+                continue;
+            }
+            let groups: BTreeSet<&Queue> =
+                members.iter().filter(|(pattern, _)| pattern.matches(subject)).map(|(_, queue)| queue).collect();
+            for queue in groups {
+                self.figures.shares_owed += 1;
+                if !self.shares.contains(&(id, queue.clone())) {
+                    let text = format!(
+                        "message {id} of run {} at {} on {subject} went to no member of {queue}; sent as {:?}",
+                        published.run, published.at, published.sent
+                    );
+                    self.findings.add("queue", text);
+                }
+            }
+        }
+    }
+}
