@@ -21,6 +21,9 @@ use std::time::Duration;
 const FILLING_MAX: usize = 16;
 /// From this fullness on a queue is looked at again though nothing is handed to it: an eighth.
 const FULLNESS_MIN: u64 = 128;
+/// Subscriptions of what waits for the client of a door that is served, beyond which it gets that at once: what one of its
+/// subscriptions takes of memory is little, but it may have very many.
+const POSTPONED_SUBS_MAX: usize = 64 * 1024;
 /// The least time between two log lines about one client being slow.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -77,6 +80,8 @@ pub(crate) struct Clients {
     attached: Vec<ClientId>,
     /// What came for the one client of a door that is away.
     postponed: Vec<Postponed>,
+    /// Subscriptions of all of it.
+    postponed_subs: usize,
     /// What sessions of doors ask for because of what was delivered to them.
     pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
     /// Clients of doors that began to lose messages.
@@ -98,6 +103,7 @@ impl Clients {
             subs: Vec::new(),
             attached: Vec::new(),
             postponed: Vec::new(),
+            postponed_subs: 0,
             late_asks: Vec::new(),
             slow: Vec::new(),
             dropped: 0,
@@ -170,8 +176,14 @@ impl Clients {
         client.kind = Kind::Door(Some(connection));
     }
 
+    /// Whether so much came for the connection that is away that it should be handed on.
+    pub(crate) fn has_postponed_much(&self) -> bool {
+        POSTPONED_SUBS_MAX < self.postponed_subs
+    }
+
     /// Hands what came for a connection that is away to it.
     pub(crate) fn deliver_postponed(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
+        self.postponed_subs = 0;
         for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
             match what {
                 Late::Lost(count) => connection.session.on_lost(&subs, count),
@@ -342,6 +354,7 @@ impl Clients {
             }
             Kind::Door(None) => {
                 let what = Late::Messages(Box::new(deliveries.clone()));
+                self.postponed_subs += self.subs.len();
                 self.postponed.push(Postponed { subs: self.subs.clone(), what });
             }
             Kind::Attached(_) | Kind::Embedded(_) => {}
@@ -386,7 +399,10 @@ impl Clients {
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
                     match connection {
                         Some(connection) => connection.session.on_lost(&subs, count),
-                        None => self.postponed.push(Postponed { subs, what: Late::Lost(count) }),
+                        None => {
+                            self.postponed_subs += subs.len();
+                            self.postponed.push(Postponed { subs, what: Late::Lost(count) });
+                        }
                     }
                 }
             }

@@ -338,4 +338,9 @@ impl Session {
     pub fn subscriptions(&self) -> usize {
         each!(self, session => session.subscriptions())
     }
+
+    /// Whether this is one of them.
+    pub fn has_subscription(&self, sub: SubId) -> bool {
+        each!(self, session => session.has_subscription(sub))
+    }
 }

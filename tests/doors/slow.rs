@@ -1,7 +1,7 @@
 //! Clients that do not read while others publish.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::talk::{Nats, Protocol, Redis, Talk, command};
 use crate::support::bus::{PATIENCE, eventually};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, channel};
@@ -100,6 +100,84 @@ fn a_nats_client_that_does_not_read_loses_exactly_what_it_is_told() {
 #[test]
 fn a_redis_client_that_does_not_read_loses_exactly_what_it_is_told() {
     loses_exactly_what_it_is_told(Redis);
+}
+
+/// The next message: its subject and its payload.
+fn next(client: &mut Talk) -> (String, String) {
+    if client.protocol == Nats {
+        let (subject, payload) = client.message();
+        return (subject, String::from_utf8(payload).expect("text"));
+    }
+    let parts: usize = client.line()[1..].parse().expect("a number of parts");
+    let lines: Vec<String> = (0..2 * parts).map(|_| client.line()).collect();
+    (lines[2 * parts - 3].clone(), lines[2 * parts - 1].clone())
+}
+
+/// A message that is large by its headers or by its payload.
+fn large(protocol: Protocol) -> Vec<u8> {
+    let text = "x".repeat(60_000);
+    match protocol {
+        Nats => {
+            let headers = format!("NATS/1.0\r\nA: {text}\r\n\r\n");
+            format!("HPUB {SUBJECT} {0} {0}\r\n{headers}\r\n", headers.len()).into_bytes()
+        }
+        Redis => Nats.publish(SUBJECT, text),
+    }
+}
+
+#[track_caller]
+fn has_no_more_room_with_many_subscriptions(protocol: Protocol) {
+    const SUBSCRIPTIONS: usize = 2000;
+    let peer = Peer::start(&SETTINGS);
+    let mut sleeper = peer.client(protocol);
+    match protocol {
+        Nats => {
+            let subs: String = (0..SUBSCRIPTIONS).map(|sid| format!("SUB {SUBJECT} {sid}\r\n")).collect();
+            sleeper.send(subs);
+            sleeper.settle();
+        }
+        Redis => {
+            let globs: Vec<String> = (0..SUBSCRIPTIONS).map(|number| format!("[f{number}]lood")).collect();
+            let words: Vec<&[u8]> = globs.iter().map(String::as_bytes).collect();
+            sleeper.send(command(&[&[&b"PSUBSCRIBE"[..]], &words[..]].concat()));
+            (0..SUBSCRIPTIONS).for_each(|_| drop(sleeper.push()));
+        }
+    }
+    sleeper.subscribe(ADVISORY, 1_000_000);
+    let mut publisher = peer.client(Nats);
+    publisher.send(large(protocol));
+    publisher.settle();
+    let row = dropper(&peer).expect("there is no room for all of it");
+    assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");
+    // It gets what there was room for, and is told how many the others are.
+    let mut received = 0;
+    let told = loop {
+        let (subject, told) = next(&mut sleeper);
+        if subject == ADVISORY {
+            break told;
+        }
+        received += 1;
+    };
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["lost"], row["dropped"], "{told}");
+    assert_eq!(received + told["lost"].as_u64().unwrap(), SUBSCRIPTIONS as u64, "received + lost = subscriptions");
+    // Small ones get to all of them, in order.
+    publisher.send((0..3).flat_map(|number| Nats.publish(SUBJECT, payload(number))).collect::<Vec<u8>>());
+    for number in 0..3 {
+        for _ in 0..SUBSCRIPTIONS {
+            assert_eq!(next(&mut sleeper).1.into_bytes(), payload(number));
+        }
+    }
+}
+
+#[test]
+fn many_subscriptions_of_a_nats_client_get_what_there_is_room_for() {
+    has_no_more_room_with_many_subscriptions(Nats);
+}
+
+#[test]
+fn many_subscriptions_of_a_redis_client_get_what_there_is_room_for() {
+    has_no_more_room_with_many_subscriptions(Redis);
 }
 
 #[test]

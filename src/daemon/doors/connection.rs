@@ -17,6 +17,11 @@ use std::time::Duration;
 
 /// How long a client may take to encrypt, where it must or has begun to.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
+/// About as many bytes, or one message to one subscription, are handed to a client before it is looked at again whether it has room.
+/// By no more than that what waits for it is above its limit. Most batches are smaller.
+const PIECE_BYTES: usize = 256 * 1024;
+/// What is written around a message at least.
+const LINE_BYTES: usize = 32;
 
 /// A client of a door.
 #[derive(Debug)]
@@ -112,14 +117,39 @@ impl DoorConnection {
         said
     }
 
-    /// Hands on messages for these subscriptions, or drops all of them.
+    /// Hands on messages for these subscriptions as long as there is room, and drops the others.
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries) -> Pushed {
         if !self.has_room() {
-            return self.drop_all(subs, deliveries);
+            return Pushed { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
+        let bytes = deliveries.bytes() + deliveries.len() * LINE_BYTES;
+        if bytes.saturating_mul(subs.len()) <= PIECE_BYTES {
+            return Pushed { taken: self.hand_on(subs, deliveries), begins_drops: false };
+        }
+        let mut pushed = Pushed { taken: 0, begins_drops: false };
+        let mut rest = deliveries.clone();
+        while self.has_room()
+            && let Some(delivery) = rest.next()
+        {
+            let message = Deliveries::from(delivery);
+            let piece = (PIECE_BYTES / (message.bytes() + LINE_BYTES)).max(1);
+            let mut left = subs;
+            while !left.is_empty() && self.has_room() {
+                let (some, others) = left.split_at(piece.min(left.len()));
+                pushed.taken += self.hand_on(some, &message);
+                left = others;
+            }
+            pushed.begins_drops |= self.drop_rest(left, &message);
+        }
+        pushed.begins_drops |= self.drop_rest(subs, &rest);
+        pushed
+    }
+
+    /// Gives how many messages were written.
+    fn hand_on(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
         self.unwritten.note_events(taken);
-        Pushed { taken, begins_drops: false }
+        taken
     }
 
     /// Whether more messages are taken for it: after a drop when half of the room is free again, and it has been told of what it
@@ -138,7 +168,17 @@ impl DoorConnection {
             && self.unwritten.events() < self.limits.count_max.div_ceil(part)
     }
 
-    fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> Pushed {
+    /// Drops what is left of messages of which some were handed on: none for subscriptions that ended with one of these.
+    fn drop_rest(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
+        if subs.is_empty() || deliveries.len() == 0 {
+            return false;
+        }
+        let subs: Vec<SubId> = subs.iter().copied().filter(|sub| self.session.has_subscription(*sub)).collect();
+        !subs.is_empty() && self.drop_all(&subs, deliveries)
+    }
+
+    /// Whether the client begins to lose messages with these.
+    fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
         let begins_drops = self.lost.is_empty();
         let count = deliveries.len() as u64;
         if let Some(first) = deliveries.clone().next() {
@@ -146,7 +186,7 @@ impl DoorConnection {
         }
         self.dropped += count * subs.len() as u64;
         self.session.on_lost(subs, Count::Exact(count));
-        Pushed { taken: 0, begins_drops }
+        begins_drops
     }
 
     /// How full what waits for it is, in parts of 1,024; 0 while it drops anyway.

@@ -307,6 +307,9 @@ impl Engine {
                     if is_refused {
                         self.drain_asks(now, id, connection);
                     }
+                    if self.clients.has_postponed_much() {
+                        self.clients.deliver_postponed(now, id, connection);
+                    }
                     continue;
                 }
                 Ok(ask) => ask.map(Ask::detached),

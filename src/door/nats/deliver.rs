@@ -5,9 +5,8 @@
 
 use super::subs::Subs;
 use crate::door::out::{Out, SHARE_BYTES};
-use crate::message::{Count, DeliveryRef, Publisher, SubId};
+use crate::message::{Count, DeliveryRef, Message, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
-use bytes::Bytes;
 use std::io::Write;
 use std::ops::Range;
 
@@ -52,6 +51,7 @@ pub(super) struct Writer {
     /// The last line that was written, if it had neither reply subject nor headers: its target and the size of its payload.
     last: Option<(usize, usize)>,
     line: Vec<u8>,
+    /// The headers of this message, up to those of the publisher.
     headers: Vec<u8>,
     /// What the bus says about every message of the call.
     known: Vec<u8>,
@@ -72,8 +72,7 @@ impl Writer {
         self.begin();
         if SHARE_BYTES <= deliveries.bytes() / deliveries.len().max(1) {
             for delivery in deliveries.clone() {
-                let payload = delivery.message.payload.clone();
-                self.message(subs, to, &(&delivery).into(), Some(&payload), form, out);
+                self.message(subs, to, &(&delivery).into(), Some(&delivery.message), form, out);
             }
         } else {
             deliveries.clone().visit(|delivery| self.message(subs, to, delivery, None, form, out));
@@ -120,7 +119,7 @@ impl Writer {
         subs: &mut Subs,
         to: &[SubId],
         delivery: &DeliveryRef<'_>,
-        shared: Option<&Bytes>,
+        shared: Option<&Message>,
         form: Form,
         out: &mut Out,
     ) {
@@ -139,15 +138,20 @@ impl Writer {
                 Form::Annotated => true,
             };
             if has_headers {
-                self.line_with_headers(index, delivery, form);
+                let (rest, end) = self.line_with_headers(index, delivery, form);
                 out.put(&self.line);
                 out.put(&self.headers);
+                match shared {
+                    Some(message) => out.put_shared(&message.headers.block().slice_ref(rest)),
+                    None => out.put(rest),
+                }
+                out.put(end);
             } else {
                 self.line(index, delivery);
                 out.put(&self.line);
             }
             match shared {
-                Some(payload) => out.put_shared(payload),
+                Some(message) => out.put_shared(&message.payload),
                 None => out.put(delivery.payload),
             }
             out.put(b"\r\n");
@@ -171,8 +175,13 @@ impl Writer {
         self.line.extend_from_slice(b"\r\n");
     }
 
-    /// Makes `HMSG subject sid [reply] headers all`, and the headers.
-    fn line_with_headers(&mut self, index: usize, delivery: &DeliveryRef<'_>, form: Form) {
+    /// Makes `HMSG subject sid [reply] headers all`, and the first of the headers; gives the others and what ends them.
+    fn line_with_headers<'a>(
+        &mut self,
+        index: usize,
+        delivery: &DeliveryRef<'a>,
+        form: Form,
+    ) -> (&'a [u8], &'static [u8]) {
         let Writer { targets, prefixes, line, headers, known, .. } = self;
         let target = &mut targets[index];
         let (first, rest) = first_line(delivery.headers);
@@ -182,19 +191,18 @@ impl Writer {
             headers.extend_from_slice(known);
             put_place(headers, delivery, target.lost.take());
         }
-        headers.extend_from_slice(rest);
-        if !headers.ends_with(b"\r\n") {
-            headers.extend_from_slice(b"\r\n");
-        }
-        headers.extend_from_slice(b"\r\n");
+        let is_whole = rest.ends_with(b"\r\n") || rest.is_empty() && headers.ends_with(b"\r\n");
+        let end: &[u8] = if is_whole { b"\r\n" } else { b"\r\n\r\n" };
+        let headers_bytes = headers.len() + rest.len() + end.len();
         line.clear();
         line.extend_from_slice(&prefixes[target.prefix.clone()]);
         put_reply(line, delivery.reply);
-        put_number(line, headers.len() as u64);
+        put_number(line, headers_bytes as u64);
         line.push(b' ');
-        put_number(line, (headers.len() + delivery.payload.len()) as u64);
+        put_number(line, (headers_bytes + delivery.payload.len()) as u64);
         line.extend_from_slice(b"\r\n");
         self.last = None;
+        (rest, end)
     }
 }
 

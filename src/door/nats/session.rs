@@ -250,6 +250,11 @@ impl Session {
         self.subs.len()
     }
 
+    /// Whether this is one of them.
+    pub fn has_subscription(&self, sub: SubId) -> bool {
+        self.subs.get(sub).is_some()
+    }
+
     fn connect<'a>(&mut self, json: &[u8], out: &mut Out) -> Result<Option<Ask<'a>>, Fault> {
         let mut options = self.options;
         let identity = connect::read(json, &mut options)?;

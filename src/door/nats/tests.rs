@@ -671,6 +671,20 @@ fn what_the_peer_refuses_the_client_is_told() {
     assert_eq!(refuse(None, Refusal::Stopping), (told("Server Shutdown"), 2, false));
 }
 
+/// Headers that are shared instead of copied.
+#[test]
+fn large_headers_are_written_as_small_ones_are() {
+    let large = "x".repeat(20_000);
+    for headers in [format!("A: {large}|"), format!("A: {large}")] {
+        let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a.b 1|"));
+        let seq = Seq::new(1).unwrap();
+        let one = Deliveries::of_messages(vec![message("hi", &headers, None)], seq, publisher());
+        assert_eq!(alone.session.on_deliveries(&[SubId(1)], &one, &mut alone.out), 1);
+        let count = 10 + 3 + large.len() + 4;
+        assert_eq!(alone.told(), format!("HMSG a.b 1 {count} {}|NATS/1.0|A: {large}||hi|", count + 2));
+    }
+}
+
 fn message(payload: &str, headers: &str, reply: Option<&str>) -> Message {
     Message {
         reply: reply.map(|reply| reply.parse().unwrap()),

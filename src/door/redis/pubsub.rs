@@ -64,6 +64,10 @@ impl Subs {
         self.names.contains_key(&(kind, name.clone()))
     }
 
+    pub(super) fn has_id(&self, sub: SubId) -> bool {
+        self.ids.contains_key(&sub)
+    }
+
     /// One more, which is not there yet.
     pub(super) fn add(&mut self, kind: Kind, name: Bytes) -> SubId {
         loop {

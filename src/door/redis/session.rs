@@ -282,6 +282,11 @@ impl Session {
         self.subs.len()
     }
 
+    /// Whether this is one of them.
+    pub fn has_subscription(&self, sub: SubId) -> bool {
+        self.subs.has_id(sub)
+    }
+
     /// Where the answer to the present command goes.
     #[inline]
     pub(super) fn reply<'a>(&self, out: &'a mut Out) -> Reply<'a> {
