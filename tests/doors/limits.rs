@@ -1,6 +1,6 @@
 //! How many may come in, how long they may take to say who they are, and where a door may not be.
 
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::talk::{Nats, Protocol, Redis, Talk, command};
 use super::{Peer, show};
 use crate::support::bus::eventually;
 use crate::support::command::{Place, Running, now};
@@ -151,6 +151,29 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
     assert!(FLOOD as u64 - 16 <= both("unauthorized"), "{}", both("unauthorized"));
     drop(strangers);
     eventually("they are gone", || both("clients") == 2);
+}
+
+/// What is asked takes little to write, and the answer is not wanted.
+#[test]
+fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
+    const CHANNELS: usize = 20_000;
+    let peer = Peer::start(&[]);
+    let mut subscriber = peer.client(Redis);
+    let names: Vec<String> = (0..CHANNELS).map(|number| format!("channel.{number}")).collect();
+    let words: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    subscriber.send(command(&[&[&b"SUBSCRIBE"[..]], &words[..]].concat()));
+    (0..CHANNELS).for_each(|_| drop(subscriber.push()));
+    let (mut asker, mut other) = (peer.client(Redis), peer.client(Nats));
+    asker.send(b"CLIENT REPLY OFF\r\n");
+    asker.send(b"PUBSUB NUMPAT\r\n".repeat(8000));
+    let begun = now();
+    (0..5).for_each(|_| other.settle());
+    assert!(now().since(begun) < Duration::from_secs(2), "{:?}", now().since(begun));
+    // What was asked is answered all the same.
+    drop(subscriber);
+    asker.send(b"CLIENT REPLY ON\r\nPUBSUB NUMPAT\r\n");
+    asker.expect("+OK");
+    asker.expect(":0");
 }
 
 #[test]

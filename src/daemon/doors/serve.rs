@@ -38,6 +38,10 @@ const STRANGERS_SPARE: usize = 64;
 const SERVED_MAX: usize = 256;
 /// How long a client has to take what it is told before its connection ends.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
+/// What a row counts for that is looked at to answer a client, in bytes that are read: about as long.
+const ROW_BYTES: usize = 64;
+/// Rows that one answer counts for at most.
+const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
 /// Clients called at their deadlines in one turn.
 const CALLED_MAX: usize = 1024;
 
@@ -50,6 +54,8 @@ enum Turn {
     More,
     /// The next command must wait until publishers are not held up.
     HeldUp,
+    /// The next command must wait until others have had their turn.
+    Spent,
 }
 
 impl Engine {
@@ -209,12 +215,12 @@ impl Engine {
             let Some(mut connection) = self.clients.take_door(id) else { continue };
             let (turn, cost) = self.serve_one(now, id, &mut connection, budget.min(READ_BYTES));
             budget = budget.saturating_sub(cost);
-            connection.is_listed = matches!(turn, Turn::More | Turn::HeldUp);
+            connection.is_listed = turn != Turn::Idle;
             connection.note_encryption(now.instant);
             self.recognize(&mut connection);
             self.clients.put_door(now, id, connection);
             match turn {
-                Turn::More => self.doors.ready.push_back(id),
+                Turn::More | Turn::Spent => self.doors.ready.push_back(id),
                 Turn::HeldUp => self.doors.held_up.push(id),
                 Turn::Idle => {}
             }
@@ -233,7 +239,7 @@ impl Engine {
         // What was read before and not taken.
         let mut cost = if connection.flow.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
-            match self.take_all(now, id, connection) {
+            match self.take_all(now, id, connection, budget, &mut cost) {
                 Turn::More => {}
                 turn => return (turn, cost),
             }
@@ -264,8 +270,16 @@ impl Engine {
         }
     }
 
-    /// Takes the commands that were read. [`Turn::More`] when it needs more bytes.
-    fn take_all(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> Turn {
+    /// Takes the commands that were read; adds to `cost` what answering them costs beside. [`Turn::More`] when it needs more
+    /// bytes.
+    fn take_all(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        connection: &mut DoorConnection,
+        budget: usize,
+        cost: &mut usize,
+    ) -> Turn {
         let mut is_settled = true;
         loop {
             connection.flow.is_stalled = true;
@@ -316,18 +330,22 @@ impl Engine {
                 Err(fault) => return self.on_door_fault(id, connection, &fault),
             };
             connection.unwritten.note_answers();
-            if let Some(ask) = ask {
-                self.on_ask(now, id, connection, ask);
+            let first = ask.map_or(0, |ask| self.on_ask(now, id, connection, ask));
+            let asked = first + self.drain_asks(now, id, connection);
+            *cost += asked;
+            if 0 < asked && budget <= *cost {
+                return Turn::Spent;
             }
-            self.drain_asks(now, id, connection);
         }
     }
 
-    /// Does what else the session of a client asks for.
-    fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
+    /// Does what else the session of a client asks for. Gives what that costs.
+    fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> usize {
+        let mut cost = 0;
         while let Some(ask) = connection.session.poll_ask() {
-            self.on_ask(now, id, connection, ask);
+            cost += self.on_ask(now, id, connection, ask);
         }
+        cost
     }
 
     /// Delivers what has been published so far.
@@ -392,7 +410,9 @@ impl Engine {
         Receivers { count, is_certain }
     }
 
-    fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection, ask: Ask<'static>) {
+    /// Gives what it costs beside the command, as bytes that are read.
+    fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection, ask: Ask<'static>) -> usize {
+        let mut rows = 0;
         match ask {
             Ask::Publish(publish) => {
                 let DoorConnection { session, unwritten, .. } = connection;
@@ -417,11 +437,14 @@ impl Engine {
             }
             Ask::Count { subjects } => {
                 let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
+                let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
+                rows = counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX);
                 connection.answer(|session, out| session.on_counts(&counts, out));
             }
             Ask::List => {
                 let listed: Vec<Listed> =
                     self.peer.sub_rows().into_iter().map(|row| Listed { wanted: row.wanted }).collect();
+                rows = listed.len();
                 connection.answer(|session, out| session.on_listed(&listed, out));
             }
             Ask::Facts => {
@@ -430,6 +453,7 @@ impl Engine {
             }
             Ask::Clients => {
                 let clients = self.clients.door_facts(now, id, connection);
+                rows = self.clients.len();
                 connection.answer(|session, out| session.on_clients(&clients, out));
             }
             Ask::Admitted { account } => {
@@ -451,6 +475,7 @@ impl Engine {
             }
             Ask::Close => connection.flow.is_closing = true,
         }
+        rows * ROW_BYTES
     }
 
     /// What a door tells of the peer.
