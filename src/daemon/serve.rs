@@ -229,6 +229,7 @@ pub(crate) fn why(refusal: &Refusal) -> Why {
             Why::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
         }
         Refusal::TooManySubscriptions { max } => Why::TooManySubscriptions { max: *max as u64 },
+        Refusal::TooManyGlobSteps { .. } => unreachable!("only clients of doors have globs"),
         Refusal::Subject(error) => Why::Subject(error.to_string()),
         Refusal::QueueLive => Why::QueueLive,
         Refusal::QueueNews => Why::QueueNews,

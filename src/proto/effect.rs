@@ -149,6 +149,11 @@ pub enum Refusal {
         /// The limit that was reached.
         max: usize,
     },
+    /// Matching the globs of the client, or of all clients together, would take too many steps.
+    TooManyGlobSteps {
+        /// The limit that would be passed: steps for one message.
+        max: usize,
+    },
     /// The subject cannot be published on by a client.
     Subject(SubjectError),
     /// A member of a queue group cannot be in mode `live`: a share of what nobody repairs would be a share of nothing known.

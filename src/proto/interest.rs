@@ -8,6 +8,7 @@
 use crate::message::{ClientId, DeliveryMode, Queue, SubId, Wanted};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
+use crate::proto::globs::GlobSteps;
 use crate::proto::stats::SubRow;
 use crate::proto::told::{ENDED_MAX, Told};
 use crate::rng::Rng;
@@ -183,6 +184,8 @@ pub struct Interest {
     changes: u64,
     /// What others are told of them.
     told: Told,
+    /// What matching those with globs may cost.
+    globs: GlobSteps,
     /// Empty between calls; keeps its room.
     found: Vec<Found>,
     client_subscriptions_max: usize,
@@ -253,6 +256,7 @@ impl Interest {
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             changes: 0,
             told: Told::new(seed, ENDED_MAX, settings.mutants),
+            globs: GlobSteps::default(),
             found: Vec::new(),
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
@@ -262,7 +266,8 @@ impl Interest {
     /// Adds a subscription; one that the client already has under this id stays as it is.
     ///
     /// # Errors
-    /// [`Refusal::TooManySubscriptions`] with the limit that was reached, the client's or that of all.
+    /// [`Refusal::TooManySubscriptions`] and [`Refusal::TooManyGlobSteps`] with the limit that was reached, the client's or that
+    /// of all.
     pub fn subscribe(
         &mut self,
         now: Instant,
@@ -281,6 +286,7 @@ impl Interest {
         if self.subscriptions_max <= self.len {
             return Err(Refusal::TooManySubscriptions { max: self.subscriptions_max });
         }
+        wanted.glob.as_ref().map_or(Ok(()), |glob| self.globs.add(client, glob))?;
         self.changes += 1;
         self.told.change(&wanted, true);
         let place = self.unused.pop().unwrap_or_else(|| {
@@ -318,6 +324,7 @@ impl Interest {
         self.unused.push(place);
         self.matchers[mode as usize].remove(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
         self.told.change(&wanted, false);
+        wanted.glob.iter().for_each(|glob| self.globs.remove(target.client, glob));
         self.changes += 1;
         self.len -= 1;
     }

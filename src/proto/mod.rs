@@ -38,6 +38,7 @@ pub mod delivery;
 pub mod effect;
 mod former;
 mod fragment;
+mod globs;
 mod hearing;
 mod heeding;
 pub mod history;

@@ -177,6 +177,41 @@ fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
 }
 
 #[test]
+fn globs_that_would_hold_up_every_message_are_refused() {
+    const GLOBS: usize = 10_000;
+    let peer = Peer::start(&[]);
+    let mut slow = peer.client(Redis);
+    slow.send(b"HELLO 3\r\n");
+    slow.expect("%7");
+    slow.settle_after_hello();
+    let (mut refused, mut text) = (0, String::new());
+    for number in 0..GLOBS {
+        slow.send(command(&[b"PSUBSCRIBE", format!("*{}b{number}*", "a".repeat(120)).as_bytes()]));
+        if number % 100 == 99 {
+            slow.send(b"ECHO settled\r\n");
+            while text != "settled" {
+                text = slow.line();
+                refused += usize::from(text.starts_with("-ERR globs may take at most 2500000 steps"));
+            }
+            text.clear();
+        }
+    }
+    assert!((9_900..GLOBS).contains(&refused), "{refused}");
+    let rows = peer.rows("subs");
+    assert_eq!(rows.len(), GLOBS - refused);
+    let mut publisher = peer.client(Redis);
+    let begun = now();
+    publisher.send(Redis.publish(&"a".repeat(255), "x"));
+    publisher.expect(":0");
+    assert!(now().since(begun) < Duration::from_secs(1), "{:?}", now().since(begun));
+    // Others may still have some.
+    publisher.send(command(&[b"PSUBSCRIBE", b"a*"]));
+    assert_eq!(publisher.push()[0], b"psubscribe");
+    slow.send(Redis.publish("a", "x"));
+    slow.expect(":1");
+}
+
+#[test]
 fn a_port_that_is_taken_is_named_with_the_line_to_write() {
     let place = Place::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -152,7 +152,9 @@ impl Session {
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
             Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
             Refusal::Stopping => put_error(out, "Server Shutdown"),
-            Refusal::QueueLive | Refusal::QueueNews => unreachable!("no door asks for that"),
+            Refusal::QueueLive | Refusal::QueueNews | Refusal::TooManyGlobSteps { .. } => {
+                unreachable!("this door does not ask for that")
+            }
         }
     }
 

@@ -624,6 +624,11 @@ fn refused(refusal: &Refusal) -> String {
             format!("ERR a message has at most {bytes_max} bytes, this one has {bytes}")
         }
         Refusal::TooManySubscriptions { max } => format!("ERR there may be at most {max} subscriptions"),
+        Refusal::TooManyGlobSteps { max } => {
+            format!(
+                "ERR globs may take at most {max} steps for a message: the fewer bytes between two *, the fewer steps"
+            )
+        }
         Refusal::Subject(error) => no_channel(error),
         Refusal::Stopping => "ERR the peer is stopping".into(),
         Refusal::QueueLive | Refusal::QueueNews => unreachable!("no door asks for that"),
