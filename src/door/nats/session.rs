@@ -413,9 +413,17 @@ fn published(text: &[u8]) -> Option<Headers> {
         if !line.ends_with(b"\r\n") || line.len() == 2 {
             return None;
         }
-        if !line.get(..OWN.len()).is_some_and(|name| name.eq_ignore_ascii_case(OWN)) {
+        if !is_own(line) {
             block.extend_from_slice(line);
         }
     }
     Some(Headers::from_block(block.into()))
+}
+
+/// Whether a library could read the line as a field that only the bus writes: some trim names, some take a CR for the end of a line.
+fn is_own(line: &[u8]) -> bool {
+    line.split(|byte| *byte == b'\r').any(|part| {
+        let name = part.trim_ascii_start();
+        name.get(..OWN.len()).is_some_and(|name| name.eq_ignore_ascii_case(OWN))
+    })
 }

@@ -419,6 +419,10 @@ fn headers_travel_to_those_that_know_them() {
                 "SUB a 1|HPUB a 45 47|NATS/1.0|A: b|sEQCAST-Lost: 7|C: d|e:||hi|HPUB a 24 26|NATS/1.0|Seqcast-a:||hi|",
                 "HMSG a 1 28 30|NATS/1.0|A: b|C: d|e:||hi|MSG a 1 2|hi|",
             ),
+            (
+                "SUB a 1|HPUB a 80 82|NATS/1.0|A: b| Seqcast-Seq: 7|\t\tseqcast-lost: 7|C: d\rSeqcast-Lost: 7|e:||hi|",
+                "HMSG a 1 22 24|NATS/1.0|A: b|e:||hi|",
+            ),
         ],
     );
     let no_headers = "-ERR 'message headers not supported: CONNECT did not say \"headers\":true'|(closed)";
