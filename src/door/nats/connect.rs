@@ -1,9 +1,7 @@
 //! What a client says about itself, and whether that lets it in.
 
 use super::{ConnectFault, Unproven, nkey};
-use crate::door::access::{Access, Account, Credentials};
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
+use crate::door::access::{Access, Account, Credentials, is_equal};
 use serde_json::Value;
 
 /// Characters of a client's name for itself that are kept.
@@ -125,20 +123,14 @@ fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> boo
     match credentials {
         Credentials::User { name, password } => {
             // Not `&&`: both are compared, whatever the first says.
-            is_equal(name, &identity.user) & is_equal(password, &identity.password)
+            is_equal(name, identity.user.as_bytes()) & is_equal(password, identity.password.as_bytes())
         }
-        Credentials::Token(token) => is_equal(token, &identity.token),
+        Credentials::Token(token) => is_equal(token, identity.token.as_bytes()),
         Credentials::Nkey(key) => {
             let is_named = nkey::decode(&identity.nkey).is_ok_and(|named| named == *key);
             is_named && nkey::is_signed(key, nonce, &identity.signature)
         }
     }
-}
-
-/// Whether two secrets are equal, in a time that tells nothing about them. Nothing is no secret.
-fn is_equal(secret: &str, told: &str) -> bool {
-    let digest = |text: &str| digest(&SHA256, text.as_bytes());
-    !secret.is_empty() && verify_slices_are_equal(digest(secret).as_ref(), digest(told).as_ref()).is_ok()
 }
 
 /// What people are told about who a client is.

@@ -5,7 +5,7 @@ use super::pubsub::{Kind, Lost, Subs, deliver};
 use super::reply::Reply;
 use super::table::{Entry, Id, find, wrong_number};
 use super::{Fault, Settings, admin, client, info};
-use crate::door::access::{Account, Credentials};
+use crate::door::access::{Account, Credentials, is_equal};
 use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::out::Out;
 use crate::message::{Count, Headers, SubId, Wanted};
@@ -414,10 +414,8 @@ impl Session {
         let access = &self.settings.access;
         // Every account is looked at, so that the time it takes does not tell where one was right.
         let fits = |account: &Account| match &account.credentials {
-            Credentials::User { name: user, password: word } => {
-                is_equal(user.as_bytes(), name) & is_equal(word.as_bytes(), password)
-            }
-            Credentials::Token(word) => (name == DEFAULT.as_bytes()) & is_equal(word.as_bytes(), password),
+            Credentials::User { name: user, password: word } => is_equal(user, name) & is_equal(word, password),
+            Credentials::Token(word) => (name == DEFAULT.as_bytes()) & is_equal(word, password),
             Credentials::Nkey(_) => false,
         };
         let is_right = access.accounts.iter().fold(false, |found, account| found | fits(account));
@@ -633,12 +631,6 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::Stopping => "ERR the peer is stopping".into(),
         Refusal::QueueLive | Refusal::QueueNews => unreachable!("no door asks for that"),
     }
-}
-
-/// Whether both are equal, in a time that depends on their lengths only.
-fn is_equal(right: &[u8], given: &[u8]) -> bool {
-    let different = right.iter().zip(given).fold(0, |different, (right, given)| different | (right ^ given));
-    right.len() == given.len() && std::hint::black_box(different) == 0
 }
 
 fn select(command: Command<'_>, reply: &mut Reply<'_>) {
