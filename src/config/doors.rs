@@ -50,8 +50,8 @@ impl Kind for Listen {
 pub enum AccountError {
     /// Nothing between two `;`.
     Empty,
-    /// It begins with none of `user`, `token`, `nkey`.
-    Kind(String),
+    /// It begins with none of `user`, `token`, `nkey`, which may be a secret; holds what was meant, if that can be guessed.
+    Kind(Option<&'static str>),
     /// Not what has to follow.
     Form(&'static str),
     /// Not the public half of a user's key pair.
@@ -70,7 +70,7 @@ impl fmt::Display for AccountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccountError::Empty => write!(f, "an account is missing"),
-            AccountError::Kind(word) => write!(f, "{word:?} is none of user, token, nkey"),
+            AccountError::Kind(_) => write!(f, "an account begins with user, token or nkey"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
             AccountError::Nkey(error) => error.fmt(f),
             AccountError::Twice => write!(f, "the same account stands here twice"),
@@ -83,9 +83,8 @@ impl AccountError {
     /// What to write instead.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            AccountError::Kind(word) => nearest(word, FORMS.iter().map(|(kind, _)| *kind))
-                .map(|kind| format!("did you mean {kind}?"))
-                .or_else(|| Some("write user alice password s3cret".into())),
+            AccountError::Kind(Some(kind)) => Some(format!("did you mean {kind}?")),
+            AccountError::Kind(None) => Some("write user alice password s3cret".into()),
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
             AccountError::Twice => Some("remove one of the two".into()),
             AccountError::TooMany => Some("give several people one account".into()),
@@ -154,8 +153,8 @@ fn is_same(a: &Credentials, b: &Credentials) -> bool {
 
 fn account(words: &[&str]) -> Result<Account, AccountError> {
     let (kind, rest) = words.split_first().ok_or(AccountError::Empty)?;
-    let (_, form) =
-        *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::Kind((*kind).to_owned()))?;
+    let meant = || nearest(kind, FORMS.iter().map(|(kind, _)| *kind));
+    let (_, form) = *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::Kind(meant()))?;
     let (rest, headers) = match rest {
         [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
         rest => (rest, false),
@@ -257,7 +256,12 @@ mod tests {
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(refused("user a password b ;"), AccountError::Empty);
-        assert_eq!(refused("usr a"), AccountError::Kind("usr".into()));
+        assert_eq!(refused("usr a"), AccountError::Kind(Some("user")));
+        // Who forgets the word writes the secret first.
+        for text in ["t0ken", "t0ken headers"] {
+            let error = refused(text);
+            assert!(!format!("{error} {error:?} {:?}", error.suggestion()).contains("t0ken"));
+        }
         assert_eq!(refused("user a"), AccountError::Form(FORMS[0].1));
         assert_eq!(refused("token headers headers headers"), AccountError::Form(FORMS[1].1));
         assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice);
