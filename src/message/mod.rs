@@ -280,7 +280,8 @@ pub struct Publisher {
     pub name: Option<PeerName>,
     /// The run of the publisher.
     pub epoch: Epoch,
-    /// A small number that this peer gave it, from 1 in the order of first contact; never reused. 0 is this peer.
+    /// A small number that this peer gave it, from 1 in the order of first contact; never reused. 0 is this peer;
+    /// without a name, one that this peer does not know.
     pub uid: u32,
 }
 

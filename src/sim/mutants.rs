@@ -325,3 +325,8 @@ fn spared_because_somebody_is_not_heard() {
 fn every_peer_chooses_a_member_of_a_queue_group() {
     check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);
 }
+
+#[test]
+fn a_message_that_is_handed_over_keeps_its_publisher_though_that_is_not_known_any_more() {
+    assert_eq!(crate::sim::run_seed(820_728).findings.kept, []);
+}

@@ -203,8 +203,8 @@ impl Peer {
         for stamp in self.own_stamps(stamps, directed) {
             match matched.member(stamp.name, &mut self.rng) {
                 Some(member) => {
-                    let publisher = stamp.publisher.and_then(|epoch| self.publisher_of(epoch));
-                    let publisher = publisher.unwrap_or_else(|| delivery.publisher.clone());
+                    let publisher =
+                        stamp.publisher.map_or_else(|| delivery.publisher.clone(), |epoch| self.publisher_of(epoch));
                     self.hand_on(&member, Delivery { publisher, ..delivery.clone() }.into());
                     is_taken = true;
                 }
@@ -264,10 +264,12 @@ impl Peer {
         self.send_to(now, to, MessageRef { headers: &headers, ..message.into() });
     }
 
-    fn publisher_of(&self, epoch: Epoch) -> Option<Publisher> {
-        match epoch == self.origin.epoch {
-            true => Some(self.me()),
-            false => Some(self.members.get(&epoch)?.publisher.clone()),
+    /// The publisher of a message that another peer has handed over; of one that is not known here nothing but the epoch.
+    fn publisher_of(&self, epoch: Epoch) -> Publisher {
+        match self.members.get(&epoch) {
+            _ if epoch == self.origin.epoch => self.me(),
+            Some(member) => member.publisher.clone(),
+            None => Publisher { name: None, epoch, uid: 0 },
         }
     }
 
