@@ -183,6 +183,8 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
     let (publisher, reader) = (Bus::embed(&without).unwrap(), Bus::embed(&config).unwrap());
     wait_for(&reader, &publisher);
     publish(&publisher, "x", 0..3);
+    // What is still under way would be new to the subscription.
+    eventually("they have come", || reader.show("peers").unwrap()["rows"][0]["messages_in"] == 3);
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert!(old.is_empty() && joined.is_established(), "{joined:?}");
