@@ -1,6 +1,6 @@
 //! The local socket of a running peer: attached programs, and what happens to those that do not behave.
 
-use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, wait_for};
+use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, two_configs, wait_for};
 use bytes::BytesMut;
 use seqcast::bus::{
     Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, RequestOptions,
@@ -106,10 +106,7 @@ fn attached_and_embedded_programs_hear_each_other() {
 
 #[test]
 fn requests_cross_two_peers_between_attached_programs() {
-    let (config, directory) = config_with_socket("one");
-    let mut other = config.clone();
-    other.name = "two".parse().unwrap();
-    other.socket = directory.path().join("two.sock");
+    let (config, other, _directory) = two_configs();
     let (_one, _two) = (serve(&config), serve(&other));
     let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
     wait_for(&asking, &answering);
@@ -127,10 +124,7 @@ fn requests_cross_two_peers_between_attached_programs() {
 
 #[test]
 fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
-    let (config, directory) = config_with_socket("one");
-    let mut other = config.clone();
-    other.name = "two".parse().unwrap();
-    other.socket = directory.path().join("two.sock");
+    let (config, other, _directory) = two_configs();
     let (one, two) = (serve(&config), serve(&other));
     let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
     wait_for(&one, &two);

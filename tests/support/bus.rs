@@ -29,6 +29,15 @@ pub fn config_with_socket(name: &str) -> (Config, TempDir) {
     (config, directory)
 }
 
+/// Two of one group, `one` and `two`, each with a socket.
+pub fn two_configs() -> (Config, Config, TempDir) {
+    let (one, directory) = config_with_socket("one");
+    let mut two = one.clone();
+    two.name = "two".parse().unwrap();
+    two.socket = directory.path().join("two.sock");
+    (one, two, directory)
+}
+
 /// Starts a peer in a thread, with its Unix socket.
 pub fn serve(config: &Config) -> Bus {
     Bus::embed_with(config, &Options { serve: true, ..Options::default() }).expect("a peer on loopback")
