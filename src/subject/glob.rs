@@ -106,7 +106,7 @@ impl Glob {
     }
 
     /// The same, with the number of steps it took.
-    fn matches_counted(&self, text: &[u8]) -> (bool, usize) {
+    pub fn matches_counted(&self, text: &[u8]) -> (bool, usize) {
         let (mut at, mut piece, mut steps) = (0, 0, 0);
         // Behind the last `*`, and where in the text it ends for now.
         let mut back: Option<(usize, usize)> = None;

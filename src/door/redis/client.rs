@@ -6,6 +6,7 @@ use super::table::Id;
 use crate::door::ask::{Ask, ClientFacts};
 use crate::door::out::Out;
 use crate::time::Instant;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     /// Their number is one of these.
-    ids: Option<Vec<u32>>,
+    ids: Option<BTreeSet<u32>>,
     /// They come from here, as text.
     from: Option<Vec<u8>>,
     /// The door listens here for them, as text.
@@ -39,8 +40,6 @@ impl Filter {
 
 /// The longest name of a client in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// The most clients that `CLIENT LIST` is asked for by number.
-const IDS_MAX: usize = 1024;
 const SYNTAX: &str = "ERR syntax error";
 
 /// A client's name for itself, or the error that is due.
@@ -182,8 +181,7 @@ fn list_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
         2 => {}
         4 if command.arg(2).eq_ignore_ascii_case(b"TYPE") => filter.is_subscriber = Some(kind(command.arg(3))?),
         4.. if command.arg(2).eq_ignore_ascii_case(b"ID") => {
-            let ids =
-                command.args(3).take(IDS_MAX).map(|text| id(text).ok_or_else(|| b"ERR Invalid client ID".to_vec()));
+            let ids = command.args(3).map(|text| id(text).ok_or_else(|| b"ERR Invalid client ID".to_vec()));
             filter.ids = Some(ids.collect::<Result<_, _>>()?);
         }
         _ => return Err(SYNTAX.into()),
@@ -205,7 +203,7 @@ fn kill_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
         match &option[..] {
             b"id" => {
                 let id = id(value).ok_or_else(|| b"ERR client-id should be greater than 0".to_vec())?;
-                filter.ids = Some(vec![id]);
+                filter.ids = Some([id].into());
             }
             b"addr" => filter.from = Some(value.to_vec()),
             b"laddr" => filter.listen = Some(value.to_vec()),

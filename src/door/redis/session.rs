@@ -19,6 +19,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Steps that choosing channels for a list takes at most: some 50 ms.
+const LIST_STEPS_MAX: usize = 20_000_000;
+
 /// Which commands are answered (`CLIENT REPLY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
@@ -214,11 +217,14 @@ impl Session {
             Pending::Channels(glob) => {
                 let exact = listed.iter().filter(|listed| listed.is_exact());
                 let subjects = exact.filter_map(|listed| listed.wanted.pattern.as_str().parse::<Subject>().ok());
-                let channels: BTreeSet<Vec<u8>> = subjects
-                    .map(|subject| channel::of_subject(&subject).into_owned())
-                    .filter(|channel| glob.as_ref().is_none_or(|glob| glob.matches(channel)))
-                    .collect();
+                let names = subjects.map(|subject| channel::of_subject(&subject).into_owned());
                 let mut reply = self.reply(out);
+                let Some(channels) = chosen(names.collect(), glob.as_ref()) else {
+                    return reply.error(format!(
+                        "ERR there are so many channels that this glob would take more than {LIST_STEPS_MAX} steps: the \
+                         fewer bytes between two *, the fewer steps"
+                    ));
+                };
                 reply.array(channels.len());
                 channels.iter().for_each(|channel| reply.bulk(channel));
             }
@@ -598,6 +604,18 @@ impl Session {
         self.pending = Pending::Channels(glob);
         self.asks.push_back(Ask::List);
     }
+}
+
+/// The channels that the glob chooses; `None` if finding that out takes too long.
+fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> Option<BTreeSet<Vec<u8>>> {
+    let Some(glob) = glob else { return Some(channels) };
+    let mut left = LIST_STEPS_MAX;
+    channels.retain(|channel| {
+        let (matches, steps) = if left == 0 { (false, 0) } else { glob.matches_counted(channel) };
+        left = left.saturating_sub(steps);
+        matches
+    });
+    (0 < left).then_some(channels)
 }
 
 /// What a subscription to this name gets, or the error that is due.

@@ -9,7 +9,7 @@ use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::rng::Rng;
 use crate::seqno::Seq;
-use crate::subject::Subject;
+use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,6 +213,23 @@ fn losses_are_summed_and_shown() {
     shell.feed(b"CLIENT INFO\r\nINFO seqcast\r\n").unwrap();
     let text = shell.text();
     assert!(text.contains(" lost=3..6 ") && text.contains("messages_lost_by_this_client:3..6\r\n"), "{text}");
+}
+
+#[test]
+fn choosing_channels_for_a_list_takes_a_bounded_time() {
+    let listed = |channels: u32, glob: &str| {
+        let mut shell = Shell::new(&Settings::default());
+        for number in 0..channels {
+            let pattern = format!("{}{number:04}", "a".repeat(250)).parse::<Pattern>().unwrap();
+            shell.subs.insert(SubId(number), pattern.into());
+        }
+        shell.feed(format!("PUBSUB CHANNELS {glob}\r\n").as_bytes()).unwrap();
+        shell.text()
+    };
+    let worst = format!("*{}b*", "a".repeat(127));
+    assert_eq!(listed(100, &worst), "*0\r\n");
+    assert!(listed(1000, &worst).starts_with("-ERR there are so many channels that this glob would take more than "));
+    assert!(listed(1000, "*7").starts_with("*100\r\n$254\r\naaa"));
 }
 
 /// Plays every transcript whole, byte by byte and in random cuts.
