@@ -316,11 +316,9 @@ impl Engine {
             let out = &mut unwritten.out;
             let ask = match session.on_command(now.instant, command, out) {
                 Ok(Some(Ask::Publish(publish))) => {
-                    let is_refused = self.publish_at_door(now, id, publish, session, out);
+                    self.publish_at_door(now, id, publish, session, out);
                     connection.unwritten.note_answers();
-                    if is_refused {
-                        self.drain_asks(now, id, connection);
-                    }
+                    self.drain_asks(now, id, connection);
                     if self.clients.has_postponed_much() {
                         self.clients.deliver_postponed(now, id, connection);
                     }
@@ -365,15 +363,7 @@ impl Engine {
         }
     }
 
-    /// Whether the peer refuses the message.
-    fn publish_at_door(
-        &mut self,
-        now: Now,
-        id: ClientId,
-        publish: Publish<'_>,
-        session: &mut Session,
-        out: &mut Out,
-    ) -> bool {
+    fn publish_at_door(&mut self, now: Now, id: ClientId, publish: Publish<'_>, session: &mut Session, out: &mut Out) {
         let Publish { subject, reply, headers, payload, wants_receivers } = publish;
         self.refused = None;
         if reply.is_none() && headers.is_empty() {
@@ -389,8 +379,7 @@ impl Engine {
         self.doors.published += 1;
         self.on_published(now, id);
         if let Some(refusal) = self.refused.take() {
-            session.on_refused(None, &refusal, out);
-            return true;
+            return session.on_refused(None, &refusal, out);
         }
         if wants_receivers {
             let receivers = self.receivers(id, &subject);
@@ -401,7 +390,6 @@ impl Engine {
                 reply => session.on_published(reply.as_ref(), receivers, out),
             }
         }
-        false
     }
 
     /// Who gets a message of this client.

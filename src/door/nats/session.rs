@@ -40,7 +40,9 @@ pub struct Session {
     writer: Writer,
     /// Whether anything was asked of the peer since it last answered.
     has_asked: bool,
-    /// Whether a PING waits for the peer's answer.
+    /// Whether a `+OK` waits for that.
+    owes_ok: bool,
+    /// Whether a PING does.
     is_pinged: bool,
     /// The last subject that was published on.
     subject: Option<Subject>,
@@ -73,6 +75,7 @@ impl Session {
             writer: Writer::default(),
             has_asked: false,
             is_pinged: false,
+            owes_ok: false,
             subject: None,
             headers: None,
             since: now,
@@ -143,6 +146,7 @@ impl Session {
         if let Some(sub) = sub {
             self.subs.remove(sub);
         }
+        self.owes_ok = false;
         match refusal {
             Refusal::MessageTooLarge { .. } => {
                 put_error(out, "Maximum Payload Violation");
@@ -171,8 +175,12 @@ impl Session {
         }
     }
 
-    /// The peer has done all that it was asked to: a PING before which something was asked is answered.
+    /// The peer has done all that it was asked to: that is said, if the client wants it, and a PING before which something was asked
+    /// is answered.
     pub fn on_counts(&mut self, _counts: &[Receivers], out: &mut Out) {
+        if std::mem::take(&mut self.owes_ok) {
+            out.put(b"+OK\r\n");
+        }
         if std::mem::take(&mut self.is_pinged) {
             out.put(b"PONG\r\n");
         }
@@ -320,7 +328,7 @@ impl Session {
             },
         };
         self.has_asked = true;
-        self.confirm(out);
+        self.confirm_when_done();
         let wants_receivers = self.options.no_responders && reply.is_some();
         Ok(Some(Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
     }
@@ -373,7 +381,7 @@ impl Session {
         }
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
         self.has_asked = true;
-        self.confirm(out);
+        self.confirm_when_done();
         Some(Ask::Subscribe { sub, wanted: Wanted { pattern, glob: None, queue } })
     }
 
@@ -382,6 +390,15 @@ impl Session {
         self.has_asked |= ended.is_some();
         self.confirm(out);
         ended.map(|sub| Ask::Unsubscribe { sub })
+    }
+
+    /// Says that something was right when the peer has done it, if the client wants that, and the peer does not refuse it.
+    #[inline]
+    fn confirm_when_done(&mut self) {
+        if self.options.verbose {
+            self.owes_ok = true;
+            self.asks.push_back(Ask::Count { subjects: Vec::new() });
+        }
     }
 
     /// Says that something was right, if the client wants that.

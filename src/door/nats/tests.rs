@@ -227,10 +227,10 @@ fn the_conversation_is_that_of_nats_server() {
         &[
             ("PING|", "PONG|"),
             ("PING  |ping|PiNg\nPINGX|PONG|+OK|+OKK|INFO {}|PING|", "PONG|PONG|PONG|PONG|PONG|"),
-            ("SUB a 1|PUB a 2|hi|", "+OK|+OK|MSG a 1 2|hi|"),
+            ("SUB a 1|PUB a 2|hi|", "+OK|MSG a 1 2|hi|+OK|"),
             (
                 r#"CONNECT {"verbose":true}|PING|SUB a 1|PUB a 2|hi|UNSUB 1|UNSUB 7|PUB a 1|x|PONG|"#,
-                "+OK|PONG|+OK|+OK|MSG a 1 2|hi|+OK|+OK|+OK|",
+                "+OK|PONG|+OK|MSG a 1 2|hi|+OK|+OK|+OK|+OK|",
             ),
             (r#"connect   {"verbose":false}   |sub a 1|pub a 1|x|unsub 1|Pub a 1|y|"#, "MSG a 1 1|x|"),
             (r#"CONNECT{"verbose":false}|PING|"#, "PONG|"),
@@ -654,6 +654,30 @@ fn a_pong_waits_for_the_peer() {
     assert_eq!(step(false), (false, 0, 0));
     assert_eq!(step(true), (true, 0, 6));
     assert_eq!(step(false), (false, 6, 0), "nothing was asked since");
+}
+
+/// In verbose mode an operation is answered once, whoever refuses it.
+#[test]
+fn what_the_peer_refuses_is_not_said_to_be_right() {
+    let mut session = Session::new(Arc::new(settings()), &hello(), Instant::ZERO);
+    let (mut parser, mut out) = (Parser::new(&settings()), Out::new());
+    parser.push(&bytes(r#"CONNECT {"verbose":true}|SUB a 1|PUB a 1|x|SUB b 2|"#));
+    let mut step = |refusal: Option<(Option<SubId>, Refusal)>| {
+        let command = parser.next().unwrap().unwrap();
+        session.on_command(Instant::ZERO, command, &mut out).unwrap();
+        if let Some((sub, refusal)) = refusal {
+            session.on_refused(sub, &refusal, &mut out);
+        }
+        while session.poll_ask().is_some() {
+            session.on_counts(&[], &mut out);
+        }
+        String::from_utf8(out.take()).unwrap()
+    };
+    let many = Refusal::TooManySubscriptions { max: 1 };
+    assert_eq!(step(None), "+OK\r\n");
+    assert_eq!(step(Some((Some(SubId(1)), many))), "-ERR 'maximum subscriptions exceeded'\r\n");
+    assert_eq!(step(Some((None, Refusal::Stopping))), "-ERR 'Server Shutdown'\r\n");
+    assert_eq!(step(None), "+OK\r\n");
 }
 
 #[test]
