@@ -4,6 +4,7 @@
 mod accounts;
 mod input;
 mod limits;
+mod memory;
 mod slow;
 mod stop;
 mod talk;
@@ -66,6 +67,11 @@ impl Peer {
     /// The rows of a report.
     fn rows(&self, what: &str) -> Vec<Value> {
         show(&self.place, what)["rows"].as_array().expect("rows").clone()
+    }
+
+    /// What the clients of both doors hold, in bytes.
+    fn held(&self) -> u64 {
+        show(&self.place, "status")["status"]["door_bytes"].as_u64().expect("a number")
     }
 
     /// A number that `show status` has about a door.

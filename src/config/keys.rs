@@ -206,6 +206,9 @@ keys! {
     "door-client-max" door_client_max: usize = "65536", Number { min: 1, max: 1_048_576 }, "1000";
     /// Of these, clients that have not said yet who they are.
     "door-stranger-max" door_stranger_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
+    /// Bytes that the clients of all doors hold together: what they have sent and not ended, and what waits to be written to them.
+    /// Beyond it the client that holds most is closed.
+    "door-memory" door_memory: usize = "1 gb", Size { min: MB, max: 1024 * GB }, "256 mb";
     /// What becomes of a client of a door that does not read fast enough: `tell` drops messages and tells it how many,
     /// `close` closes its connection, as NATS and Redis servers do.
     "slow-client" slow_client: SlowClient = "tell", SLOW_CLIENT, "close";

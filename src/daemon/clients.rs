@@ -2,6 +2,7 @@
 //! each.
 
 use crate::daemon::doors::connection::DoorConnection;
+use crate::daemon::doors::memory::Memory;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
@@ -88,12 +89,15 @@ pub(crate) struct Clients {
     slow: Vec<ClientId>,
     /// Messages that clients of doors did not get, since the start.
     pub(crate) dropped: u64,
+    /// What clients of doors hold.
+    pub(crate) memory: Memory,
     /// Clients of doors that have taken the answers that kept them from being served.
     pub(crate) resumed: Vec<ClientId>,
 }
 
 impl Clients {
-    pub(crate) fn new(limits: QueueLimits) -> Clients {
+    /// With these limits of each client's queue, and of the bytes that clients of doors hold together.
+    pub(crate) fn new(limits: QueueLimits, door_memory: usize) -> Clients {
         Clients {
             map: BTreeMap::new(),
             limits,
@@ -107,6 +111,7 @@ impl Clients {
             late_asks: Vec::new(),
             slow: Vec::new(),
             dropped: 0,
+            memory: Memory::new(door_memory),
             resumed: Vec::new(),
         }
     }
@@ -170,6 +175,7 @@ impl Clients {
     pub(crate) fn put_door(&mut self, now: Now, id: ClientId, mut connection: Box<DoorConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
+        self.memory.note(&mut connection);
         if connection.has_output() || connection.flow.is_closing {
             client.note_dirty(id, &mut self.dirty);
         }
@@ -189,8 +195,10 @@ impl Clients {
                 Late::Lost(count) => connection.session.on_lost(&subs, count),
                 Late::Messages(deliveries) => {
                     let before = connection.dropped;
-                    let pushed = connection.deliver(&subs, &deliveries);
+                    let has_share = self.memory.has_share(connection, self.map.len());
+                    let pushed = connection.deliver(&subs, &deliveries, has_share);
                     self.dropped += connection.dropped - before;
+                    self.memory.note(connection);
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
                     }
@@ -239,8 +247,11 @@ impl Clients {
     }
 
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
-        let client = self.map.remove(&id)?;
+        let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
+        if let Kind::Door(Some(connection)) = &mut client.kind {
+            self.memory.forget(connection);
+        }
         if let Kind::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
         }
@@ -263,6 +274,15 @@ impl Clients {
                 && patience <= now.instant.since(client.connected)
         };
         self.map.iter().find(|(_, client)| is_stranger(client)).map(|(id, _)| *id)
+    }
+
+    /// The client of a door that holds most, and how much.
+    pub(crate) fn holds_most(&self) -> Option<(ClientId, usize)> {
+        let held = |(id, client): (&ClientId, &Client)| match &client.kind {
+            Kind::Door(Some(connection)) => Some((*id, connection.held_bytes())),
+            Kind::Door(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
+        };
+        self.map.iter().filter_map(held).max_by_key(|(_, bytes)| *bytes)
     }
 
     /// The numbers of all clients.
@@ -335,15 +355,21 @@ impl Clients {
 
     /// Hands messages to a client of a door.
     fn deliver_at_door(&mut self, now: Now, group: &[Target], deliveries: &Deliveries) {
-        let id = group[0].client;
+        let (id, clients) = (group[0].client, self.map.len());
         let Some(client) = self.map.get_mut(&id) else { return };
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
             Kind::Door(Some(connection)) => {
                 let before = connection.dropped;
-                let pushed = connection.deliver(&self.subs, deliveries);
+                let has_share = self.memory.has_share(connection, clients);
+                let pushed = connection.deliver(&self.subs, deliveries, has_share);
                 self.dropped += connection.dropped - before;
+                if self.memory.is_scarce() {
+                    // What comes of it is seen when it is written again, in the same turn.
+                    connection.write();
+                }
+                self.memory.note(connection);
                 while let Some(ask) = connection.session.poll_ask() {
                     self.late_asks.push((id, ask));
                 }
@@ -450,6 +476,7 @@ impl Clients {
                 Kind::Door(Some(connection)) => {
                     let was_choked = connection.unwritten.is_choked();
                     let goes_on = connection.write();
+                    self.memory.note(connection);
                     if was_choked && !connection.unwritten.is_choked() {
                         self.resumed.push(id);
                     }

@@ -445,6 +445,7 @@ impl Engine {
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["doors"] = self.doors.status();
+        status["door_bytes"] = json!(self.clients.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
@@ -581,6 +582,7 @@ impl Engine {
         for id in self.clients.write() {
             self.detach(now, id);
         }
+        self.evict(now);
         for id in std::mem::take(&mut self.clients.resumed) {
             self.doors.note(&mut self.clients, id, false);
         }

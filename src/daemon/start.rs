@@ -143,7 +143,7 @@ impl Engine {
             listener,
             is_acceptable: true,
             signals,
-            clients: Clients::new(limits),
+            clients: Clients::new(limits, config.door_memory),
             clients_max: config.client_max,
             begins_after: ClientId(0),
             delivery: config.delivery,

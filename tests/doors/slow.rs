@@ -8,15 +8,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 const ADVISORY: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
-const SUBJECT: &str = "flood";
+pub(super) const SUBJECT: &str = "flood";
 /// So many messages are published at once, which a client that reads has room for.
 const BURST: usize = 10_000;
 const BURSTS: usize = 100;
 /// Little room, so that it is soon full.
-const SETTINGS: [&str; 4] = ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
+pub(super) const SETTINGS: [&str; 4] =
+    ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
 
 /// A subscriber that reads, in a thread of its own; it says when it has read a burst, and gives back what it got.
-fn reader(peer: &Peer, protocol: Protocol) -> (Receiver<()>, JoinHandle<()>) {
+pub(super) fn reader(peer: &Peer, protocol: Protocol) -> (Receiver<()>, JoinHandle<()>) {
     let mut client = peer.client(protocol);
     client.subscribe(SUBJECT, 1);
     let (sender, receiver) = channel();
@@ -36,7 +37,7 @@ fn payload(number: usize) -> Vec<u8> {
 }
 
 /// Publishes a million small messages, no faster than the reader reads.
-fn flood(peer: &Peer, protocol: Protocol, has_read: &Receiver<()>) {
+pub(super) fn flood(peer: &Peer, protocol: Protocol, has_read: &Receiver<()>) {
     let mut publisher = peer.client(protocol);
     for burst in 0..BURSTS {
         let numbers = burst * BURST..(burst + 1) * BURST;

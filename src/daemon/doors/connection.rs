@@ -50,6 +50,8 @@ pub(crate) struct DoorConnection {
     /// When it ends at the latest, once it is to end.
     pub(crate) end_by: Option<Instant>,
     limits: QueueLimits,
+    /// What it held when [`Memory`](super::memory::Memory) last looked.
+    pub(super) held_noted: usize,
     /// What it did not get since it was last told.
     pub(crate) lost: Lost,
     /// Dropped in all.
@@ -81,6 +83,7 @@ impl DoorConnection {
             unconfirmed: None,
             end_by: None,
             limits,
+            held_noted: 0,
             lost: Lost::default(),
             dropped: 0,
         };
@@ -117,9 +120,10 @@ impl DoorConnection {
         said
     }
 
-    /// Hands on messages for these subscriptions as long as there is room, and drops the others.
-    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries) -> Pushed {
-        if !self.has_room() {
+    /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
+    /// has had its share of the memory of all.
+    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> Pushed {
+        if !has_share || !self.has_room() {
             return Pushed { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
         let bytes = deliveries.bytes() + deliveries.len() * LINE_BYTES;
@@ -198,6 +202,11 @@ impl DoorConnection {
     /// (messages that wait, bytes that wait, messages dropped in all).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         (self.unwritten.events(), self.unwritten.bytes(), self.dropped)
+    }
+
+    /// Bytes that it has sent and not ended, and that wait to be written to it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.parser.held_bytes() + self.unwritten.bytes()
     }
 
     /// Reads once, into the parser, by way of `scratch`.

@@ -3,6 +3,7 @@
 
 pub(crate) mod connection;
 mod lost;
+pub(crate) mod memory;
 mod serve;
 pub(crate) mod stream;
 mod tls;
@@ -95,6 +96,7 @@ struct Counts {
     unauthorized: u64,
     faults: u64,
     slow: u64,
+    evicted: u64,
 }
 
 /// All doors.
@@ -248,6 +250,7 @@ impl Doors {
                 "unauthorized": door.counts.unauthorized,
                 "faults": door.counts.faults,
                 "slow": door.counts.slow,
+                "evicted": door.counts.evicted,
             })
         };
         self.open.iter().map(door).collect()

@@ -574,6 +574,24 @@ impl Engine {
         }
     }
 
+    /// Closes those that hold most, as long as clients of doors hold more together than they may.
+    pub(crate) fn evict(&mut self, now: Now) {
+        while self.clients.memory.is_full()
+            && let Some((id, bytes)) = self.clients.holds_most()
+        {
+            if let Some(connection) = self.clients.door(id) {
+                let from = connection.from;
+                let open = &mut self.doors.open[connection.door];
+                open.counts.evicted += 1;
+                if open.counts.evicted.is_power_of_two() {
+                    let (protocol, evicted) = (open.settings.protocol(), open.counts.evicted);
+                    tracing::warn!(client = id.0, door = %protocol, %from, bytes, evicted, "client closed that held most: see door-memory");
+                }
+            }
+            self.detach(now, id);
+        }
+    }
+
     /// Tells the clients of doors that the peer is about to stop.
     pub(crate) fn announce_stop(&mut self) {
         for id in self.clients.ids() {
