@@ -3,6 +3,7 @@
 
 use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::doors::memory::Memory;
+use crate::daemon::flow::Flow;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
@@ -25,6 +26,8 @@ const FULLNESS_MIN: u64 = 128;
 /// Subscriptions of what waits for the client of a door that is served, beyond which it gets that at once: what one of its
 /// subscriptions takes of memory is little, but it may have very many.
 const POSTPONED_SUBS_MAX: usize = 64 * 1024;
+/// Writes that may come before a multicast.
+const WRITES_FEW: usize = 8;
 /// The least time between two log lines about one client being slow.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -37,7 +40,7 @@ pub(crate) struct Client {
     connected: Instant,
     delivered: u64,
     slow_told: Option<Instant>,
-    /// Whether it is in [`Clients::dirty`].
+    /// Whether it is among those that something waits for.
     is_dirty: bool,
 }
 
@@ -72,8 +75,10 @@ pub(crate) struct Clients {
     map: BTreeMap<ClientId, Client>,
     limits: QueueLimits,
     next: u32,
-    /// Attached clients that something waits for since the last write.
+    /// Clients that messages wait for since the last write,
     dirty: Vec<ClientId>,
+    /// and those that only something else waits for: who waits for a message has waited longer than who sent it.
+    dirty_answers: Vec<ClientId>,
     /// Subscriptions whose queues may be filling.
     filling: Vec<Target>,
     subs: Vec<SubId>,
@@ -103,6 +108,7 @@ impl Clients {
             limits,
             next: 1,
             dirty: Vec::new(),
+            dirty_answers: Vec::new(),
             filling: Vec::new(),
             subs: Vec::new(),
             attached: Vec::new(),
@@ -163,6 +169,15 @@ impl Clients {
         }
     }
 
+    /// How the bytes of a client come and go, unless it is away.
+    pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut Flow> {
+        match &mut self.map.get_mut(&id)?.kind {
+            Kind::Attached(connection) => Some(&mut connection.flow),
+            Kind::Door(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
+            Kind::Embedded(_) => None,
+        }
+    }
+
     /// Takes the connection of a client of a door, to serve it. [`Clients::put_door`] must follow before another is taken.
     pub(crate) fn take_door(&mut self, id: ClientId) -> Option<Box<DoorConnection>> {
         match &mut self.map.get_mut(&id)?.kind {
@@ -177,7 +192,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         self.memory.note(&mut connection);
         if connection.has_output() || connection.flow.is_closing {
-            client.note_dirty(id, &mut self.dirty);
+            client.note_dirty(id, &mut self.dirty_answers);
         }
         client.kind = Kind::Door(Some(connection));
     }
@@ -221,7 +236,7 @@ impl Clients {
     /// There is something to write to a client.
     pub(crate) fn note_output(&mut self, id: ClientId) {
         if let Some(client) = self.map.get_mut(&id) {
-            client.note_dirty(id, &mut self.dirty);
+            client.note_dirty(id, &mut self.dirty_answers);
         }
     }
 
@@ -460,15 +475,15 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         if let Kind::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);
-            client.note_dirty(id, &mut self.dirty);
+            client.note_dirty(id, &mut self.dirty_answers);
         }
     }
 
     /// Writes to every attached client that something waits for. Gives those whose connection is at its end.
     pub(crate) fn write(&mut self) -> Vec<ClientId> {
         let mut ended = Vec::new();
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for id in dirty.drain(..) {
+        let mut dirty = [std::mem::take(&mut self.dirty), std::mem::take(&mut self.dirty_answers)];
+        for id in dirty.iter_mut().flat_map(|dirty| dirty.drain(..)) {
             let Some(client) = self.map.get_mut(&id) else { continue };
             client.is_dirty = false;
             let goes_on = match &mut client.kind {
@@ -488,8 +503,13 @@ impl Clients {
                 ended.push(id);
             }
         }
-        self.dirty = dirty;
+        [self.dirty, self.dirty_answers] = dirty;
         ended
+    }
+
+    /// Whether something waits for only a few clients.
+    pub(crate) fn has_few_writes(&self) -> bool {
+        self.dirty.len() + self.dirty_answers.len() <= WRITES_FEW
     }
 
     /// The stream of a client takes bytes again.
@@ -507,7 +527,7 @@ impl Clients {
             Kind::Door(None) | Kind::Embedded(_) => false,
         };
         if has_output {
-            client.note_dirty(id, &mut self.dirty);
+            client.note_dirty(id, &mut self.dirty_answers);
         }
     }
 

@@ -96,7 +96,7 @@ impl Engine {
                     .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
                 if waits.is_some() {
                     self.clients.note_output(client);
-                    self.doors.note(&mut self.clients, client, false);
+                    self.doors.note(&mut self.clients, client);
                 }
             }
         }

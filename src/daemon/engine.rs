@@ -573,18 +573,26 @@ impl Engine {
     /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
     /// still have an open datagram, so what is to leave it has not.
     fn let_out(&mut self, now: Now, has_ticked: bool) {
+        // A multicast takes longer than some writes, and who is written to can work meanwhile. Many clients would delay the network.
+        if self.clients.has_few_writes() {
+            self.write_to_clients(now);
+        }
         self.transmit.flush(&mut self.sockets);
         if has_ticked && !self.flushes.is_empty() {
             self.tell_flushed();
         }
         self.tell_slow(now);
         self.take_late_asks(now);
-        for id in self.clients.write() {
-            self.detach(now, id);
-        }
+        self.write_to_clients(now);
         self.evict(now);
         for id in std::mem::take(&mut self.clients.resumed) {
-            self.doors.note(&mut self.clients, id, false);
+            self.doors.note(&mut self.clients, id);
+        }
+    }
+
+    fn write_to_clients(&mut self, now: Now) {
+        for id in self.clients.write() {
+            self.detach(now, id);
         }
     }
 

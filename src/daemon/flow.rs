@@ -14,6 +14,8 @@ const MARK_BYTES: u64 = 64 * 1024;
 pub(crate) struct Flow {
     /// There may be bytes to read.
     pub(crate) is_readable: bool,
+    /// The client may have closed, or the connection may be broken; reading tells.
+    pub(crate) may_be_over: bool,
     /// The stream may take bytes.
     pub(crate) is_writable: bool,
     /// Requests that were read wait to be taken.
@@ -38,7 +40,14 @@ pub(crate) enum Reading {
 impl Flow {
     /// Of a stream of which nothing is known.
     pub(crate) fn new() -> Flow {
-        Flow { is_readable: true, is_writable: true, is_stalled: false, is_closing: false, is_deaf: false }
+        Flow {
+            is_readable: true,
+            may_be_over: false,
+            is_writable: true,
+            is_stalled: false,
+            is_closing: false,
+            is_deaf: false,
+        }
     }
 
     /// Whether requests of the client can be taken, as far as is known.
@@ -46,13 +55,21 @@ impl Flow {
         !self.is_closing && (self.is_stalled || self.is_readable)
     }
 
-    /// Reads once, by way of `scratch`, and hands on what came.
-    pub(crate) fn read(&mut self, stream: &mut impl Read, scratch: &mut [u8], take: impl FnOnce(&[u8])) -> Reading {
+    /// Reads once, by way of `scratch`, and hands on what came. `is_plain` says that a read that does not fill `scratch` takes
+    /// all there is, so that what comes later is an event of its own (`epoll(7)`), as the end is not if it was one with these bytes.
+    pub(crate) fn read(
+        &mut self,
+        stream: &mut impl Read,
+        is_plain: bool,
+        scratch: &mut [u8],
+        take: impl FnOnce(&[u8]),
+    ) -> Reading {
         loop {
             match stream.read(scratch) {
                 Ok(0) => return Reading::End,
                 Ok(bytes) => {
                     take(&scratch[..bytes]);
+                    self.is_readable = !is_plain || self.may_be_over || bytes == scratch.len();
                     return Reading::Bytes(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -210,6 +227,24 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_read_that_leaves_room_is_the_last_one_until_an_event_comes() {
+        let reads = |is_plain: bool, may_be_over: bool| {
+            let mut flow = Flow { may_be_over, ..Flow::new() };
+            let (mut stream, mut reads) = (&[7; 20][..], 0);
+            while flow.is_readable && reads < 10 {
+                reads += 1;
+                if flow.read(&mut stream, is_plain, &mut [0; 8], |_| {}) == Reading::End {
+                    break;
+                }
+            }
+            reads
+        };
+        assert_eq!(reads(true, false), 3, "8, 8 and 4 bytes");
+        assert_eq!(reads(true, true), 4, "and the end");
+        assert_eq!(reads(false, false), 4);
     }
 
     #[test]

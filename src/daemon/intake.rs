@@ -86,11 +86,11 @@ impl Engine {
                     if event.is_writable() {
                         self.clients.on_writable(id);
                     }
-                    if let Some(connection) = self.clients.connection(id) {
-                        connection.flow.is_readable |= event.is_readable();
-                    } else {
-                        self.doors.note(&mut self.clients, id, event.is_readable());
+                    if let Some(flow) = self.clients.flow(id) {
+                        flow.is_readable |= event.is_readable();
+                        flow.may_be_over |= event.is_read_closed() || event.is_error();
                     }
+                    self.doors.note(&mut self.clients, id);
                 }
             }
         }

@@ -246,7 +246,7 @@ impl Connection {
 
     /// Reads once, into the door, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        self.flow.read(&mut self.stream, scratch, |bytes| self.door.push(bytes))
+        self.flow.read(&mut self.stream, false, scratch, |bytes| self.door.push(bytes))
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.

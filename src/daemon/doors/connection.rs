@@ -211,7 +211,8 @@ impl DoorConnection {
 
     /// Reads once, into the parser, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        self.flow.read(&mut self.stream, scratch, |bytes| self.parser.push(bytes))
+        let is_plain = self.stream.is_plain();
+        self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes))
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.

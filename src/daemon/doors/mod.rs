@@ -212,9 +212,8 @@ impl Doors {
     }
 
     /// There may be something to do for a client of a door.
-    pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId, is_readable: bool) {
+    pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId) {
         let Some(connection) = clients.door(id) else { return };
-        connection.flow.is_readable |= is_readable;
         if connection.has_input() && !std::mem::replace(&mut connection.is_listed, true) {
             self.ready.push_back(id);
         }

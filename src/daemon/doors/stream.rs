@@ -54,6 +54,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether what is read is what the socket has, byte by byte.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.undecided.is_none() && self.secure.is_none()
+    }
+
     /// Whether the client must encrypt and has not begun to.
     pub(crate) fn awaits_encryption(&self) -> bool {
         self.undecided.as_ref().is_some_and(|tls| !tls.is_optional)
