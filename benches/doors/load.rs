@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Idle clients.
-const CLIENTS: usize = 9_500;
+const CLIENTS: usize = 10_000;
 /// Subscriptions of all of them, and of the few that they are compared with.
 const SUBSCRIPTIONS: usize = 100_000;
 const FEW: usize = 100;

@@ -479,37 +479,48 @@ impl Clients {
         }
     }
 
-    /// Writes to every attached client that something waits for. Gives those whose connection is at its end.
+    /// Writes to every client that something waits for. Gives those whose connection is at its end.
     pub(crate) fn write(&mut self) -> Vec<ClientId> {
-        let mut ended = Vec::new();
-        let mut dirty = [std::mem::take(&mut self.dirty), std::mem::take(&mut self.dirty_answers)];
-        for id in dirty.iter_mut().flat_map(|dirty| dirty.drain(..)) {
-            let Some(client) = self.map.get_mut(&id) else { continue };
-            client.is_dirty = false;
-            let goes_on = match &mut client.kind {
-                Kind::Attached(connection) => connection.write(),
-                Kind::Door(Some(connection)) => {
-                    let was_choked = connection.unwritten.is_choked();
-                    let goes_on = connection.write();
-                    self.memory.note(connection);
-                    if was_choked && !connection.unwritten.is_choked() {
-                        self.resumed.push(id);
-                    }
-                    goes_on
-                }
-                Kind::Door(None) | Kind::Embedded(_) => true,
-            };
-            if !goes_on {
-                ended.push(id);
-            }
-        }
-        [self.dirty, self.dirty_answers] = dirty;
+        let mut ended = self.write_messages();
+        let mut dirty = std::mem::take(&mut self.dirty_answers);
+        dirty.drain(..).for_each(|id| self.write_to(id, &mut ended));
+        self.dirty_answers = dirty;
         ended
     }
 
-    /// Whether something waits for only a few clients.
-    pub(crate) fn has_few_writes(&self) -> bool {
-        self.dirty.len() + self.dirty_answers.len() <= WRITES_FEW
+    /// Writes to those that messages wait for only.
+    pub(crate) fn write_messages(&mut self) -> Vec<ClientId> {
+        let (mut ended, mut dirty) = (Vec::new(), std::mem::take(&mut self.dirty));
+        dirty.drain(..).for_each(|id| self.write_to(id, &mut ended));
+        self.dirty = dirty;
+        ended
+    }
+
+    /// Writes to a client, and adds it to `ended` if its connection is at its end.
+    fn write_to(&mut self, id: ClientId, ended: &mut Vec<ClientId>) {
+        let Some(client) = self.map.get_mut(&id) else { return };
+        client.is_dirty = false;
+        let goes_on = match &mut client.kind {
+            Kind::Attached(connection) => connection.write(),
+            Kind::Door(Some(connection)) => {
+                let was_choked = connection.unwritten.is_choked();
+                let goes_on = connection.write();
+                self.memory.note(connection);
+                if was_choked && !connection.unwritten.is_choked() {
+                    self.resumed.push(id);
+                }
+                goes_on
+            }
+            Kind::Door(None) | Kind::Embedded(_) => true,
+        };
+        if !goes_on {
+            ended.push(id);
+        }
+    }
+
+    /// Whether messages wait for a few clients at most.
+    pub(crate) fn has_few_messages(&self) -> bool {
+        self.dirty.len() <= WRITES_FEW
     }
 
     /// The stream of a client takes bytes again.

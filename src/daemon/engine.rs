@@ -573,9 +573,11 @@ impl Engine {
     /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
     /// still have an open datagram, so what is to leave it has not.
     fn let_out(&mut self, now: Now, has_ticked: bool) {
-        // A multicast takes longer than some writes, and who is written to can work meanwhile. Many clients would delay the network.
-        if self.clients.has_few_writes() {
-            self.write_to_clients(now);
+        // A multicast takes longer than some writes, and who is written to can work meanwhile. Many clients would delay the network,
+        // and who only gets an answer has time.
+        if self.clients.has_few_messages() {
+            let ended = self.clients.write_messages();
+            self.detach_all(now, ended);
         }
         self.transmit.flush(&mut self.sockets);
         if has_ticked && !self.flushes.is_empty() {
@@ -583,15 +585,16 @@ impl Engine {
         }
         self.tell_slow(now);
         self.take_late_asks(now);
-        self.write_to_clients(now);
+        let ended = self.clients.write();
+        self.detach_all(now, ended);
         self.evict(now);
         for id in std::mem::take(&mut self.clients.resumed) {
             self.doors.note(&mut self.clients, id);
         }
     }
 
-    fn write_to_clients(&mut self, now: Now) {
-        for id in self.clients.write() {
+    fn detach_all(&mut self, now: Now, ended: Vec<ClientId>) {
+        for id in ended {
             self.detach(now, id);
         }
     }

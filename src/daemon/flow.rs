@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 
 /// Bytes of answers beyond which no more requests of the client are taken: it asks and does not listen.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// From so many bytes on a read is worth another one: a client that sends much has sent more meanwhile.
+const SMALL_BYTES: usize = 4 * 1024;
 /// Bytes that are accounted for together.
 const MARK_BYTES: u64 = 64 * 1024;
 
@@ -69,7 +71,7 @@ impl Flow {
                 Ok(0) => return Reading::End,
                 Ok(bytes) => {
                     take(&scratch[..bytes]);
-                    self.is_readable = !is_plain || self.may_be_over || bytes == scratch.len();
+                    self.is_readable = !is_plain || self.may_be_over || scratch.len().min(SMALL_BYTES) <= bytes;
                     return Reading::Bytes(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
