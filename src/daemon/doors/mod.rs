@@ -17,6 +17,7 @@ use crate::door::access::Access;
 use crate::door::client::{Protocol, Settings};
 use crate::door::{nats, redis};
 use crate::message::{ClientId, Epoch};
+use crate::subject::SUBJECT_BYTES_MAX;
 use crate::time::Instant;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
@@ -256,6 +257,14 @@ impl Doors {
     }
 }
 
+/// What a NATS client may send as headers and payload, whatever its reply subject: clients know this one limit only.
+fn nats_payload_bytes_max(message_size: usize) -> usize {
+    match message_size.checked_sub(SUBJECT_BYTES_MAX) {
+        None | Some(0) => message_size,
+        Some(bytes) => bytes,
+    }
+}
+
 /// What all clients of a door have in common.
 fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>) -> Settings {
     let access = |headers| Access { accounts: config.accounts.clone(), headers };
@@ -267,7 +276,7 @@ fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>
                 Some(tls) if tls.is_optional => nats::Tls::Available,
                 Some(_) => nats::Tls::Required,
             },
-            payload_bytes_max: config.message_size,
+            payload_bytes_max: nats_payload_bytes_max(config.message_size),
             subscriptions_max: config.client_subscriptions_max,
             ..nats::Settings::new(config.name.clone(), epoch)
         })),

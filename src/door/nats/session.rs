@@ -169,6 +169,7 @@ impl Session {
         if !self.options.no_responders {
             return;
         }
+        self.say_ok(out);
         let Some(sub) = self.subs.waiting(reply, seed(&self.hello)) else { return };
         for part in [b"HMSG ".as_slice(), reply.as_bytes(), b" ", &sub.sid, b" 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"] {
             out.put(part);
@@ -178,9 +179,7 @@ impl Session {
     /// The peer has done all that it was asked to: that is said, if the client wants it, and a PING before which something was asked
     /// is answered.
     pub fn on_counts(&mut self, _counts: &[Receivers], out: &mut Out) {
-        if std::mem::take(&mut self.owes_ok) {
-            out.put(b"+OK\r\n");
-        }
+        self.say_ok(out);
         if std::mem::take(&mut self.is_pinged) {
             out.put(b"PONG\r\n");
         }
@@ -398,6 +397,12 @@ impl Session {
         if self.options.verbose {
             self.owes_ok = true;
             self.asks.push_back(Ask::Count { subjects: Vec::new() });
+        }
+    }
+
+    fn say_ok(&mut self, out: &mut Out) {
+        if std::mem::take(&mut self.owes_ok) {
+            out.put(b"+OK\r\n");
         }
     }
 
