@@ -457,6 +457,7 @@ impl Draft {
         const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
         const FITS: &str = "the largest message must fit";
         const PART: &str = "the limit for one cannot be above the limit for all";
+        const HOLDS: &str = "what one client may hold must fit";
         let config = &self.config;
         let pairs = [
             ("pub-window-max", config.pub_window_max, "pub-window-size", config.pub_window_size, WINDOW),
@@ -464,6 +465,7 @@ impl Draft {
             ("hold-size", config.hold_size, "message-size", config.message_size, FITS),
             ("reassembly-size", config.reassembly_size, "message-size", config.message_size, FITS),
             ("client-queue-size", config.client_queue_size, "message-size", config.message_size, FITS),
+            ("door-memory", config.door_memory, "client-queue-size", config.client_queue_size, HOLDS),
             (
                 "subscriptions-max",
                 config.subscriptions_max,
