@@ -242,6 +242,7 @@ const SUBS: &[(Column, Cell)] = &[
     (Column::new("name").left(), Field("/name")),
     (Column::new("sub"), Field("/sub")),
     (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("glob").left(), Field("/glob")),
     (Column::new("queue").left(), Field("/queue")),
     (Column::new("mode").left(), Field("/mode")),
     (Column::new("deliveries"), Field("/deliveries")),
@@ -285,6 +286,8 @@ const COUNTERS: &[(Column, Cell)] = &[
 const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("client"), Field("/client")),
     (Column::new("name").left(), Field("/name")),
+    (Column::new("door").left(), FieldOr("/door", "-")),
+    (Column::new("address").left(), FieldOr("/address", "-")),
     (Column::new("pid"), FieldOr("/pid", "-")),
     (Column::new("connected"), Span("/connected_ms")),
     (Column::new("published"), Field("/published")),
@@ -292,6 +295,7 @@ const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("dropped"), Field("/dropped")),
     (Column::new("queued"), Field("/queued")),
     (Column::new("bytes"), Field("/queued_bytes")),
+    (Column::new("unread"), Field("/unread_bytes")),
 ];
 
 const DOORS: &[(Column, Cell)] = &[
@@ -302,9 +306,11 @@ const DOORS: &[(Column, Cell)] = &[
     (Column::new("clients"), Field("/clients")),
     (Column::new("accepted"), Field("/accepted")),
     (Column::new("refused"), Field("/refused")),
+    (Column::new("waited"), Field("/kept_waiting")),
     (Column::new("unauthorized"), Field("/unauthorized")),
     (Column::new("faults"), Field("/faults")),
     (Column::new("slow"), Field("/slow")),
+    (Column::new("evicted"), Field("/evicted")),
 ];
 
 fn field(row: &Value, place: &str) -> String {
@@ -536,14 +542,14 @@ too large    | 7
     fn the_status_of_a_peer_with_doors_has_a_table_of_them() {
         let door = json!({
             "door": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
-            "refused": 1, "unauthorized": 4, "faults": 5, "slow": 6,
+            "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
         });
         let shown = |doors: Value| text(&ShowWhat::Status, &json!({ "show": "status", "status": { "doors": doors } }));
         assert!(shown(json!([door])).ends_with(
             "
-door | address        | tls | accounts | clients | accepted | refused | unauthorized | faults | slow
------+----------------+-----+----------+---------+----------+---------+--------------+--------+-----
-nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |            4 |      5 |    6
+door | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+-----+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
+nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
 "
         ));
         assert!(!shown(json!([])).contains("door"));

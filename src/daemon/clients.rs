@@ -9,6 +9,7 @@ use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::door::ask::{Ask, ClientFacts};
+use crate::door::client::Protocol;
 use crate::door::frame::ToClient;
 use crate::door::value::delivery_body;
 use crate::message::{ClientId, Count, Loss, Missing, Publisher, SubId};
@@ -16,6 +17,7 @@ use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) name: String,
+    /// The door it came through, and from where.
+    pub(crate) place: Option<(Protocol, SocketAddr)>,
     pub(crate) kind: Kind,
     pub(crate) published: u64,
     connected: Instant,
@@ -140,8 +144,16 @@ impl Clients {
     pub(crate) fn add(&mut self, now: Now, name: String, kind: Kind) -> ClientId {
         let id = self.peek_next();
         self.next = self.next.checked_add(1).expect("4 billion clients");
-        let client =
-            Client { name, kind, published: 0, connected: now.instant, delivered: 0, slow_told: None, is_dirty: false };
+        let client = Client {
+            name,
+            place: None,
+            kind,
+            published: 0,
+            connected: now.instant,
+            delivered: 0,
+            slow_told: None,
+            is_dirty: false,
+        };
         if matches!(client.kind, Kind::Attached(_)) {
             self.attached.push(id);
         }
@@ -254,7 +266,10 @@ impl Clients {
                 name: client.name.clone(),
                 age_secs: now.instant.since(client.connected).as_secs(),
                 subscriptions: connection.session.subscriptions(),
+                account: connection.account.clone().unwrap_or_default(),
+                unread_bytes: connection.parser.held_bytes(),
                 queued_bytes: connection.unwritten.bytes(),
+                lost: connection.session.lost(),
                 dropped: connection.dropped,
             })
         };
@@ -289,6 +304,16 @@ impl Clients {
                 && patience <= now.instant.since(client.connected)
         };
         self.map.iter().find(|(_, client)| is_stranger(client)).map(|(id, _)| *id)
+    }
+
+    /// Messages that wait for all clients that are connected.
+    pub(crate) fn queued(&self) -> usize {
+        let queued = |client: &Client| match &client.kind {
+            Kind::Attached(connection) => connection.outbox.fill().0,
+            Kind::Door(Some(connection)) => connection.fill().0,
+            Kind::Door(None) | Kind::Embedded(_) => 0,
+        };
+        self.map.values().map(queued).sum()
     }
 
     /// The client of a door that holds most, and how much.
@@ -567,11 +592,23 @@ impl Client {
     fn tell_slow(&mut self, now: Now, id: ClientId) {
         if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
             self.slow_told = Some(now.instant);
-            tracing::warn!(client = id.0, name = self.name, "client does not read fast enough and loses messages");
+            let (door, from) = self.place.unzip();
+            let (door, from) = (door.map(Protocol::as_str), from.map(tracing::field::display));
+            tracing::warn!(
+                client = id.0,
+                name = self.name,
+                door,
+                from,
+                "client does not read fast enough and loses messages"
+            );
         }
     }
 
     fn row(&self, now: Now, id: ClientId) -> ClientRow {
+        let door = match &self.kind {
+            Kind::Door(Some(connection)) => Some(connection),
+            _ => None,
+        };
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
             Kind::Door(connection) => {
                 (false, None, connection.as_ref().map_or((0, 0, 0), |connection| connection.fill()))
@@ -586,6 +623,8 @@ impl Client {
         ClientRow {
             client: id.0,
             name: self.name.clone(),
+            place: self.place,
+            account: door.and_then(|connection| connection.account.clone()).filter(|account| !account.is_empty()),
             embedded,
             pid,
             connected: now.instant.since(self.connected),
@@ -594,6 +633,7 @@ impl Client {
             dropped,
             queued: queued as u64,
             queued_bytes: bytes as u64,
+            unread_bytes: door.map_or(0, |connection| connection.parser.held_bytes() as u64),
         }
     }
 }

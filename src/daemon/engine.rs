@@ -50,7 +50,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long a graceful stop may take before it is cut short.
 const STOP_TIME: Duration = Duration::from_secs(2);
 /// How long the clients are given to read the rest.
-const CLOSE_TIME: Duration = Duration::from_millis(500);
+const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// What the engine is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,6 +470,11 @@ impl Engine {
                 self.unconfirmed_told,
                 "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
             ),
+            (
+                "door_dropped",
+                self.clients.dropped,
+                "Messages that clients of doors did not get because they did not read fast enough.",
+            ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]
     }
@@ -654,9 +659,10 @@ impl Engine {
                 tracing::warn!("the stop took too long and was cut short");
                 self.close(now);
             }
-            Phase::Closing { until }
-                if (self.clients.len() == 0 && self.transmit.is_empty()) || until <= now.instant =>
-            {
+            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit.is_empty() => self.phase = Phase::Ended,
+            Phase::Closing { until } if until <= now.instant => {
+                let (clients, messages) = (self.clients.len(), self.clients.queued());
+                tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
                 self.phase = Phase::Ended;
             }
             _ => {}

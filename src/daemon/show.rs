@@ -1,7 +1,8 @@
 //! Answers to `show`: every report of the peer as JSON. The names of the fields are documented in
 //! `docs/local-protocol.md` and stay.
 
-use crate::message::{Count, Publisher, Reason};
+use crate::door::client::Protocol;
+use crate::message::{Count, Publisher, Reason, Wanted};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
 use crate::proto::stats::{LossRow, MemberRow, OutboundRow, RemoteRow, SeqnoRow, Tally, WindowRow};
@@ -10,6 +11,7 @@ use crate::time::Now;
 use crate::wire::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::advise::Counted;
@@ -37,6 +39,10 @@ pub(crate) struct ClientRow {
     pub(crate) client: u32,
     /// Its own name; may be empty.
     pub(crate) name: String,
+    /// The door it came through, and from where.
+    pub(crate) place: Option<(Protocol, SocketAddr)>,
+    /// The account it proved to be at a door, if it had to.
+    pub(crate) account: Option<String>,
     /// Whether it is in the peer's process.
     pub(crate) embedded: bool,
     /// Its process, if the kernel tells.
@@ -53,6 +59,8 @@ pub(crate) struct ClientRow {
     pub(crate) queued: u64,
     /// Bytes that wait for it.
     pub(crate) queued_bytes: u64,
+    /// Bytes that it has sent at a door and not ended.
+    pub(crate) unread_bytes: u64,
 }
 
 /// Everything that a question can be about.
@@ -267,6 +275,7 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
             "name": names.get(&row.client.0),
             "sub": row.sub.0,
             "pattern": row.wanted.pattern.as_str(),
+            "glob": glob(&row.wanted),
             "queue": row.wanted.queue.as_ref().map(|queue| queue.as_str()),
             "mode": row.mode.as_str(),
             "deliveries": row.deliveries,
@@ -275,13 +284,16 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
     about.peer.sub_rows().iter().map(row).collect()
 }
 
+fn glob(wanted: &Wanted) -> Option<String> {
+    wanted.glob.as_ref().map(|glob| String::from_utf8_lossy(glob.text()).into_owned())
+}
+
 fn interest(row: &RemoteRow) -> Value {
-    let glob = row.wanted.glob.as_ref().map(|glob| String::from_utf8_lossy(glob.text()).into_owned());
     with(
         &row.publisher,
         json!({
             "pattern": row.wanted.pattern.as_str(),
-            "glob": glob,
+            "glob": glob(&row.wanted),
             "queue": row.wanted.queue.as_ref().map(|queue| queue.as_str()),
             "subscriptions": row.count,
             "complete": row.is_complete,
@@ -322,6 +334,9 @@ fn client(row: &ClientRow) -> Value {
     json!({
         "client": row.client,
         "name": row.name,
+        "door": row.place.map(|(door, _)| door.as_str()),
+        "address": row.place.map(|(_, address)| address.to_string()),
+        "account": row.account,
         "embedded": row.embedded,
         "pid": row.pid,
         "connected_ms": millis(row.connected),
@@ -330,5 +345,6 @@ fn client(row: &ClientRow) -> Value {
         "dropped": row.dropped,
         "queued": row.queued,
         "queued_bytes": row.queued_bytes,
+        "unread_bytes": row.unread_bytes,
     })
 }

@@ -1,6 +1,6 @@
 //! What a door and the peer say to each other, whatever protocol the client speaks.
 
-use crate::message::{Headers, PeerName, SubId, Wanted};
+use crate::message::{Count, Headers, PeerName, SubId, Wanted};
 use crate::subject::Subject;
 use std::net::SocketAddr;
 
@@ -163,9 +163,15 @@ pub struct ClientFacts {
     pub age_secs: u64,
     /// Its subscriptions.
     pub subscriptions: usize,
+    /// The account it proved to be; empty if it needed none.
+    pub account: String,
+    /// Bytes that it has sent and not ended.
+    pub unread_bytes: usize,
     /// Bytes that wait to be written to it.
     pub queued_bytes: usize,
-    /// Messages that it did not get because it did not read.
+    /// Messages of its subscriptions that were lost, whatever the cause, as far as its session counts them.
+    pub lost: Count,
+    /// Of these, those that it did not get because it did not read.
     pub dropped: u64,
 }
 

@@ -339,6 +339,14 @@ impl Session {
         each!(self, session => session.subscriptions())
     }
 
+    /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers.
+    pub fn lost(&self) -> Count {
+        match self {
+            Session::Nats(_) => Count::Exact(0),
+            Session::Redis(session) => session.lost(),
+        }
+    }
+
     /// Whether this is one of them.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         each!(self, session => session.has_subscription(sub))

@@ -76,7 +76,7 @@ counters! {
     discard_stale_control,
     /// Discarded: cumulative counts that contradict what is known.
     discard_contradiction,
-    /// Held back as implausible: a jump of more than 2^20 datagrams (reliability.md A10).
+    /// Held back as implausible: a jump of more than 2^20 datagrams.
     discard_quarantined,
     /// Discarded: directed to another peer.
     discard_not_for_us,
@@ -86,7 +86,7 @@ counters! {
     discard_peers_full,
     /// Data records of a kind that this version does not know; their datagrams are unverified.
     unknown_records,
-    /// Cross-checks per subject that failed (reliability.md R12); must stay 0.
+    /// Cross-checks per subject that failed; must stay 0.
     inconsistent,
     /// Pending ranges ended early because a limit was reached.
     overflow_gaps,
@@ -94,7 +94,7 @@ counters! {
     overflow_reassembly,
     /// Messages of subjects beyond the hard limit of the subscription window, delivered without per-subject check.
     untracked,
-    /// Messages published without a number because the publication window was full (reliability.md R9).
+    /// Messages published without a number because the publication window was full.
     published_unnumbered,
     /// What the kernel dropped because a receive buffer was full; datagrams that arrived as one buffer count once.
     kernel_drops,

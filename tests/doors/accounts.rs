@@ -176,10 +176,15 @@ fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
 #[test]
 fn secrets_are_in_no_report_and_no_log() {
     let peer = Peer::start(&[ACCOUNTS, "log-level=trace"]);
-    enter(&peer, Nats);
-    enter(&peer, Redis);
+    let clients = Protocol::ALL.map(|protocol| enter(&peer, protocol));
     Protocol::ALL.iter().for_each(|_| drop(peer.process.said("client admitted")));
     let mut texts = peer.process.stderr_so_far();
+    let rows: Vec<Value> = peer.rows("clients").into_iter().filter(|row| row["door"].is_string()).collect();
+    let who: Vec<(&str, &str)> =
+        rows.iter().map(|row| (row["door"].as_str().unwrap_or("-"), row["account"].as_str().unwrap_or("-"))).collect();
+    assert!(rows.iter().all(|row| row["address"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:"))));
+    assert_eq!(who, [("nats", "alice"), ("redis", "alice")]);
+    drop(clients);
     for what in ["status", "clients", "subs", "counters"] {
         texts.push(super::show(&peer.place, what).to_string());
     }

@@ -36,6 +36,8 @@ fn who_holds_most_of_half_commands_is_closed() {
     }
     eventually("those beyond have gone", || 4 <= evicted(&peer));
     assert!(evicted(&peer) <= 6, "{}", evicted(&peer));
+    let rows = peer.rows("clients");
+    assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.held());
     assert!(peer.process.stderr_so_far().iter().any(|line| line.contains("see door-memory")));
     // Who was there first can end what it has begun.
     let first = &mut clients[0];

@@ -196,6 +196,8 @@ fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
         assert_eq!(peer.count(protocol, "slow"), 1);
     }
     eventually("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 0);
+    let told = peer.process.stderr_so_far();
+    assert_eq!(told.iter().filter(|line| line.contains("client closed, as slow-client says")).count(), 2);
     for sleeper in &mut sleepers {
         // What the system had taken for it before may still come.
         let rest = sleeper.rest();

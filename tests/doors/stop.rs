@@ -48,6 +48,8 @@ fn a_client_that_does_not_read_does_not_hold_up_a_stop() {
     peer.process.signal("TERM");
     assert_eq!(peer.process.ended().code(), Some(0));
     assert!(now().since(begun) < PATIENCE / 2, "a stop takes seconds");
+    let told = peer.process.stderr_so_far();
+    assert!(told.iter().any(|line| line.contains("stopped before the clients had read all")), "{told:?}");
     assert!(sleeper.rest().contains("much"));
 }
 

@@ -117,7 +117,11 @@ impl Engine {
         }
         connection.write();
         self.doors.clients += 1;
+        let protocol = self.doors.open[door].settings.protocol();
         self.clients.add(now, String::new(), Kind::Door(None));
+        if let Some(client) = self.clients.client(id) {
+            client.place = Some((protocol, from));
+        }
         self.doors.ready.push_back(id);
         connection.is_stranger = !connection.is_known();
         if connection.is_stranger {
@@ -551,8 +555,11 @@ impl Engine {
         for (index, id) in slow.into_iter().enumerate() {
             let Some(connection) = self.clients.door(id) else { continue };
             if known <= index {
-                self.doors.open[connection.door].counts.slow += 1;
+                let (open, from) = (&mut self.doors.open[connection.door], connection.from);
+                open.counts.slow += 1;
                 if self.doors.slow_client == SlowClient::Close {
+                    let protocol = open.settings.protocol();
+                    tracing::warn!(client = id.0, door = %protocol, %from, "client closed, as slow-client says");
                     self.detach(now, id);
                     continue;
                 }

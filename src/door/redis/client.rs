@@ -93,7 +93,10 @@ impl Session {
                     name: self.name.clone(),
                     age_secs: now.since(self.opened).as_secs(),
                     subscriptions: self.subs.len(),
+                    account: self.account.clone().unwrap_or_default(),
+                    unread_bytes: 0,
                     queued_bytes: out.len(),
+                    lost: self.lost(),
                     dropped: 0,
                 };
                 let text = self.line(&client);
@@ -145,13 +148,13 @@ impl Session {
             "age={} idle=0 flags={flags} db=0 sub={sub} psub={psub} ssub={ssub} multi=-1 ",
             client.age_secs
         ));
-        put(format_args!("qbuf=0 qbuf-free=0 obl=0 oll=0 omem={} events=r cmd=NULL ", client.queued_bytes));
+        let (unread, queued) = (client.unread_bytes, client.queued_bytes);
+        put(format_args!("qbuf={unread} qbuf-free=0 obl=0 oll=0 omem={queued} events=r cmd=NULL "));
+        put(format_args!("user={} redir=-1 ", client.account));
         if is_own {
-            let user = self.account.as_deref().unwrap_or_default();
-            let resp = if self.is_resp3 { 3 } else { 2 };
-            put(format_args!("user={user} redir=-1 resp={resp} lost={} ", self.lost.count()));
+            put(format_args!("resp={} ", if self.is_resp3 { 3 } else { 2 }));
         }
-        put(format_args!("dropped={}\n", client.dropped));
+        put(format_args!("lost={} dropped={}\n", client.lost, client.dropped));
         line
     }
 

@@ -257,6 +257,11 @@ impl Session {
         if self.is_closing { 0 } else { deliver(&self.subs, subs, deliveries, self.is_resp3, out) }
     }
 
+    /// Messages that were lost for the client, all subscriptions together.
+    pub fn lost(&self) -> Count {
+        self.lost.count()
+    }
+
     /// So many messages of these subscriptions are lost. The protocol has no word for it: `CLIENT INFO` shows the sum.
     pub fn on_lost(&mut self, _: &[SubId], lost: Count) {
         self.lost.add(lost);

@@ -439,7 +439,10 @@ fn clients(subscriptions: usize) -> [ClientFacts; 2] {
         name: name.into(),
         age_secs: 3,
         subscriptions,
+        account: "default".into(),
+        unread_bytes: 0,
         queued_bytes: 0,
+        lost: Count::Exact(0),
         dropped: 0,
     };
     [client(7, 5, "", subscriptions), client(9, 6, "other", 0)]

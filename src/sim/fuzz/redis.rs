@@ -158,7 +158,10 @@ fn client(id: u32) -> ClientFacts {
         name: String::new(),
         age_secs: 0,
         subscriptions: 0,
+        account: String::new(),
+        unread_bytes: 0,
         queued_bytes: 0,
+        lost: Count::Exact(0),
         dropped: 0,
     }
 }
