@@ -47,7 +47,7 @@ const TURNS: u64 = 40;
 const LONG_BYTES: usize = 600;
 const SHORT_BYTES: usize = 32;
 /// Set in the namespaces.
-const INSIDE: &str = "SEQCAST_BENCH_IN_NAMESPACES";
+const INSIDE: &str = "BENCH_IN_NAMESPACES";
 
 fn main() -> ExitCode {
     if env::var_os(INSIDE).is_some() {

@@ -1,9 +1,11 @@
 //! The built command as a user meets it: exit codes, standard output, standard error.
 
-use crate::support::command::{PATIENCE, Place, Running, now};
+use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
@@ -120,6 +122,37 @@ fn a_configuration_is_checked_without_side_effects() {
     let json = object(&place.run(&["config", "show", "--json"]).exits(DONE).stdout);
     assert!(json["keys"].as_array().unwrap().iter().any(|row| row["key"] == "heartbeat"), "{json}");
     assert_eq!(listing(&place), before);
+}
+
+#[test]
+fn a_variable_that_is_no_key_is_told() {
+    let place = Place::new();
+    let told = |name: &str, value: &OsStr| {
+        let mut command = place.command(&["config", "show"]);
+        Outcome::of(command.env(name, value).output().unwrap(), &["config", "show"])
+    };
+    told("SEQCAST_PROT", OsStr::new("1")).exits(CONFIGURATION).says(&["$SEQCAST_PROT: prot: unknown key", "port"]);
+    told("SEQCAST_NAME", OsStr::from_bytes(b"a\xffb")).exits(CONFIGURATION).says(&["$SEQCAST_NAME: name", "not UTF-8"]);
+    told("SEQCAST_SUBJECT", OsStr::new("what reply --command says")).exits(DONE);
+}
+
+#[test]
+fn files_that_a_door_cannot_use_are_told_before_it_is_opened() {
+    let place = Place::new();
+    let write = |name: &str, text: String| std::fs::write(place.dir().join(name), text).unwrap();
+    write("no.pem", "nothing".into());
+    write("tls.yaml", "parameters:\n  nats: 0\n  nats-tls: none.pem none.pem\n  redis-tls: no.pem no.pem\n".into());
+    let told = place.run(&["config", "check", "tls.yaml"]).exits(CONFIGURATION);
+    let told = told.says(&[
+        "2 errors",
+        "tls.yaml:3:",
+        "nats-tls: cannot read none.pem",
+        "redis-tls: no.pem holds no certificate",
+    ]);
+    assert_eq!(told.stdout, "");
+    let json = object(&place.run(&["config", "check", "tls.yaml", "--json"]).exits(CONFIGURATION).stdout);
+    assert_eq!((&json["ok"], &json["errors"][1]["line"]), (&false.into(), &4.into()), "{json}");
+    place.run(&["peer", "--config", "tls.yaml"]).exits(CONFIGURATION).says(&["nats-tls: cannot read none.pem"]);
 }
 
 fn listing(place: &Place) -> Vec<String> {

@@ -129,7 +129,7 @@ fn rules_of_the_history_are_one_text_or_a_list_and_take_the_rest_from_the_other_
     }
     let many = format!("parameters:\n  history-rules:\n{}", "    - a count 2\n".repeat(257));
     let refused = Config::from_text("param.yaml", &many).unwrap_err().to_string();
-    assert!(refused.starts_with("param.yaml:3:5: history-rules: ") && refused.contains("more than 256"), "{refused}");
+    assert!(refused.starts_with("param.yaml:259:7: history-rules: ") && refused.contains("more than 256"), "{refused}");
 }
 
 #[test]
@@ -315,4 +315,45 @@ fn a_door_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
     }
     let refused = read("  accounts: user alice pasword s3cret\n").unwrap_err().to_string();
     assert!(refused.contains("user NAME password WORD") && !refused.contains("s3cret"), "{refused}");
+}
+
+#[test]
+fn an_account_that_stands_twice_is_told_where_it_does_so_the_second_time() {
+    let read = |text: &str| Config::from_text("param.yaml", text).unwrap_err().to_string();
+    let told = read(
+        "parameters:\n  accounts:\n    - user bob password x\n    - token t\n    - user bob password s3cret\n    - token t\n",
+    );
+    assert!(
+        told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob stands here for the second"),
+        "{told}"
+    );
+    assert!(!told.contains("s3cret") && !told.contains("token t"), "{told}");
+}
+
+#[test]
+fn two_doors_do_not_listen_at_one_place() {
+    let read = |text: &str| {
+        Config::from_text("param.yaml", &format!("parameters:\n  nats-open: yes\n  redis-open: yes\n{text}"))
+    };
+    for (nats, redis) in [("4444", "4444"), ("0.0.0.0:7", "7"), ("7", "'[::]:7'"), ("192.0.2.1:6379", "192.0.2.1")] {
+        let told = read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_err().to_string();
+        assert!(
+            told.starts_with("param.yaml:5:10: redis: listens at ") && told.contains("where nats listens"),
+            "{told}"
+        );
+    }
+    for (nats, redis) in [("0", "0"), ("127.0.0.1:7", "127.0.0.2:7"), ("7", "8"), ("off", "4222")] {
+        read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+}
+
+#[test]
+fn yes_and_on_mean_the_same() {
+    for (words, expected) in [(["yes", "on", "true"], true), (["no", "off", "false"], false)] {
+        for word in words {
+            let text = format!("parameters:\n  interest: {word}\n  nats-headers: {word}\n  redis: {word}\n");
+            let config = Config::from_text("param.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"));
+            assert_eq!((config.interest, config.nats_headers, config.redis.is_some()), (expected, expected, expected));
+        }
+    }
 }

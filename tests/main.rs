@@ -8,6 +8,7 @@ mod doors;
 mod join;
 mod library;
 mod local;
+mod log;
 mod multicast;
 mod netns;
 mod pace;

@@ -9,7 +9,8 @@ use super::event::json;
 use super::exit::{Exit, Failure};
 use super::output::Output;
 use super::table::{Column, Table};
-use crate::config::{Config, ConfigError, ConfigErrors, Override, Shown};
+use crate::config::{Config, ConfigError, ConfigErrors, Override, Reason, Shown, Source};
+use crate::daemon::doors::{self, TlsError};
 
 /// The environment variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
@@ -100,13 +101,28 @@ pub fn run(what: &ConfigWhat, out: &mut Output) -> Result<Exit, Failure> {
     }
 }
 
-/// Reads the file alone: neither environment nor flags can hide what is wrong with it.
+/// The same configuration, if the files that it names can be used.
+fn check_files(config: Config) -> Result<Config, ConfigErrors> {
+    let rows = config.show();
+    let source = |key| rows.iter().find(|row| row.key == key).map_or(Source::Default, |row| row.source.clone());
+    let error = |(key, error): (&'static str, TlsError)| ConfigError {
+        source: source(key),
+        key: key.to_owned(),
+        reason: Reason::File(error.to_string()),
+        suggestion: None,
+        excerpt: None,
+    };
+    let errors: Vec<ConfigError> = doors::check_files(&config).into_iter().map(error).collect();
+    if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
+}
+
+/// Reads the file, and those that it names, alone: neither environment nor flags can hide what is wrong with it.
 fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
     let Some(file) = options.file.clone().or_else(named_file) else {
         return Err(Failure::new(Exit::Usage, "there is no configuration file to check")
             .fix(format!("name one: seqcast config check config/param.yaml (or set {CONFIG_VARIABLE})")));
     };
-    let checked = Config::load(&file);
+    let checked = Config::load(&file).and_then(check_files);
     if options.json {
         let errors = checked.as_ref().err().map_or(&[][..], |errors| &errors.0);
         out.line(json(&CheckJson { file: shown(&file), ok: checked.is_ok(), errors }))?;

@@ -18,6 +18,7 @@ use crate::bus::{
 };
 use crate::config::Config;
 use crate::daemon::clock::Clock;
+use crate::daemon::doors::DoorError;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -99,6 +100,7 @@ fn open_failure(error: OpenError) -> Failure {
 pub fn start_failure(error: &StartError) -> Failure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
+        StartError::Door(DoorError::Tls { .. }) => Exit::Configuration,
         StartError::Sockets(_) | StartError::Socket(_) | StartError::Door(_) | StartError::System { .. } => {
             Exit::Failed
         }

@@ -1,6 +1,6 @@
 //! The values of the keys about doors: where each listens, who may come in, how connections are encrypted.
 
-use super::value::{Kind, Surroundings, ValueError, nearest};
+use super::value::{Kind, ON, Surroundings, ValueError, nearest};
 use crate::door::access::{Account, Credentials};
 use crate::door::nats::nkey::{self, NkeyError};
 use std::fmt;
@@ -19,13 +19,13 @@ pub(super) struct Listen {
 impl Kind for Listen {
     type Value = Option<SocketAddr>;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Option<SocketAddr>, ValueError> {
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Option<SocketAddr>, ValueError> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let at = |address, port| Ok(Some(SocketAddr::new(address, port)));
-        match text {
-            "off" => return Ok(None),
-            "on" => return at(loopback, self.port),
-            _ => {}
+        match ON.parse(text, here) {
+            Ok(false) => return Ok(None),
+            Ok(true) => return at(loopback, self.port),
+            Err(_) => {}
         }
         if let Ok(port) = text.parse() {
             return at(loopback, port);
@@ -56,8 +56,8 @@ pub enum AccountError {
     Form(&'static str),
     /// Not the public half of a user's key pair.
     Nkey(NkeyError),
-    /// The same user, token or key for the second time.
-    Twice,
+    /// The same user, token or key for the second time; holds the user's name or the key, which are no secrets.
+    Twice(Option<String>),
     /// Too many of them.
     TooMany,
 }
@@ -73,7 +73,8 @@ impl fmt::Display for AccountError {
             AccountError::Kind(_) => write!(f, "an account begins with user, token or nkey"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
             AccountError::Nkey(error) => error.fmt(f),
-            AccountError::Twice => write!(f, "the same account stands here twice"),
+            AccountError::Twice(Some(who)) => write!(f, "{who} stands here for the second time"),
+            AccountError::Twice(None) => write!(f, "this token stands here for the second time"),
             AccountError::TooMany => write!(f, "more than {ACCOUNTS_MAX} accounts"),
         }
     }
@@ -86,7 +87,7 @@ impl AccountError {
             AccountError::Kind(Some(kind)) => Some(format!("did you mean {kind}?")),
             AccountError::Kind(None) => Some("write user alice password s3cret".into()),
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
-            AccountError::Twice => Some("remove one of the two".into()),
+            AccountError::Twice(_) => Some("remove one of the two".into()),
             AccountError::TooMany => Some("give several people one account".into()),
             AccountError::Empty | AccountError::Form(_) => None,
         }
@@ -108,7 +109,7 @@ impl Kind for Accounts {
         for words in words.split(|word| *word == ";") {
             let account = account(words).map_err(ValueError::Account)?;
             if accounts.iter().any(|other| is_same(&other.credentials, &account.credentials)) {
-                return Err(ValueError::Account(AccountError::Twice));
+                return Err(ValueError::Account(AccountError::Twice(public(&account.credentials))));
             }
             accounts.push(account);
         }
@@ -148,6 +149,15 @@ fn is_same(a: &Credentials, b: &Credentials) -> bool {
     match (a, b) {
         (Credentials::User { name, .. }, Credentials::User { name: other, .. }) => name == other,
         _ => a == b,
+    }
+}
+
+/// What may be said of them.
+fn public(credentials: &Credentials) -> Option<String> {
+    match credentials {
+        Credentials::User { name, .. } => Some(format!("user {name}")),
+        Credentials::Token(_) => None,
+        Credentials::Nkey(key) => Some(format!("nkey {}", nkey::encode(key))),
     }
 }
 
@@ -227,7 +237,9 @@ mod tests {
         let listen = Listen { port: 4222 };
         for (text, expected) in [
             ("off", "off"),
+            ("no", "off"),
             ("on", "127.0.0.1:4222"),
+            ("true", "127.0.0.1:4222"),
             ("4333", "127.0.0.1:4333"),
             ("0.0.0.0", "0.0.0.0:4222"),
             ("::1", "[::1]:4222"),
@@ -264,7 +276,8 @@ mod tests {
         }
         assert_eq!(refused("user a"), AccountError::Form(FORMS[0].1));
         assert_eq!(refused("token headers headers headers"), AccountError::Form(FORMS[1].1));
-        assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice);
+        assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice(Some("user a".into())));
+        assert_eq!(refused("token t0ken ; token t0ken headers"), AccountError::Twice(None));
         assert!(matches!(refused("nkey UAAA"), AccountError::Nkey(_)));
         assert!(!refused("user a b s3cret").to_string().contains("s3cret"));
     }

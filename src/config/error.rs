@@ -121,6 +121,17 @@ pub enum Reason {
         /// Why they must relate.
         why: &'static str,
     },
+    /// A door that listens where another one does.
+    SamePlace {
+        /// Where it would listen.
+        address: SocketAddr,
+        /// The key of the other door.
+        other: &'static str,
+        /// Where that one listens.
+        place: SocketAddr,
+    },
+    /// A file that a key names cannot be used: why.
+    File(String),
     /// A door that other hosts can reach, and nobody has to say who he is.
     Unguarded {
         /// Where it would listen.
@@ -143,6 +154,10 @@ impl fmt::Display for Reason {
             Reason::UnknownKey => write!(f, "unknown key"),
             Reason::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
             Reason::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            Reason::File(why) => f.write_str(why),
+            Reason::SamePlace { address, other, place } => {
+                write!(f, "listens at {address}, where {other} listens already ({place})")
+            }
             Reason::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, and no accounts say who may come in")
             }

@@ -218,6 +218,6 @@ keys! {
     "log-level" log_level: LogLevel = "info", LOG_LEVEL, "debug";
     /// Text for people, or one JSON object a line.
     "log-format" log_format: LogFormat = "text", LOG_FORMAT, "json";
-    /// The file that log lines are appended to.
+    /// The file that log lines are appended to; SIGHUP has it opened anew.
     "log-file" log_file: Option<PathBuf> = "none", File, "seqcast.log";
 }

@@ -36,6 +36,10 @@ const SECTION: &str = "parameters";
 /// Environment variables of keys start with this: `SEQCAST_PUB_WINDOW_SIZE`.
 const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
 
+/// Variables with that beginning that are no keys: the file, and what `reply --command` tells its commands, which may be
+/// commands of ours.
+const ENVIRONMENT_OTHERS: [&str; 2] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT"];
+
 /// The largest datagram that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 less IPv4 and UDP headers. The
 /// loopback interface could carry 65 kB, but then one lost datagram would take hundreds of messages along.
 const DATAGRAM_BYTES_AUTO_MAX: usize = 8972;
@@ -74,15 +78,23 @@ impl Override {
         Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("--set {key}={value}")) }
     }
 
-    /// The keys that the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Variables
-    /// that are no UTF-8, and others that start with `SEQCAST_`, are not looked at.
+    /// What the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every variable that
+    /// starts so is meant as a key, so that a wrong name is told; `SEQCAST_CONFIG` and `SEQCAST_SUBJECT` are not.
     pub fn environment() -> Vec<Override> {
-        let of_key = |key: &Key| {
-            let name = format!("{ENVIRONMENT_PREFIX}{}", key.name.replace('-', "_").to_ascii_uppercase());
-            let value = std::env::var(&name).ok()?;
-            Some(Override { key: key.name.to_owned(), value, source: Source::Environment(name) })
+        Override::of_variables(std::env::vars_os().map(|(name, value)| {
+            // What is no UTF-8 holds U+FFFD then, and no key takes that.
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        }))
+    }
+
+    fn of_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<Override> {
+        let meant = |(name, value): (String, String)| {
+            let key = name.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !ENVIRONMENT_OTHERS.contains(&name.as_str()))?;
+            Some(Override { key: key.to_ascii_lowercase().replace('_', "-"), value, source: Source::Environment(name) })
         };
-        KEYS.iter().filter_map(of_key).collect()
+        let mut overrides: Vec<Override> = variables.filter_map(meant).collect();
+        overrides.sort_by(|a, b| a.key.cmp(&b.key));
+        overrides
     }
 }
 
@@ -393,12 +405,13 @@ impl Draft {
     /// The items of a list, each a value; together they are one text with `;` between them.
     fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<Item>, at: Place) {
         let key = &KEYS[index];
-        let mut texts = Vec::new();
+        let (mut texts, mut places) = (Vec::new(), Vec::new());
         for item in items {
             let refused = match item.value {
                 Node::Text(text) => match self.put(index, &text) {
                     Ok(()) => {
                         texts.push(text);
+                        places.push(item.place);
                         continue;
                     }
                     Err(error) => value_error(key, &text, error),
@@ -410,12 +423,13 @@ impl Draft {
             self.refused[index] = true;
             self.errors.push(file.error(item.place, key.name, refused.0, refused.1));
         }
-        let text = if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
-        if let Err(error) = self.put(index, &text) {
-            // Each is right; they are too many.
-            let (reason, suggestion) = value_error(key, &text, error);
-            self.errors.push(file.error(at, key.name, reason, suggestion));
-        }
+        let joined = |texts: &[String]| if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
+        let Err(error) = self.put(index, &joined(&texts)) else { return };
+        // Each is right; one is the first that does not go with those before it.
+        let counts: Vec<usize> = (1..texts.len()).collect();
+        let wrong = counts.partition_point(|count| self.put(index, &joined(&texts[..*count])).is_ok());
+        let (reason, suggestion) = value_error(key, &joined(&texts[wrong..]), error);
+        self.errors.push(file.error(places.get(wrong).copied().unwrap_or(at), key.name, reason, suggestion));
     }
 
     fn read_override(&mut self, over: &Override) {
@@ -443,6 +457,9 @@ impl Draft {
         let text = text.trim();
         if text.is_empty() {
             return Err(ValueError::Empty);
+        }
+        if text.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(ValueError::Encoding);
         }
         (KEYS[index].put)(&mut self.config, text, &self.here)
     }
@@ -514,9 +531,27 @@ impl Draft {
         }
     }
 
+    /// Two doors cannot listen at one place.
+    fn check_places(&mut self) {
+        let (Some(nats), Some(redis)) = (self.config.nats, self.config.redis) else { return };
+        let overlap = nats.ip() == redis.ip() || nats.ip().is_unspecified() || redis.ip().is_unspecified();
+        if nats.port() != redis.port() || nats.port() == 0 || !overlap {
+            return;
+        }
+        let index = find("redis").expect("a key");
+        self.errors.push(ConfigError {
+            source: self.config.sources[index].clone(),
+            key: KEYS[index].name.to_owned(),
+            reason: Reason::SamePlace { address: redis, other: "nats", place: nats },
+            suggestion: Some("give one of the two another port".to_owned()),
+            excerpt: self.excerpts[index].clone(),
+        });
+    }
+
     fn finish(mut self) -> Result<Config, ConfigErrors> {
         self.check_pairs();
         self.check_doors();
+        self.check_places();
         if self.errors.is_empty() { Ok(self.config) } else { Err(ConfigErrors(self.errors)) }
     }
 }

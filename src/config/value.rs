@@ -66,6 +66,8 @@ pub(super) trait Kind {
 pub enum ValueError {
     /// Nothing there.
     Empty,
+    /// It is, or once was, no UTF-8: it holds U+FFFD, which stands for such bytes.
+    Encoding,
     /// Not a size: the text before the unit is no number.
     SizeNumber,
     /// Not a size: the unit is unknown.
@@ -135,6 +137,7 @@ impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValueError::Empty => write!(f, "the value is missing"),
+            ValueError::Encoding => write!(f, "not UTF-8"),
             ValueError::SizeNumber => write!(f, "a size starts with a number"),
             ValueError::SizeUnit(unit) => write!(f, "{unit:?} is no unit of size"),
             ValueError::Pace => write!(f, "neither auto nor off nor a size"),
@@ -595,11 +598,16 @@ impl fmt::Display for Mode {
 
 pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
 
-/// Yes or no.
-pub(super) const YES: Choice<bool> =
-    Choice { words: &["yes", "no", "true", "false"], values: &[true, false, true, false], planned: &[] };
+/// Yes or no. Every word that any key takes for it, every key takes: who writes YAML expects that.
+pub(super) const YES: Choice<bool> = Choice {
+    words: &["yes", "no", "on", "off", "true", "false"],
+    values: &[true, false, true, false, true, false],
+    planned: &[],
+};
 
-pub(super) const ON: Choice<bool> = Choice { words: &["on", "off"], values: &[true, false], planned: &[] };
+/// On or off; as [`YES`], but for how it is shown.
+pub(super) const ON: Choice<bool> =
+    Choice { words: &["on", "off", "yes", "no", "true", "false"], values: YES.values, planned: &[] };
 
 /// What becomes of a client of a door that does not read fast enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
+use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::door::frame::{ByeReason, ToClient};
@@ -109,7 +110,7 @@ pub(crate) struct Engine {
     pub(super) is_watching_writes: bool,
     pub(super) listener: Option<Listener>,
     pub(super) is_acceptable: bool,
-    pub(super) signals: Option<mio::net::UnixStream>,
+    pub(super) signals: Option<Signals>,
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
     /// Behind which of the attached clients the next turn begins to serve them.

@@ -4,12 +4,13 @@ use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::local::Connection;
+use crate::daemon::signals::Signals;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
 use crate::time::{Instant, Now};
 use mio::{Interest, Token};
-use std::io::{self, Read};
+use std::io;
 use std::time::Duration;
 
 pub(super) const GROUP: Token = Token(0);
@@ -72,12 +73,7 @@ impl Engine {
                 WAKER => {}
                 TIMER => self.timer.on_event(),
                 SIGNALS => {
-                    let mut bytes = [0u8; 16];
-                    while let Some(stream) = &mut self.signals
-                        && let Ok(count @ 1..) = stream.read(&mut bytes)
-                    {
-                        self.signalled += count;
-                    }
+                    self.signalled += self.signals.as_mut().map_or(0, Signals::take);
                 }
                 Token(door @ DOORS..CLIENTS) => self.doors.open[door - DOORS].is_acceptable = true,
                 Token(token) => {

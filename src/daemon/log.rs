@@ -1,15 +1,37 @@
 //! The log: one line per fact, as text or as JSON.
 
 use crate::config::{Config, LogFormat, LogLevel};
+use crate::daemon::log_file::LogFile;
 use crate::message::{Count, Publisher};
 use crate::proto::advisory::Advisory;
 use crate::proto::effect::MemberEvent;
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::level_filters::LevelFilter;
+
+/// The file of this process's log, if it goes to one.
+static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
+
+/// What appends to it from any thread.
+struct Appender(&'static Mutex<LogFile>);
+
+impl Appender {
+    fn file(&self) -> MutexGuard<'static, LogFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Appender {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.file().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
 
 /// Why the log could not be opened.
 #[derive(Debug)]
@@ -52,22 +74,37 @@ pub fn start(config: &Config) -> Result<(), LogError> {
     };
     // A log that nobody reads any more must not end the peer: telling of that on standard error would panic.
     let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).log_internal_errors(false);
-    let to_file = match &config.log_file {
-        None => None,
-        Some(path) => {
-            let opened = OpenOptions::new().create(true).append(true).open(path);
-            Some(opened.map_err(|error| LogError::File { path: path.clone(), error })?)
-        }
-    };
-    let colour = to_file.is_none() && io::stderr().is_terminal();
-    let builder = builder.with_ansi(colour);
-    let started = match (config.log_format, to_file) {
+    if let Some(path) = &config.log_file {
+        let file = LogFile::open(path, config.log_format);
+        let file = file.map_err(|error| LogError::File { path: path.clone(), error })?;
+        FILE.set(Mutex::new(file)).map_err(|_| LogError::Twice)?;
+    }
+    let builder = builder.with_ansi(!is_file() && io::stderr().is_terminal());
+    let started = match (config.log_format, FILE.get()) {
         (LogFormat::Text, None) => builder.with_writer(io::stderr).try_init(),
-        (LogFormat::Text, Some(file)) => builder.with_writer(Mutex::new(file)).try_init(),
+        (LogFormat::Text, Some(file)) => builder.with_writer(|| Appender(file)).try_init(),
         (LogFormat::Json, None) => builder.json().flatten_event(true).with_writer(io::stderr).try_init(),
-        (LogFormat::Json, Some(file)) => builder.json().flatten_event(true).with_writer(Mutex::new(file)).try_init(),
+        (LogFormat::Json, Some(file)) => builder.json().flatten_event(true).with_writer(|| Appender(file)).try_init(),
     };
     started.map_err(|_| LogError::Twice)
+}
+
+/// Whether the log of this process goes to a file.
+pub(super) fn is_file() -> bool {
+    FILE.get().is_some()
+}
+
+/// Goes on in the file that now has the name of the log, as those who rotate logs want it.
+pub(super) fn reopen() {
+    let Some(file) = FILE.get() else { return };
+    let opened = {
+        let mut file = Appender(file).file();
+        file.reopen().map_err(|error| LogError::File { path: file.path().to_owned(), error })
+    };
+    match opened {
+        Ok(()) => tracing::info!("log opened anew"),
+        Err(error) => tracing::warn!(%error, "the log stays in the file that it was in"),
+    }
 }
 
 /// News of another peer.

@@ -8,7 +8,7 @@ use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::doors::{DoorError, Doors};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::{Engine, Phase};
-use crate::daemon::intake::{GROUP, INBOX, LISTENER, SIGNALS, TIMER, WAKER};
+use crate::daemon::intake::{GROUP, INBOX, LISTENER, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
 use crate::daemon::mailbox::{Commands, Mailbox};
@@ -16,6 +16,7 @@ use crate::daemon::multicast::{self, OpenError, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
+use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::message::{ClientId, Epoch};
@@ -25,11 +26,9 @@ use crate::rng::Rng;
 use mio::{Events, Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,8 +44,8 @@ const RECV_BUFFERS: usize = 16;
 pub struct Options {
     /// Listen on the configured Unix socket, so that other programs of this host can attach.
     pub serve: bool,
-    /// End on SIGTERM and SIGINT: gracefully on the first, at once on the second. For programs that are nothing but a
-    /// peer.
+    /// End on SIGTERM and SIGINT: gracefully on the first, at once on the second; open the log anew on SIGHUP, or end if
+    /// it is no file. For programs that are nothing but a peer.
     pub signals: bool,
     /// Drop some of what is received, for demonstrations and tests.
     pub drop: Option<DropRule>,
@@ -118,8 +117,10 @@ impl Engine {
             false => Doors::closed(config),
         };
         doors.register(poll.registry()).map_err(step("watch the doors"))?;
-        let signals =
-            if options.signals { Some(watch_signals(&poll).map_err(step("watch for signals"))?) } else { None };
+        let signals = match options.signals {
+            true => Some(Signals::watch(poll.registry()).map_err(step("watch for signals"))?),
+            false => None,
+        };
 
         let started = Clock::now();
         let about = about(config, &chosen, &sockets, listener.as_ref());
@@ -232,19 +233,6 @@ fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, listener: Option<&
         "send_buffer": send.granted,
         "socket": listener.map(|listener| listener.path().display().to_string()),
     })
-}
-
-/// SIGTERM and SIGINT arrive as bytes on a stream of their own.
-fn watch_signals(poll: &Poll) -> io::Result<mio::net::UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    read.set_nonblocking(true)?;
-    write.set_nonblocking(true)?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
-    }
-    let mut read = mio::net::UnixStream::from_std(read);
-    poll.registry().register(&mut read, SIGNALS, Interest::READABLE)?;
-    Ok(read)
 }
 
 /// Allows this program as many open files as the system lets it allow itself: each client is one, and what shells and service managers

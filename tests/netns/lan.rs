@@ -438,7 +438,7 @@ fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// Set in the namespaces.
-const INSIDE: &str = "SEQCAST_TEST_IN_NAMESPACES";
+const INSIDE: &str = "TEST_IN_NAMESPACES";
 
 /// Between two looks at a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

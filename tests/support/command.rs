@@ -96,7 +96,11 @@ impl Place {
 
     /// Starts this place's peer and waits until it is reachable.
     pub fn peer(&self, arguments: &[&str]) -> Running {
-        let peer = self.start(&[&["peer"], arguments].concat());
+        self.reachable(self.start(&[&["peer"], arguments].concat()))
+    }
+
+    /// Waits until this place's peer, which was just started, is reachable.
+    pub fn reachable(&self, peer: Running) -> Running {
         let deadline = now() + PATIENCE;
         while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
             assert!(now() < deadline, "the peer does not listen: {:?}", peer.stderr_so_far());
@@ -116,7 +120,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn of(output: Output, arguments: &[&str]) -> Outcome {
+    /// Of a command that was run with these arguments.
+    pub fn of(output: Output, arguments: &[&str]) -> Outcome {
         Outcome {
             arguments: arguments.join(" "),
             code: output.status.code(),

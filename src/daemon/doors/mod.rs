@@ -75,6 +75,24 @@ impl fmt::Display for DoorError {
 
 impl std::error::Error for DoorError {}
 
+/// The files with which the clients of a door connect encrypted, if they do.
+fn encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, DoorError> {
+    let files = match protocol {
+        Protocol::Nats => &config.nats_tls,
+        Protocol::Redis => &config.redis_tls,
+    };
+    files.as_ref().map(tls::load).transpose().map_err(|error| DoorError::Tls { protocol, error })
+}
+
+/// What is wrong with the files that a configuration names for doors: the key, and why. They are read only.
+pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
+    let wrong = |(protocol, key)| match encryption(protocol, config) {
+        Err(DoorError::Tls { error, .. }) => Some((key, error)),
+        _ => None,
+    };
+    [(Protocol::Nats, "nats-tls"), (Protocol::Redis, "redis-tls")].into_iter().filter_map(wrong).collect()
+}
+
 /// One open door.
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -171,11 +189,7 @@ impl Doors {
     }
 
     fn add(&mut self, protocol: Protocol, address: SocketAddr, config: &Config, epoch: Epoch) -> Result<(), DoorError> {
-        let files = match protocol {
-            Protocol::Nats => &config.nats_tls,
-            Protocol::Redis => &config.redis_tls,
-        };
-        let tls = files.as_ref().map(tls::load).transpose().map_err(|error| DoorError::Tls { protocol, error })?;
+        let tls = encryption(protocol, config)?;
         let listen = || {
             let socket = socket2::Socket::new(
                 socket2::Domain::for_address(address),

@@ -1,0 +1,170 @@
+//! The file of the log: what a full disk swallowed is counted and told, and the file can be opened anew.
+
+use crate::config::LogFormat;
+use serde_json::json;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+/// A file that lines are appended to. One that cannot be written is counted, and told before the next one that can.
+#[derive(Debug)]
+pub(super) struct LogFile<F = File> {
+    path: PathBuf,
+    format: LogFormat,
+    file: F,
+    /// Lines lost since the last one that was written.
+    lost: u64,
+    /// Whether the file ends within a line.
+    is_torn: bool,
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+impl LogFile {
+    /// Opens it, or makes it.
+    pub(super) fn open(path: &Path, format: LogFormat) -> io::Result<LogFile> {
+        Ok(LogFile { path: path.to_owned(), format, file: open(path)?, lost: 0, is_torn: false })
+    }
+
+    /// Goes on in the file that now has the name: the last one was moved away, or removed.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        self.file = open(&self.path)?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// Its name.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl<F: Write> LogFile<F> {
+    /// Whether all of the line is written; its end can follow later.
+    fn append(&mut self, line: &[u8]) -> bool {
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(count @ 1..) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+            }
+            self.is_torn = !rest.is_empty();
+        }
+        rest.len() <= 1
+    }
+
+    /// Ends a line that was cut off, and says how many are missing. Whether that is done.
+    fn make_up(&mut self) -> bool {
+        if self.is_torn {
+            self.append(b"\n");
+        }
+        if !self.is_torn && 0 < self.lost && self.append(notice(self.format, self.lost).as_bytes()) {
+            self.lost = 0;
+        }
+        !self.is_torn && self.lost == 0
+    }
+}
+
+fn notice(format: LogFormat, lines: u64) -> String {
+    let mut now = String::new();
+    if SystemTime.format_time(&mut Writer::new(&mut now)).is_err() {
+        now = "?".into();
+    }
+    let message = "log lines lost: the file could not be written";
+    match format {
+        LogFormat::Text => format!("{now}  WARN {message} lines={lines}\n"),
+        LogFormat::Json => {
+            format!("{}\n", json!({ "timestamp": now, "level": "WARN", "message": message, "lines": lines }))
+        }
+    }
+}
+
+impl<F: Write> Write for LogFile<F> {
+    /// Takes one line, always: whoever logs cannot do anything about a full disk.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !(self.make_up() && self.append(line)) {
+            self.lost += 1;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    #[derive(Default)]
+    struct Disk {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= count;
+            self.bytes.extend(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn file(format: LogFormat) -> LogFile<Disk> {
+        LogFile { path: "x".into(), format, file: Disk::default(), lost: 0, is_torn: false }
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_swallowed_are_counted_and_a_cut_one_is_ended() {
+        let mut log = file(LogFormat::Text);
+        log.file.room = 9;
+        for line in ["first\n", "second\n", "third\n"] {
+            assert_eq!(log.write(line.as_bytes()).unwrap(), line.len());
+        }
+        log.file.room = 1000;
+        for line in ["fourth\n", "fifth\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        let text = String::from_utf8(log.file.bytes).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!((lines[0], lines[1], lines[3], lines[4]), ("first", "sec", "fourth", "fifth"));
+        assert!(lines[2].ends_with("  WARN log lines lost: the file could not be written lines=2"), "{text}");
+    }
+
+    #[test]
+    fn whatever_room_there_is_each_line_is_written_or_counted() {
+        for room in 0..200 {
+            let mut log = file(LogFormat::Json);
+            log.file.room = room;
+            for index in 0..4 {
+                log.write_all(format!("{{\"index\":{index}}}\n").as_bytes()).unwrap();
+            }
+            log.file.room = 1000;
+            log.write_all(b"{\"index\":4}\n").unwrap();
+            let text = String::from_utf8(log.file.bytes).unwrap();
+            let whole = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            let whole: Vec<_> = whole.collect();
+            let written = whole.iter().filter(|line| line["index"].is_u64()).count() as u64;
+            let lost: u64 = whole.iter().filter_map(|line| line["lines"].as_u64()).sum();
+            assert_eq!(written + lost, 5, "room for {room}: {text}");
+            assert_eq!(whole.last().unwrap()["index"], 4);
+            assert!(whole.iter().all(|line| line["lines"].is_null() || line["timestamp"].is_string()));
+        }
+    }
+}

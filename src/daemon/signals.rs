@@ -1,0 +1,69 @@
+//! Signals: SIGTERM and SIGINT end the peer, SIGHUP has it open its log anew, or ends it where it has none in a file.
+
+use crate::daemon::intake::SIGNALS;
+use crate::daemon::log;
+use mio::net::UnixStream;
+use mio::{Interest, Registry};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs;
+use std::io::{self, Read};
+use std::os::raw::c_int;
+use std::os::unix::net::UnixStream as StdStream;
+
+/// Signals arrive as bytes on streams, one for each thing that they mean.
+#[derive(Debug)]
+pub(super) struct Signals {
+    ends: UnixStream,
+    hangups: UnixStream,
+}
+
+impl Signals {
+    /// Watches for them from now on.
+    pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
+        // Who starts a program with nohup wants it to survive the terminal.
+        let hangups: &[c_int] = if is_ignored(SIGHUP) && !log::is_file() { &[] } else { &[SIGHUP] };
+        Ok(Signals { ends: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
+    }
+
+    /// How many times the peer was asked to end since it was asked last. Opens the log anew if that is wanted.
+    pub(super) fn take(&mut self) -> usize {
+        let hangups = drain(&mut self.hangups);
+        match log::is_file() {
+            true if 0 < hangups => {
+                log::reopen();
+                drain(&mut self.ends)
+            }
+            true => drain(&mut self.ends),
+            false => hangups + drain(&mut self.ends),
+        }
+    }
+}
+
+fn stream(registry: &Registry, signals: &[c_int]) -> io::Result<UnixStream> {
+    let (read, write) = StdStream::pair()?;
+    read.set_nonblocking(true)?;
+    write.set_nonblocking(true)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
+    }
+    let mut read = UnixStream::from_std(read);
+    registry.register(&mut read, SIGNALS, Interest::READABLE)?;
+    Ok(read)
+}
+
+fn drain(stream: &mut UnixStream) -> usize {
+    let mut bytes = [0u8; 16];
+    let mut count = 0;
+    while let Ok(more @ 1..) = stream.read(&mut bytes) {
+        count += more;
+    }
+    count
+}
+
+/// Whether this program was started with a signal ignored; not, if the system does not say.
+fn is_ignored(signal: c_int) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}

@@ -1,0 +1,75 @@
+//! The log of `seqcast peer` as those who run it meet it: rotated, on a full disk, at the end of a terminal.
+
+use crate::support::bus::eventually;
+use crate::support::command::{Place, Running};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+fn peer(place: &Place, format: &str) -> Running {
+    let log = format!("log-file={}", place.dir().join("peer.log").display());
+    place.peer(&["--set", &log, "--log-level", "debug", "--log-format", format])
+}
+
+fn read(place: &Place, name: &str) -> String {
+    fs::read_to_string(place.dir().join(name)).unwrap_or_default()
+}
+
+#[test]
+fn a_log_that_was_moved_away_goes_on_in_a_new_file() {
+    let place = Place::new();
+    let mut peer = peer(&place, "text");
+    let [log, moved] = ["peer.log", "peer.log.1"].map(|name| place.dir().join(name));
+    place.run(&["show", "status"]).exits(0);
+    fs::rename(&log, &moved).unwrap();
+    place.run(&["pub", "a", "x"]).exits(0);
+    eventually("the lines of both", || read(&place, "peer.log.1").matches("client connected").count() == 2);
+    peer.signal("HUP");
+    eventually("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    assert!(read(&place, "peer.log").contains("stopped") && !read(&place, "peer.log.1").contains("stopped"));
+}
+
+#[test]
+fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_stays() {
+    let place = Place::new();
+    let log = place.dir().join("peer.log");
+    symlink("/dev/full", &log).unwrap();
+    let mut peer = peer(&place, "json");
+    place.run(&["pub", "a", "x"]).exits(0);
+    // A directory is no log.
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    peer.signal("HUP");
+    place.run(&["pub", "a", "x"]).exits(0);
+    fs::remove_dir(&log).unwrap();
+    peer.signal("HUP");
+    eventually("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    let text = read(&place, "peer.log");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(lines[0]["message"], "log lines lost: the file could not be written");
+    assert!(lines[0]["lines"].as_u64().is_some_and(|lines| 5 < lines), "{text}");
+    assert_eq!(lines[1]["message"], "log opened anew");
+}
+
+#[test]
+fn a_peer_ends_with_its_terminal_unless_it_was_told_not_to() {
+    let place = Place::new();
+    let mut peer = place.peer(&[]);
+    place.run(&["show", "status"]).exits(0);
+    peer.signal("HUP");
+    assert_eq!(peer.ended().code(), Some(0));
+    let mut nohup = Command::new("nohup");
+    nohup.arg(place.command(&[]).get_program()).arg("peer");
+    place.surround(&mut nohup);
+    nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut peer = place.reachable(Running::new(nohup.spawn().expect("nohup is installed"), &["peer"]));
+    place.run(&["show", "status"]).exits(0);
+    peer.signal("HUP");
+    place.run(&["show", "status"]).exits(0);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+}
