@@ -357,3 +357,15 @@ fn yes_and_on_mean_the_same() {
         }
     }
 }
+
+#[test]
+fn what_clients_of_doors_hold_is_limited_only_where_there_are_doors() {
+    let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n  client-queue-size: 2 gb\n{text}"));
+    read("").unwrap_or_else(|errors| panic!("{errors}"));
+    let told = read("  redis: on\n").unwrap_err().to_string();
+    assert!(
+        told.starts_with("param.yaml:2:22: client-queue-size: door-memory (1 gb) is less than four times"),
+        "{told}"
+    );
+    read("  redis: on\n  door-memory: 8 gb\n").unwrap_or_else(|errors| panic!("{errors}"));
+}

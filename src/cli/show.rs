@@ -288,6 +288,7 @@ const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("name").left(), Field("/name")),
     (Column::new("door").left(), FieldOr("/door", "-")),
     (Column::new("address").left(), FieldOr("/address", "-")),
+    (Column::new("account").left(), FieldOr("/account", "-")),
     (Column::new("pid"), FieldOr("/pid", "-")),
     (Column::new("connected"), Span("/connected_ms")),
     (Column::new("published"), Field("/published")),

@@ -474,7 +474,6 @@ impl Draft {
         const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
         const FITS: &str = "the largest message must fit";
         const PART: &str = "the limit for one cannot be above the limit for all";
-        const HOLDS: &str = "what one client may hold must fit";
         let config = &self.config;
         let pairs = [
             ("pub-window-max", config.pub_window_max, "pub-window-size", config.pub_window_size, WINDOW),
@@ -482,7 +481,6 @@ impl Draft {
             ("hold-size", config.hold_size, "message-size", config.message_size, FITS),
             ("reassembly-size", config.reassembly_size, "message-size", config.message_size, FITS),
             ("client-queue-size", config.client_queue_size, "message-size", config.message_size, FITS),
-            ("door-memory", config.door_memory, "client-queue-size", config.client_queue_size, HOLDS),
             (
                 "subscriptions-max",
                 config.subscriptions_max,
@@ -507,6 +505,30 @@ impl Draft {
                 excerpt: self.excerpts[at].clone(),
             });
         }
+    }
+
+    /// What one client of a door may hold is never too much: what waits for it, as much of one message, and what it has sent of
+    /// another, in a buffer that may be twice as large.
+    fn check_door_memory(&mut self) {
+        const PARTS: usize = 4;
+        let config = &self.config;
+        let least = config.client_queue_size.saturating_mul(PARTS);
+        let (upper, lower) = (find("door-memory").expect("a key"), find("client-queue-size").expect("a key"));
+        let has_doors = config.nats.is_some() || config.redis.is_some();
+        if !has_doors || least <= config.door_memory || self.refused[upper] || self.refused[lower] {
+            return;
+        }
+        let at = if config.sources[upper] == Source::Default { lower } else { upper };
+        let (value, least) = (value::show_size(config.door_memory), value::show_size(least));
+        let suggestion = format!("raise door-memory to {least}, or lower client-queue-size");
+        let why = "what one client of a door may hold must fit";
+        self.errors.push(ConfigError {
+            source: config.sources[at].clone(),
+            key: KEYS[at].name.to_owned(),
+            reason: Reason::Conflict { key: "door-memory", value, other: "four times client-queue-size", least, why },
+            suggestion: Some(suggestion),
+            excerpt: self.excerpts[at].clone(),
+        });
     }
 
     /// A door that others than this host reach needs accounts, or word that it needs none.
@@ -550,6 +572,7 @@ impl Draft {
 
     fn finish(mut self) -> Result<Config, ConfigErrors> {
         self.check_pairs();
+        self.check_door_memory();
         self.check_doors();
         self.check_places();
         if self.errors.is_empty() { Ok(self.config) } else { Err(ConfigErrors(self.errors)) }

@@ -2,17 +2,18 @@
 //! each.
 
 use crate::daemon::doors::connection::DoorConnection;
-use crate::daemon::doors::memory::Memory;
+use crate::daemon::doors::hand::AtDoors;
 use crate::daemon::flow::Flow;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
-use crate::door::ask::{Ask, ClientFacts};
+use crate::door::ask::ClientFacts;
 use crate::door::client::Protocol;
 use crate::door::frame::ToClient;
+use crate::door::out::COMMON_BYTES;
 use crate::door::value::delivery_body;
-use crate::message::{ClientId, Count, Loss, Missing, Publisher, SubId};
+use crate::message::{ClientId, Count, Delivery, Loss, Missing, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{Instant, Now};
@@ -44,8 +45,10 @@ pub(crate) struct Client {
     connected: Instant,
     delivered: u64,
     slow_told: Option<Instant>,
-    /// Whether it is among those that something waits for.
+    /// Whether it is among those that messages wait for,
     is_dirty: bool,
+    /// and among those that something else waits for.
+    is_dirty_answers: bool,
 }
 
 /// How a client is reached.
@@ -81,7 +84,7 @@ pub(crate) struct Clients {
     next: u32,
     /// Clients that messages wait for since the last write,
     dirty: Vec<ClientId>,
-    /// and those that only something else waits for: who waits for a message has waited longer than who sent it.
+    /// and those that something else waits for: who waits for a message has waited longer than who sent it.
     dirty_answers: Vec<ClientId>,
     /// Subscriptions whose queues may be filling.
     filling: Vec<Target>,
@@ -92,16 +95,8 @@ pub(crate) struct Clients {
     postponed: Vec<Postponed>,
     /// Subscriptions of all of it.
     postponed_subs: usize,
-    /// What sessions of doors ask for because of what was delivered to them.
-    pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
-    /// Clients of doors that began to lose messages.
-    slow: Vec<ClientId>,
-    /// Messages that clients of doors did not get, since the start.
-    pub(crate) dropped: u64,
-    /// What clients of doors hold.
-    pub(crate) memory: Memory,
-    /// Clients of doors that have taken the answers that kept them from being served.
-    pub(crate) resumed: Vec<ClientId>,
+    /// What clients of doors have in common.
+    pub(crate) at_doors: AtDoors,
 }
 
 impl Clients {
@@ -118,11 +113,7 @@ impl Clients {
             attached: Vec::new(),
             postponed: Vec::new(),
             postponed_subs: 0,
-            late_asks: Vec::new(),
-            slow: Vec::new(),
-            dropped: 0,
-            memory: Memory::new(door_memory),
-            resumed: Vec::new(),
+            at_doors: AtDoors::new(door_memory),
         }
     }
 
@@ -153,6 +144,7 @@ impl Clients {
             delivered: 0,
             slow_told: None,
             is_dirty: false,
+            is_dirty_answers: false,
         };
         if matches!(client.kind, Kind::Attached(_)) {
             self.attached.push(id);
@@ -202,9 +194,9 @@ impl Clients {
     pub(crate) fn put_door(&mut self, now: Now, id: ClientId, mut connection: Box<DoorConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
-        self.memory.note(&mut connection);
+        self.at_doors.memory.note(&mut connection);
         if connection.has_output() || connection.flow.is_closing {
-            client.note_dirty(id, &mut self.dirty_answers);
+            client.note_answers(id, &mut self.dirty_answers);
         }
         client.kind = Kind::Door(Some(connection));
     }
@@ -221,19 +213,9 @@ impl Clients {
             match what {
                 Late::Lost(count) => connection.session.on_lost(&subs, count),
                 Late::Messages(deliveries) => {
-                    let before = connection.dropped;
-                    let has_share = self.memory.has_share(connection, self.map.len());
-                    let pushed = connection.deliver(&subs, &deliveries, has_share);
-                    self.dropped += connection.dropped - before;
-                    self.memory.note(connection);
+                    let pushed = self.at_doors.hand(id, connection, self.map.len(), &subs, &deliveries);
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
-                    }
-                    if pushed.begins_drops {
-                        self.slow.push(id);
-                    }
-                    while let Some(ask) = connection.session.poll_ask() {
-                        self.late_asks.push((id, ask));
                     }
                 }
             }
@@ -242,18 +224,32 @@ impl Clients {
 
     /// Moves the clients of doors that began to lose messages to `slow`.
     pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
-        slow.append(&mut self.slow);
+        slow.append(&mut self.at_doors.slow);
+    }
+
+    /// Word for a client of a door of what it lost, with nothing lost from then on; `None` as long as it could not be told.
+    pub(crate) fn take_lost(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
+        let clients = self.map.len();
+        let Kind::Door(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
+        let can_be_told = connection.can_be_told() && self.at_doors.memory.has_share(connection, clients);
+        can_be_told.then(|| connection.lost.take(me, scid))
     }
 
     /// There is something to write to a client.
     pub(crate) fn note_output(&mut self, id: ClientId) {
         if let Some(client) = self.map.get_mut(&id) {
-            client.note_dirty(id, &mut self.dirty_answers);
+            client.note_answers(id, &mut self.dirty_answers);
         }
     }
 
-    /// What is known of the clients of the door of this connection, which is away.
-    pub(crate) fn door_facts(&self, now: Now, id: ClientId, away: &DoorConnection) -> Vec<ClientFacts> {
+    /// What is known of the clients of the door of this connection, which is away, or of one of them.
+    pub(crate) fn door_facts(
+        &self,
+        now: Now,
+        id: ClientId,
+        away: &DoorConnection,
+        only: Option<ClientId>,
+    ) -> Vec<ClientFacts> {
         let facts = |(other, client): (&ClientId, &Client)| {
             let connection = match &client.kind {
                 Kind::Door(Some(connection)) if connection.door == away.door => connection,
@@ -273,14 +269,17 @@ impl Clients {
                 dropped: connection.dropped,
             })
         };
-        self.map.iter().filter_map(facts).collect()
+        match only {
+            Some(only) => self.map.get_key_value(&only).and_then(facts).into_iter().collect(),
+            None => self.map.iter().filter_map(facts).collect(),
+        }
     }
 
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
         if let Kind::Door(Some(connection)) = &mut client.kind {
-            self.memory.forget(connection);
+            self.at_doors.memory.forget(connection);
         }
         if let Kind::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
@@ -316,13 +315,15 @@ impl Clients {
         self.map.values().map(queued).sum()
     }
 
-    /// The client of a door that holds most, and how much.
-    pub(crate) fn holds_most(&self) -> Option<(ClientId, usize)> {
+    /// The clients of doors and how much each holds, from most to least.
+    pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
         let held = |(id, client): (&ClientId, &Client)| match &client.kind {
-            Kind::Door(Some(connection)) => Some((*id, connection.held_bytes())),
+            Kind::Door(Some(connection)) => Some((connection.held_bytes(), *id)),
             Kind::Door(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
         };
-        self.map.iter().filter_map(held).max_by_key(|(_, bytes)| *bytes)
+        let mut rows: Vec<(usize, ClientId)> = self.map.iter().filter_map(held).collect();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        rows
     }
 
     /// The numbers of all clients.
@@ -371,7 +372,7 @@ impl Clients {
             }
             return;
         }
-        let mut attached = false;
+        let (mut attached, mut counted) = (false, None);
         for group in to.chunk_by(|a, b| a.client == b.client) {
             match self.map.get_mut(&group[0].client) {
                 Some(Client { kind: Kind::Embedded(queues), delivered, .. }) => {
@@ -379,6 +380,10 @@ impl Clients {
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
                 Some(Client { kind: Kind::Attached(_), .. }) => attached = true,
+                Some(_) if COMMON_BYTES <= deliveries.bytes() => {
+                    let counted = counted.get_or_insert_with(|| self.at_doors.memory.counted(&deliveries));
+                    counted.iter().for_each(|deliveries| self.deliver_at_door(now, group, deliveries));
+                }
                 Some(_) => self.deliver_at_door(now, group, &deliveries),
                 None => {}
             }
@@ -401,22 +406,8 @@ impl Clients {
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
             Kind::Door(Some(connection)) => {
-                let before = connection.dropped;
-                let has_share = self.memory.has_share(connection, clients);
-                let pushed = connection.deliver(&self.subs, deliveries, has_share);
-                self.dropped += connection.dropped - before;
-                if self.memory.is_scarce() {
-                    // What comes of it is seen when it is written again, in the same turn.
-                    connection.write();
-                }
-                self.memory.note(connection);
-                while let Some(ask) = connection.session.poll_ask() {
-                    self.late_asks.push((id, ask));
-                }
+                let pushed = self.at_doors.hand(id, connection, clients, &self.subs, deliveries);
                 client.on_pushed(now, id, pushed, &mut self.dirty);
-                if pushed.begins_drops {
-                    self.slow.push(id);
-                }
             }
             Kind::Door(None) => {
                 let what = Late::Messages(Box::new(deliveries.clone()));
@@ -500,7 +491,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         if let Kind::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);
-            client.note_dirty(id, &mut self.dirty_answers);
+            client.note_answers(id, &mut self.dirty_answers);
         }
     }
 
@@ -508,15 +499,21 @@ impl Clients {
     pub(crate) fn write(&mut self) -> Vec<ClientId> {
         let mut ended = self.write_messages();
         let mut dirty = std::mem::take(&mut self.dirty_answers);
-        dirty.drain(..).for_each(|id| self.write_to(id, &mut ended));
+        for id in dirty.drain(..) {
+            self.map.get_mut(&id).into_iter().for_each(|client| client.is_dirty_answers = false);
+            self.write_to(id, &mut ended);
+        }
         self.dirty_answers = dirty;
         ended
     }
 
-    /// Writes to those that messages wait for only.
+    /// Writes to those that messages wait for.
     pub(crate) fn write_messages(&mut self) -> Vec<ClientId> {
         let (mut ended, mut dirty) = (Vec::new(), std::mem::take(&mut self.dirty));
-        dirty.drain(..).for_each(|id| self.write_to(id, &mut ended));
+        for id in dirty.drain(..) {
+            self.map.get_mut(&id).into_iter().for_each(|client| client.is_dirty = false);
+            self.write_to(id, &mut ended);
+        }
         self.dirty = dirty;
         ended
     }
@@ -524,18 +521,9 @@ impl Clients {
     /// Writes to a client, and adds it to `ended` if its connection is at its end.
     fn write_to(&mut self, id: ClientId, ended: &mut Vec<ClientId>) {
         let Some(client) = self.map.get_mut(&id) else { return };
-        client.is_dirty = false;
         let goes_on = match &mut client.kind {
             Kind::Attached(connection) => connection.write(),
-            Kind::Door(Some(connection)) => {
-                let was_choked = connection.unwritten.is_choked();
-                let goes_on = connection.write();
-                self.memory.note(connection);
-                if was_choked && !connection.unwritten.is_choked() {
-                    self.resumed.push(id);
-                }
-                goes_on
-            }
+            Kind::Door(Some(connection)) => self.at_doors.write(id, connection),
             Kind::Door(None) | Kind::Embedded(_) => true,
         };
         if !goes_on {
@@ -563,7 +551,7 @@ impl Clients {
             Kind::Door(None) | Kind::Embedded(_) => false,
         };
         if has_output {
-            client.note_dirty(id, &mut self.dirty_answers);
+            client.note_answers(id, &mut self.dirty_answers);
         }
     }
 
@@ -576,16 +564,19 @@ impl Clients {
 impl Client {
     /// Notes what became of something for an attached client, and that there is something to write.
     fn on_pushed(&mut self, now: Now, id: ClientId, pushed: Pushed, dirty: &mut Vec<ClientId>) {
-        self.note_dirty(id, dirty);
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(id);
+        }
         self.delivered += pushed.taken as u64;
         if pushed.begins_drops {
             self.tell_slow(now, id);
         }
     }
 
-    fn note_dirty(&mut self, id: ClientId, dirty: &mut Vec<ClientId>) {
-        if !std::mem::replace(&mut self.is_dirty, true) {
-            dirty.push(id);
+    /// Something that is no message waits for it.
+    fn note_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
+        if !std::mem::replace(&mut self.is_dirty_answers, true) {
+            dirty_answers.push(id);
         }
     }
 

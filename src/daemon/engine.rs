@@ -446,7 +446,7 @@ impl Engine {
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["doors"] = self.doors.status();
-        status["door_bytes"] = json!(self.clients.memory.bytes());
+        status["door_bytes"] = json!(self.clients.at_doors.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
@@ -473,7 +473,7 @@ impl Engine {
             ),
             (
                 "door_dropped",
-                self.clients.dropped,
+                self.clients.at_doors.dropped,
                 "Messages that clients of doors did not get because they did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
@@ -594,7 +594,7 @@ impl Engine {
         let ended = self.clients.write();
         self.detach_all(now, ended);
         self.evict(now);
-        for id in std::mem::take(&mut self.clients.resumed) {
+        for id in std::mem::take(&mut self.clients.at_doors.resumed) {
             self.doors.note(&mut self.clients, id);
         }
     }
@@ -663,7 +663,11 @@ impl Engine {
             Phase::Closing { .. } if self.clients.len() == 0 && self.transmit.is_empty() => self.phase = Phase::Ended,
             Phase::Closing { until } if until <= now.instant => {
                 let (clients, messages) = (self.clients.len(), self.clients.queued());
-                tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
+                if clients == 0 {
+                    tracing::warn!("stopped before the system took all that was to be sent to other peers");
+                } else {
+                    tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
+                }
                 self.phase = Phase::Ended;
             }
             _ => {}

@@ -171,6 +171,11 @@ impl Unwritten {
         self.out.len()
     }
 
+    /// Those of them that nobody else counts.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.out.own_len()
+    }
+
     /// Bytes of answers that wait.
     pub(crate) fn answer_bytes(&self) -> usize {
         self.answer_bytes

@@ -33,8 +33,11 @@ pub enum Ask<'a> {
     List,
     /// What there is to know about the peer: answered by `on_facts`.
     Facts,
-    /// The clients of this door, all of them: answered by `on_clients`.
-    Clients,
+    /// The clients of this door: answered by `on_clients`.
+    Clients {
+        /// This one only.
+        only: Option<u32>,
+    },
     /// The client has proven who it is, or needs not; the limits of strangers end.
     Admitted {
         /// Its account, for people: a user name, or a kind of credentials.
@@ -68,7 +71,7 @@ impl Ask<'_> {
             Ask::Count { subjects } => Ask::Count { subjects },
             Ask::List => Ask::List,
             Ask::Facts => Ask::Facts,
-            Ask::Clients => Ask::Clients,
+            Ask::Clients { only } => Ask::Clients { only },
             Ask::Admitted { account } => Ask::Admitted { account },
             Ask::Named { name } => Ask::Named { name },
             Ask::Kill { client } => Ask::Kill { client },

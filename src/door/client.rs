@@ -283,9 +283,9 @@ impl Session {
         each!(self, session => session.on_counts(counts, out));
     }
 
-    /// The answer to [`Ask::List`].
-    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) {
-        each!(self, session => session.on_listed(listed, out));
+    /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
+    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
+        each!(self, session => session.on_listed(listed, out))
     }
 
     /// The answer to [`Ask::Facts`].

@@ -8,15 +8,26 @@ use std::io::{self, IoSlice, Write};
 const GATHER_BYTES: usize = 64 * 1024;
 /// From this size on content is shared instead of copied.
 pub const SHARE_BYTES: usize = 8 * 1024;
+/// From this size on the payload of a message may be counted once for all that it waits for.
+pub const COMMON_BYTES: usize = 64 * 1024;
 /// Buffers written in one system call.
 const SLICES_MAX: usize = 16;
 
 /// Bytes to be written, in order.
 #[derive(Debug, Default)]
 pub struct Out {
-    full: VecDeque<Bytes>,
+    full: VecDeque<Piece>,
     tail: BytesMut,
     bytes: usize,
+    /// Those of them that are counted elsewhere.
+    common_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    /// Whether it is counted elsewhere, for all that it waits for.
+    is_common: bool,
 }
 
 impl Out {
@@ -47,17 +58,32 @@ impl Out {
 
     /// Appends content, without a copy if it is large.
     pub fn put_shared(&mut self, bytes: &Bytes) {
+        self.put_piece(bytes, false);
+    }
+
+    /// Appends the payload of a message, without a copy if it is large; from [`COMMON_BYTES`] on whoever hands it out counts it.
+    pub fn put_payload(&mut self, payload: &Bytes) {
+        self.put_piece(payload, COMMON_BYTES <= payload.len());
+    }
+
+    fn put_piece(&mut self, bytes: &Bytes, is_common: bool) {
         if bytes.len() < SHARE_BYTES {
             return self.put(bytes);
         }
         self.close_tail();
         self.bytes += bytes.len();
-        self.full.push_back(bytes.clone());
+        self.common_bytes += if is_common { bytes.len() } else { 0 };
+        self.full.push_back(Piece { bytes: bytes.clone(), is_common });
     }
 
     /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.bytes
+    }
+
+    /// Those of them that nobody else counts.
+    pub fn own_len(&self) -> usize {
+        self.bytes - self.common_bytes
     }
 
     /// Whether nothing waits.
@@ -73,7 +99,7 @@ impl Out {
     /// Takes everything, as one piece.
     pub fn take(&mut self) -> Vec<u8> {
         self.close_tail();
-        let all = self.full.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+        let all = self.full.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
         self.clear();
         all
     }
@@ -89,8 +115,8 @@ impl Out {
                 return Ok(true);
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            for (slice, bytes) in slices.iter_mut().zip(&self.full) {
-                *slice = IoSlice::new(bytes);
+            for (slice, piece) in slices.iter_mut().zip(&self.full) {
+                *slice = IoSlice::new(&piece.bytes);
             }
             let count = self.full.len().min(SLICES_MAX);
             match writer.write_vectored(&slices[..count]) {
@@ -107,10 +133,11 @@ impl Out {
         self.bytes -= written;
         while 0 < written {
             let front = self.full.front_mut().expect("no more was written than there was");
-            let taken = written.min(front.len());
-            front.advance(taken);
+            let taken = written.min(front.bytes.len());
+            front.bytes.advance(taken);
             written -= taken;
-            if front.is_empty() {
+            self.common_bytes -= if front.is_common { taken } else { 0 };
+            if front.bytes.is_empty() {
                 self.full.pop_front();
             }
         }
@@ -118,7 +145,7 @@ impl Out {
 
     fn close_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.full.push_back(self.tail.split().freeze());
+            self.full.push_back(Piece { bytes: self.tail.split().freeze(), is_common: false });
         }
     }
 }

@@ -293,7 +293,7 @@ param.yaml:5:11: socket: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
     },
     Case {
         name: "values that contradict each other",
-        text: "parameters:\n  pub-window-size: 100 mb\n  sub-window-max: 1 mb\n  hold-size: 1 mb\n  client-subscriptions-max: 10,000,000\n  door-memory: 2 mb\n",
+        text: "parameters:\n  pub-window-size: 100 mb\n  sub-window-max: 1 mb\n  hold-size: 1 mb\n  client-subscriptions-max: 10,000,000\n  door-memory: 2 mb\n  nats: on\n",
         errors: r#"param.yaml:2:20: pub-window-size: pub-window-max (64 mb) is less than pub-window-size (100 mb): the hard limit cannot be below the size at which the window rotates
     2 |   pub-window-size: 100 mb
       |                    ^^^^^^
@@ -306,14 +306,14 @@ param.yaml:4:14: hold-size: hold-size (1 mb) is less than message-size (8 mb): t
     4 |   hold-size: 1 mb
       |              ^^^^
       = raise hold-size to 8 mb, or lower message-size
-param.yaml:6:16: door-memory: door-memory (2 mb) is less than client-queue-size (16 mb): what one client may hold must fit
-    6 |   door-memory: 2 mb
-      |                ^^^^
-      = raise door-memory to 16 mb, or lower client-queue-size
 param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less than client-subscriptions-max (10000000): the limit for one cannot be above the limit for all
     5 |   client-subscriptions-max: 10,000,000
       |                             ^^^^^^^^^^
-      = raise subscriptions-max to 10000000, or lower client-subscriptions-max"#,
+      = raise subscriptions-max to 10000000, or lower client-subscriptions-max
+param.yaml:6:16: door-memory: door-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a door may hold must fit
+    6 |   door-memory: 2 mb
+      |                ^^^^
+      = raise door-memory to 64 mb, or lower client-queue-size"#,
     },
     Case {
         name: "a tab",

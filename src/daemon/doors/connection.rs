@@ -209,6 +209,11 @@ impl DoorConnection {
         self.parser.held_bytes() + self.unwritten.bytes()
     }
 
+    /// Those of them that nobody else counts.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.parser.held_bytes() + self.unwritten.own_bytes()
+    }
+
     /// Reads once, into the parser, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
         let is_plain = self.stream.is_plain();

@@ -2,6 +2,7 @@
 //! once: sockets, encryption, buffers, back-pressure, limits.
 
 pub(crate) mod connection;
+pub(crate) mod hand;
 mod lost;
 pub(crate) mod memory;
 mod serve;

@@ -40,6 +40,8 @@ const SERVED_MAX: usize = 256;
 const CLOSING_TIME: Duration = Duration::from_secs(5);
 /// What a row counts for that is looked at to answer a client, in bytes that are read: about as long.
 const ROW_BYTES: usize = 64;
+/// Steps of matching that count for a row.
+const ROW_STEPS: usize = 64;
 /// Rows that one answer counts for at most.
 const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
 /// Clients called at their deadlines in one turn.
@@ -360,7 +362,7 @@ impl Engine {
 
     /// Does what sessions ask for because of what was delivered to them.
     pub(crate) fn take_late_asks(&mut self, now: Now) {
-        while let Some((id, ask)) = self.clients.late_asks.pop() {
+        while let Some((id, ask)) = self.clients.at_doors.late_asks.pop() {
             let Some(mut connection) = self.clients.take_door(id) else { continue };
             self.on_ask(now, id, &mut connection, ask);
             self.clients.put_door(now, id, connection);
@@ -437,21 +439,24 @@ impl Engine {
                 let listed: Vec<Listed> =
                     self.peer.sub_rows().into_iter().map(|row| Listed { wanted: row.wanted }).collect();
                 rows = listed.len();
-                connection.answer(|session, out| session.on_listed(&listed, out));
+                let steps = connection.answer(|session, out| session.on_listed(&listed, out));
+                rows += steps / ROW_STEPS;
             }
             Ask::Facts => {
                 let facts = self.facts(now, connection);
                 connection.answer(|session, out| session.on_facts(&facts, out));
             }
-            Ask::Clients => {
-                let clients = self.clients.door_facts(now, id, connection);
-                rows = self.clients.len();
+            Ask::Clients { only } => {
+                let clients = self.clients.door_facts(now, id, connection, only.map(ClientId));
+                rows = if only.is_some() { 1 } else { self.clients.len() };
                 connection.answer(|session, out| session.on_clients(&clients, out));
             }
             Ask::Admitted { account } => {
                 connection.parser.admit();
                 tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
-                connection.account = Some(account);
+                // Where there are no accounts it has proven nothing.
+                let has_accounts = !self.doors.open[connection.door].settings.access().accounts.is_empty();
+                connection.account = Some(if has_accounts { account } else { String::new() });
             }
             Ask::Named { name } => {
                 if let Some(client) = self.clients.client(id) {
@@ -483,7 +488,7 @@ impl Engine {
             clients_total: open.counts.accepted,
             clients_refused: open.counts.refused,
             published: self.doors.published,
-            dropped: self.clients.dropped,
+            dropped: self.clients.at_doors.dropped,
         }
     }
 
@@ -564,14 +569,12 @@ impl Engine {
                     continue;
                 }
             }
-            if !connection.can_be_told() {
-                self.doors.slow.push(id);
-                continue;
-            }
             let me = self.me();
             let scid = self.sockets.group_address().port();
-            let Some(connection) = self.clients.door(id) else { continue };
-            let advisory = connection.lost.take(&me, scid);
+            let Some(advisory) = self.clients.take_lost(id, &me, scid) else {
+                self.doors.slow.push(id);
+                continue;
+            };
             let targets = self.peer.targets(&advisory.message.subject);
             let own: Vec<Target> =
                 targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
@@ -583,9 +586,13 @@ impl Engine {
 
     /// Closes those that hold most, as long as clients of doors hold more together than they may.
     pub(crate) fn evict(&mut self, now: Now) {
-        while self.clients.memory.is_full()
-            && let Some((id, bytes)) = self.clients.holds_most()
-        {
+        if !self.clients.at_doors.memory.is_full() {
+            return;
+        }
+        for (bytes, id) in self.clients.by_held_bytes() {
+            if !self.clients.at_doors.memory.is_full() {
+                return;
+            }
             if let Some(connection) = self.clients.door(id) {
                 let from = connection.from;
                 let open = &mut self.doors.open[connection.door];

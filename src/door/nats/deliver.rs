@@ -151,7 +151,7 @@ impl Writer {
                 out.put(&self.line);
             }
             match shared {
-                Some(message) => out.put_shared(&message.payload),
+                Some(message) => out.put_payload(&message.payload),
                 None => out.put(delivery.payload),
             }
             out.put(b"\r\n");

@@ -9,6 +9,8 @@ use std::mem;
 
 /// An empty buffer keeps this much memory; more goes back, so that idle clients cost little.
 const KEPT_BYTES: usize = 1024;
+/// Of a buffer that is larger nothing is kept that is done with, and all of it counts as held.
+const LARGE_BYTES: usize = 256 * 1024;
 /// Digits of a size; a message has at most 8 MiB.
 const SIZE_DIGITS_MAX: usize = 9;
 /// Arguments that are told apart: one more than any operation has.
@@ -201,6 +203,10 @@ impl Parser {
             self.forget();
             return Ok(None);
         }
+        if LARGE_BYTES < self.start {
+            self.buffer = self.buffer[self.start..].to_vec();
+            (self.start, self.end) = (0, 0);
+        }
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.stranger_bytes_max };
         let rest = &self.buffer[self.start..];
         if rest.len() < self.wanted {
@@ -254,9 +260,9 @@ impl Parser {
         self.is_admitted = true;
     }
 
-    /// Bytes that are held.
+    /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        self.buffer.len() - self.start
+        if LARGE_BYTES < self.buffer.capacity() { self.buffer.capacity() } else { self.buffer.len() - self.start }
     }
 
     fn forget(&mut self) {

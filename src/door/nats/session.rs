@@ -186,7 +186,9 @@ impl Session {
     }
 
     /// This protocol asks for no list.
-    pub fn on_listed(&mut self, _listed: &[Listed], _out: &mut Out) {}
+    pub fn on_listed(&mut self, _listed: &[Listed], _out: &mut Out) -> usize {
+        0
+    }
 
     /// This protocol asks for no facts.
     pub fn on_facts(&mut self, _facts: &Facts, _out: &mut Out) {}

@@ -112,7 +112,7 @@ impl Alone {
                     break;
                 }
             };
-            let mut is_admitted = false;
+            let (mut is_admitted, mut own) = (false, Vec::new());
             let mut carry_out = |ask: Ask<'_>, session: &mut Session| match ask {
                 Ask::Admitted { account } => {
                     is_admitted = true;
@@ -120,14 +120,23 @@ impl Alone {
                 }
                 Ask::Close => *is_over = true,
                 Ask::Echo(is_on) => *has_echo = is_on,
-                ask @ Ask::Publish(_) if !*has_echo => carry_out(ask, session, out, &mut BTreeMap::new(), asked),
-                ask => carry_out(ask, session, out, wanted, asked),
+                ask @ Ask::Publish(_) if !*has_echo => {
+                    carry_out(ask, session, out, &mut BTreeMap::new(), asked, &mut own);
+                }
+                ask => carry_out(ask, session, out, wanted, asked, &mut own),
             };
             if let Some(ask) = first {
                 carry_out(ask, session);
             }
             while let Some(ask) = session.poll_ask() {
                 carry_out(ask, session);
+            }
+            // The daemon hands on what the client itself has published when it has done all that was asked.
+            for (subs, deliveries) in own {
+                session.on_deliveries(&subs, &deliveries, out);
+                while let Some(ask) = session.poll_ask() {
+                    self::carry_out(ask, session, out, wanted, asked, &mut Vec::new());
+                }
             }
             if is_admitted {
                 parser.admit();
@@ -151,6 +160,7 @@ fn carry_out(
     out: &mut Out,
     wanted: &mut BTreeMap<SubId, Wanted>,
     asked: &mut Vec<String>,
+    own: &mut Vec<(Vec<SubId>, Deliveries)>,
 ) {
     match ask {
         Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers }) => {
@@ -163,7 +173,7 @@ fn carry_out(
                 .collect();
             let (payload, message) = (Bytes::copy_from_slice(payload), Message::new(subject, ""));
             let message = Message { payload, headers, reply: reply.clone(), ..message };
-            session.on_deliveries(&subs, &Deliveries::from(direct(message)), out);
+            own.push((subs.clone(), Deliveries::from(direct(message))));
             if wants_receivers {
                 let receivers = Receivers { count: subs.len() as u64, is_certain: true };
                 session.on_published(reply.as_ref(), receivers, out);
@@ -227,10 +237,10 @@ fn the_conversation_is_that_of_nats_server() {
         &[
             ("PING|", "PONG|"),
             ("PING  |ping|PiNg\nPINGX|PONG|+OK|+OKK|INFO {}|PING|", "PONG|PONG|PONG|PONG|PONG|"),
-            ("SUB a 1|PUB a 2|hi|", "+OK|MSG a 1 2|hi|+OK|"),
+            ("SUB a 1|PUB a 2|hi|", "+OK|+OK|MSG a 1 2|hi|"),
             (
                 r#"CONNECT {"verbose":true}|PING|SUB a 1|PUB a 2|hi|UNSUB 1|UNSUB 7|PUB a 1|x|PONG|"#,
-                "+OK|PONG|+OK|MSG a 1 2|hi|+OK|+OK|+OK|+OK|",
+                "+OK|PONG|+OK|+OK|MSG a 1 2|hi|+OK|+OK|+OK|",
             ),
             (r#"connect   {"verbose":false}   |sub a 1|pub a 1|x|unsub 1|Pub a 1|y|"#, "MSG a 1 1|x|"),
             (r#"CONNECT{"verbose":false}|PING|"#, "PONG|"),

@@ -5,7 +5,6 @@ use super::session::{Pending, Session};
 use super::table::Id;
 use crate::door::ask::{Ask, ClientFacts};
 use crate::door::out::Out;
-use crate::time::Instant;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -69,7 +68,7 @@ fn id(text: &[u8]) -> Option<u32> {
 }
 
 impl Session {
-    pub(super) fn client(&mut self, now: Instant, what: Id, command: Command<'_>, out: &mut Out) {
+    pub(super) fn client(&mut self, what: Id, command: Command<'_>, out: &mut Out) {
         match what {
             Id::ClientNumber => self.reply(out).integer(self.client.into()),
             Id::ClientGetname if self.name.is_empty() => self.reply(out).null(),
@@ -87,20 +86,8 @@ impl Session {
                 if is_known { self.reply(out).ok() } else { self.reply(out).error(SYNTAX) }
             }
             Id::ClientInfo => {
-                let client = ClientFacts {
-                    id: self.client,
-                    from: self.from,
-                    name: self.name.clone(),
-                    age_secs: now.since(self.opened).as_secs(),
-                    subscriptions: self.subs.len(),
-                    account: self.account.clone().unwrap_or_default(),
-                    unread_bytes: 0,
-                    queued_bytes: out.len(),
-                    lost: self.lost(),
-                    dropped: 0,
-                };
-                let text = self.line(&client);
-                self.reply(out).text(&text);
+                self.pending = Pending::Clients(Filter::default());
+                self.asks.push_back(Ask::Clients { only: Some(self.client) });
             }
             Id::ClientList => self.ask_for_clients(list_filter(command).map(Pending::Clients), out),
             _ => {
@@ -124,7 +111,7 @@ impl Session {
         match pending {
             Ok(pending) => {
                 self.pending = pending;
-                self.asks.push_back(Ask::Clients);
+                self.asks.push_back(Ask::Clients { only: None });
             }
             Err(error) => self.reply(out).error(error),
         }
@@ -150,7 +137,8 @@ impl Session {
         ));
         let (unread, queued) = (client.unread_bytes, client.queued_bytes);
         put(format_args!("qbuf={unread} qbuf-free=0 obl=0 oll=0 omem={queued} events=r cmd=NULL "));
-        put(format_args!("user={} redir=-1 ", client.account));
+        let account = if client.account.is_empty() { "default" } else { &client.account };
+        put(format_args!("user={account} redir=-1 "));
         if is_own {
             put(format_args!("resp={} ", if self.is_resp3 { 3 } else { 2 }));
         }

@@ -68,6 +68,8 @@ impl<'a> Command<'a> {
 const DIGITS_MAX: usize = 32;
 /// A buffer of up to so many bytes is kept while nothing is in it: a client that does nothing costs little.
 const IDLE_BYTES: usize = 4096;
+/// Of a buffer that is larger nothing is kept that is done with, and all of it counts as held.
+const LARGE_BYTES: usize = 256 * 1024;
 
 /// What has come and is not a whole command yet.
 #[derive(Debug)]
@@ -153,6 +155,7 @@ impl Parser {
         if !std::mem::take(&mut self.is_kept) {
             if std::mem::take(&mut self.is_whole) {
                 self.drop_command();
+                self.shrink();
             }
             self.is_whole = self.advance()?;
         }
@@ -164,9 +167,13 @@ impl Parser {
         Ok(Some(Command { bytes, spans: &self.spans }))
     }
 
-    /// Bytes that are held.
+    /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        self.bytes.len() - self.start + self.words.len() + self.spans.len() * size_of::<Span>()
+        let large = |capacity: usize, used: usize| if LARGE_BYTES < capacity { capacity } else { used };
+        let spans = |count: usize| count * size_of::<Span>();
+        large(self.bytes.capacity(), self.bytes.len() - self.start)
+            + large(self.words.capacity(), self.words.len())
+            + large(spans(self.spans.capacity()), spans(self.spans.len()))
     }
 
     fn drop_command(&mut self) {
@@ -178,7 +185,21 @@ impl Parser {
         self.is_inline = false;
     }
 
-    /// Gives back the memory of large commands that are done with.
+    /// Gives back the memory of a large command that is done with, though another one has begun.
+    fn shrink(&mut self) {
+        if LARGE_BYTES < self.start {
+            self.bytes = self.bytes[self.start..].to_vec();
+            self.start = 0;
+        }
+        if LARGE_BYTES < self.spans.capacity() * size_of::<Span>() {
+            self.spans = Vec::new();
+        }
+        if LARGE_BYTES < self.words.capacity() {
+            self.words = Vec::new();
+        }
+    }
+
+    /// Gives back the memory of commands that are done with, where nothing follows.
     fn release(&mut self) {
         if self.start < self.bytes.len() {
             return;

@@ -152,7 +152,7 @@ pub(super) fn deliver(subs: &Subs, of: &[SubId], deliveries: &Deliveries, is_res
         for delivery in deliveries.clone() {
             let message = delivery.message;
             let heads = heads.get_or_insert_with(|| Heads::new(subs.heads(of, &message.subject, is_resp3)));
-            written += heads.put(message.payload.len(), out, |out| out.put_shared(&message.payload));
+            written += heads.put(message.payload.len(), out, |out| out.put_payload(&message.payload));
         }
         return written;
     }

@@ -53,9 +53,7 @@ pub(super) enum Pending {
 pub struct Session {
     settings: Arc<Settings>,
     pub(super) client: u32,
-    pub(super) from: SocketAddr,
     pub(super) listen: SocketAddr,
-    pub(super) opened: Instant,
     pub(super) is_resp3: bool,
     pub(super) name: String,
     /// `None` before the client has proven who it is.
@@ -88,9 +86,7 @@ impl Session {
         let is_closed = settings.access.is_closed();
         Session {
             client: hello.client,
-            from: hello.from,
             listen: hello.listen,
-            opened: now,
             is_resp3: false,
             name: String::new(),
             account: (!is_closed).then(|| DEFAULT.into()),
@@ -206,29 +202,33 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::List`].
-    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) {
+    /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
+    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
         match self.take_pending() {
             Pending::Patterns => {
                 let patterns: BTreeSet<_> =
                     listed.iter().filter(|listed| !listed.is_exact()).map(|l| &l.wanted).collect();
                 self.reply(out).integer(patterns.len() as u64);
+                0
             }
             Pending::Channels(glob) => {
                 let exact = listed.iter().filter(|listed| listed.is_exact());
                 let subjects = exact.filter_map(|listed| listed.wanted.pattern.as_str().parse::<Subject>().ok());
                 let names = subjects.map(|subject| channel::of_subject(&subject).into_owned());
                 let mut reply = self.reply(out);
-                let Some(channels) = chosen(names.collect(), glob.as_ref()) else {
-                    return reply.error(format!(
+                let (channels, steps) = chosen(names.collect(), glob.as_ref());
+                if let Some(channels) = channels {
+                    reply.array(channels.len());
+                    channels.iter().for_each(|channel| reply.bulk(channel));
+                } else {
+                    reply.error(format!(
                         "ERR there are so many channels that this glob would take more than {LIST_STEPS_MAX} steps: the \
                          fewer bytes between two *, the fewer steps"
                     ));
-                };
-                reply.array(channels.len());
-                channels.iter().for_each(|channel| reply.bulk(channel));
+                }
+                steps
             }
-            _ => {}
+            _ => 0,
         }
     }
 
@@ -262,9 +262,9 @@ impl Session {
         self.lost.count()
     }
 
-    /// So many messages of these subscriptions are lost. The protocol has no word for it: `CLIENT INFO` shows the sum.
-    pub fn on_lost(&mut self, _: &[SubId], lost: Count) {
-        self.lost.add(lost);
+    /// So many messages of each of these subscriptions are lost. The protocol has no word for it: `CLIENT INFO` shows the sum.
+    pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
+        subs.iter().for_each(|_| self.lost.add(lost));
     }
 
     /// The peer is about to stop. The protocol has no word for it.
@@ -376,7 +376,7 @@ impl Session {
             | Id::ClientList
             | Id::ClientSetinfo
             | Id::ClientSetname
-            | Id::ClientSwitch => self.client(now, entry.id, command, out),
+            | Id::ClientSwitch => self.client(entry.id, command, out),
             id => admin::run(id, command, &mut reply),
         }
         Ok(())
@@ -611,16 +611,16 @@ impl Session {
     }
 }
 
-/// The channels that the glob chooses; `None` if finding that out takes too long.
-fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> Option<BTreeSet<Vec<u8>>> {
-    let Some(glob) = glob else { return Some(channels) };
+/// The channels that the glob chooses, `None` if finding that out takes too long; and the steps that it took.
+fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTreeSet<Vec<u8>>>, usize) {
+    let Some(glob) = glob else { return (Some(channels), 0) };
     let mut left = LIST_STEPS_MAX;
     channels.retain(|channel| {
         let (matches, steps) = if left == 0 { (false, 0) } else { glob.matches_counted(channel) };
         left = left.saturating_sub(steps);
         matches
     });
-    (0 < left).then_some(channels)
+    ((0 < left).then_some(channels), LIST_STEPS_MAX - left)
 }
 
 /// What a subscription to this name gets, or the error that is due.

@@ -133,7 +133,7 @@ impl World {
                 self.session.on_listed(&listed, &mut self.out);
             }
             Ask::Facts => self.session.on_facts(&facts(), &mut self.out),
-            Ask::Clients => self.session.on_clients(&[1, 2].map(client), &mut self.out),
+            Ask::Clients { only: _ } => self.session.on_clients(&[1, 2].map(client), &mut self.out),
             Ask::Close => self.is_over = true,
             Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
         }
