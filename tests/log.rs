@@ -55,19 +55,25 @@ fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_st
     assert_eq!(lines[1]["message"], "log opened anew");
 }
 
+/// A peer that is started by another command, which sees to what becomes of SIGHUP.
+fn peer_by(place: &Place, command: &[&str]) -> Running {
+    let mut starter = Command::new(command[0]);
+    starter.args(&command[1..]).arg(place.command(&[]).get_program()).arg("peer");
+    place.surround(&mut starter);
+    starter.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let peer = place.reachable(Running::new(starter.spawn().expect("it is installed"), &["peer"]));
+    place.run(&["show", "status"]).exits(0);
+    peer
+}
+
 #[test]
 fn a_peer_ends_with_its_terminal_unless_it_was_told_not_to() {
     let place = Place::new();
-    let mut peer = place.peer(&[]);
-    place.run(&["show", "status"]).exits(0);
+    // Whatever the tests themselves were started with.
+    let mut peer = peer_by(&place, &["env", "--default-signal=HUP"]);
     peer.signal("HUP");
     assert_eq!(peer.ended().code(), Some(0));
-    let mut nohup = Command::new("nohup");
-    nohup.arg(place.command(&[]).get_program()).arg("peer");
-    place.surround(&mut nohup);
-    nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut peer = place.reachable(Running::new(nohup.spawn().expect("nohup is installed"), &["peer"]));
-    place.run(&["show", "status"]).exits(0);
+    let mut peer = peer_by(&place, &["nohup"]);
     peer.signal("HUP");
     place.run(&["show", "status"]).exits(0);
     peer.signal("TERM");
