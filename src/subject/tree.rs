@@ -132,7 +132,7 @@ impl<T: Ord + Copy> Tree<T> {
     /// The same if it takes less than so many steps: edges and tokens looked at, and values found. False if it does not; `found`
     /// then holds whatever was found until there.
     pub fn matches_within(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> bool {
-        if self.collect(subject, found, steps) == 0 {
+        if self.collect::<false>(subject, found, steps) == 0 {
             return false;
         }
         if !found.is_sorted() {
@@ -141,8 +141,17 @@ impl<T: Ord + Copy> Tree<T> {
         true
     }
 
-    /// Adds the values of all matching patterns to `found`, in at most so many steps; gives how many of them are left.
-    fn collect(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> usize {
+    /// As [`Tree::matches`], but a last `>` stands for zero or more tokens: `a.>` matches `a` too.
+    pub fn matches_from_zero(&self, subject: &Subject, found: &mut Vec<T>) {
+        self.collect::<true>(subject, found, usize::MAX);
+        if !found.is_sorted() {
+            found.sort_unstable();
+        }
+    }
+
+    /// Adds the values of all matching patterns to `found`, in at most so many steps; gives how many of them are left. `FROM_ZERO`
+    /// says whether a last `>` also stands for nothing.
+    fn collect<const FROM_ZERO: bool>(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> usize {
         let bytes = subject.as_bytes();
         let mut ends = [0; SUBJECT_TOKENS_MAX];
         let mut depth = 0;
@@ -153,7 +162,7 @@ impl<T: Ord + Copy> Tree<T> {
             }
         }
         ends[depth] = bytes.len() as u8;
-        let mut walk = Walk { tree: self, bytes, ends: &ends[..=depth], found, steps };
+        let mut walk = Walk::<T, FROM_ZERO> { tree: self, bytes, ends: &ends[..=depth], found, steps };
         walk.branch(ROOT, 0, 0);
         walk.steps
     }
@@ -250,7 +259,7 @@ impl<T: Ord + Copy> Tree<T> {
 }
 
 /// A look-up under way.
-struct Walk<'a, T> {
+struct Walk<'a, T, const FROM_ZERO: bool> {
     tree: &'a Tree<T>,
     /// The subject.
     bytes: &'a [u8],
@@ -261,7 +270,7 @@ struct Walk<'a, T> {
     steps: usize,
 }
 
-impl<'a, T: Ord + Copy> Walk<'a, T> {
+impl<'a, T: Ord + Copy, const FROM_ZERO: bool> Walk<'a, T, FROM_ZERO> {
     /// What goes on at a branch with the token of this index, which begins at byte `start`. As deep as the subject has tokens.
     fn branch(&mut self, at: u32, index: usize, start: usize) {
         let branch = self.tree.branch(at);
@@ -283,7 +292,13 @@ impl<'a, T: Ord + Copy> Walk<'a, T> {
         self.steps -= 1;
         let start = usize::from(self.ends[index]) + 1;
         match (edge.text.rest(), index + 1 == self.ends.len()) {
-            (None, true) => self.find(&edge.values),
+            (None, true) => {
+                self.find(&edge.values);
+                if FROM_ZERO && edge.to != NONE {
+                    self.find(&self.tree.branch(edge.to).rest);
+                }
+            }
+            (Some(b">"), true) if FROM_ZERO => self.find(&edge.values),
             (None, false) if edge.to != NONE => self.branch(edge.to, index + 1, start),
             (Some(rest), false) if self.is_match(rest, start) => self.find(&edge.values),
             _ => {}
@@ -302,6 +317,7 @@ impl<'a, T: Ord + Copy> Walk<'a, T> {
             self.steps = self.steps.saturating_sub(1);
             match subject.next() {
                 Some(_) if wanted == b">" => return true,
+                None if FROM_ZERO && wanted == b">" => return true,
                 Some(token) if wanted == b"*" || wanted == token => {}
                 _ => return false,
             }
@@ -453,12 +469,17 @@ mod tests {
             assert!(whole.insert(pattern, value));
             for subject in &subjects {
                 assert_eq!(!matches(&alone, subject).is_empty(), pattern.matches(subject), "{pattern} {subject}");
+                let from_zero = !matches_from_zero(&alone, subject).is_empty();
+                assert_eq!(from_zero, is_match_from_zero(pattern, subject), "{pattern} {subject}");
             }
             assert!(alone.remove(pattern, value) && !alone.remove(pattern, value) && alone.is_empty());
         }
         for subject in &subjects {
             let expected: Vec<usize> = (0..patterns.len()).filter(|n| patterns[*n].matches(subject)).collect();
             assert_eq!(matches(&whole, subject), expected, "{subject}");
+            let from_zero: Vec<usize> =
+                (0..patterns.len()).filter(|n| is_match_from_zero(&patterns[*n], subject)).collect();
+            assert_eq!(matches_from_zero(&whole, subject), from_zero, "{subject}");
         }
     }
 
@@ -495,6 +516,10 @@ mod tests {
                     twin.iter().filter(|(pattern, _)| pattern.matches(&subject)).map(|(_, value)| *value).collect();
                 expected.sort_unstable();
                 assert_eq!(matches(&tree, &subject), expected, "seed {seed} step {step} {subject}");
+                let from_zero = twin.iter().filter(|(pattern, _)| is_match_from_zero(pattern, &subject));
+                let mut from_zero: Vec<u64> = from_zero.map(|(_, value)| *value).collect();
+                from_zero.sort_unstable();
+                assert_eq!(matches_from_zero(&tree, &subject), from_zero, "seed {seed} step {step} {subject}");
             }
             for (pattern, value) in twin {
                 assert!(tree.remove(&pattern, value));
@@ -547,13 +572,13 @@ mod tests {
         let steps = (1 << (width + 1)) - 2 + (SUBJECT_TOKENS_MAX - width) * (1 << width) + (1 << width);
         let subject: Subject = vec!["a"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         let mut found = Vec::new();
-        assert_eq!(tree.collect(&subject, &mut found, usize::MAX), usize::MAX - steps);
+        assert_eq!(tree.collect::<false>(&subject, &mut found, usize::MAX), usize::MAX - steps);
         assert_eq!(found.len(), 1 << width, "each step served a match");
         found.clear();
         assert!(!tree.matches_within(&subject, &mut found, 1000) && found.len() <= 1000);
         let other: Subject = vec!["b"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         found.clear();
-        assert_eq!(tree.collect(&other, &mut found, usize::MAX), usize::MAX - SUBJECT_TOKENS_MAX - 1);
+        assert_eq!(tree.collect::<false>(&other, &mut found, usize::MAX), usize::MAX - SUBJECT_TOKENS_MAX - 1);
         assert!(!tree.matches_within(&other, &mut found, SUBJECT_TOKENS_MAX));
     }
 
@@ -561,5 +586,16 @@ mod tests {
         let mut found = Vec::new();
         tree.matches(subject, &mut found);
         found
+    }
+    fn matches_from_zero<T: Ord + Copy>(tree: &Tree<T>, subject: &Subject) -> Vec<T> {
+        let mut found = Vec::new();
+        tree.matches_from_zero(subject, &mut found);
+        found
+    }
+
+    /// With a last `>`, a pattern also matches what it matches without.
+    fn is_match_from_zero(pattern: &Pattern, subject: &Subject) -> bool {
+        let head = pattern.as_str().strip_suffix(".>").map(|head| head.parse::<Pattern>().unwrap());
+        pattern.matches(subject) || head.is_some_and(|head| head.matches(subject))
     }
 }
