@@ -47,13 +47,18 @@ pub(super) fn text<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8
         if 0 < index {
             text.push(b'.');
         }
-        match token {
-            b"" => text.push(b'%'),
-            [byte @ (b'*' | b'>' | b'%')] => put_escaped(&mut text, *byte),
-            token => put_token(&mut text, token, is_escaped),
-        }
+        put_name(&mut text, token, is_escaped);
     }
     text
+}
+
+/// Adds what stands in a subject for these bytes, which are a token of their own.
+pub(super) fn put_name(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
+    match token {
+        b"" => text.push(b'%'),
+        [byte @ (b'*' | b'>' | b'%')] => put_escaped(text, *byte),
+        token => put_token(text, token, is_escaped),
+    }
 }
 
 fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
@@ -118,7 +123,7 @@ fn escaped(text: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::rng::Rng;
-    use crate::subject::event_type;
+    use crate::subject::event_type::{self, EventType, TypePattern};
     use crate::subject::glob::Glob;
 
     /// All texts of so many of these letters.
@@ -195,7 +200,7 @@ mod tests {
             text => text.as_bytes().to_vec(),
         };
         let rows = rows(3);
-        assert_eq!(rows.len(), 17);
+        assert_eq!(rows.len(), 20);
         for row in rows {
             let subject: Subject = names(row[2]).next().unwrap().parse().unwrap();
             let event_type = names(row[1]).next();
@@ -213,20 +218,26 @@ mod tests {
                 assert_eq!(event_type::to_subject(event_type).as_ref(), Ok(&subject));
                 assert_eq!(event_type::of_subject(&subject).as_deref(), Some(event_type));
             }
+            assert_eq!(EventType::of_subject(&subject), event_type.map(|text| text.parse().unwrap()), "{subject}");
         }
     }
 
     #[test]
     fn patterns_match_as_the_page_says() {
         let rows = rows(4);
-        assert_eq!(rows.len(), 12);
+        assert_eq!(rows.len(), 17);
         for row in rows {
             let text = names(row[1]).next().unwrap();
             let matches = |name: &str| {
                 let subject: Subject = name.parse().unwrap();
-                if row[0] != "Redis" {
+                if row[0].starts_with("NATS") {
                     return text.parse::<Pattern>().unwrap().matches(&subject);
                 }
+                if row[0] == "event types" {
+                    let pattern: TypePattern = text.parse().unwrap();
+                    return EventType::of_subject(&subject).is_some_and(|event_type| pattern.matches(&event_type));
+                }
+                assert_eq!(row[0], "Redis");
                 let glob = Glob::new(text.as_bytes()).unwrap();
                 to_pattern(&glob.prefix()).unwrap().matches(&subject) && glob.matches(&of_subject(&subject))
             };

@@ -1,11 +1,18 @@
-//! Event types of seed 004 as subjects and back: `a/b/c` travels on `a.b.c`, escaped by the rule of
-//! [`channel`](super::channel), and a dot in a subtype as `%2E`.
+//! Event types of seed 004, the patterns that choose them, and the subjects on which their events travel.
+//!
+//! A type is a list of at least one subtype. A subtype is any text without `?`, `*` and `/`; it may be empty. As text, subtypes are
+//! joined by `/`: every text without `?` and `*` is a type, and no two types have the same text. The type `a/b/c` travels on the
+//! subject `a.b.c`, escaped by the rule of [`channel`](super::channel), and a dot in a subtype as `%2E`. The limits of a type are
+//! those of its subject. In a pattern, `?` stands for exactly one subtype, and a last `*` for zero or more.
 
-use super::channel::{is_escaped, put_unescaped, text};
-use super::{Subject, SubjectError};
+use super::channel::{is_escaped, put_name, put_unescaped, text};
+use super::{Pattern, Subject, SubjectError};
 use bytes::Bytes;
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
-/// The subject on which events of the type travel; subtypes are separated by `/`.
+/// The subject on which events of the type travel; subtypes are separated by `/`. `?` and `*` are not looked for.
 ///
 /// # Errors
 /// The type is as a subject too long or too deep.
@@ -13,7 +20,8 @@ pub fn to_subject(event_type: &str) -> Result<Subject, SubjectError> {
     Subject::from_bytes(Bytes::from(text(event_type.as_bytes().split(|byte| *byte == b'/'), is_escaped)))
 }
 
-/// The type whose events travel on the subject; `None` if no type has it: it stands for bytes that are no UTF-8, or it holds a `/`.
+/// The text that [`to_subject`] makes this subject of; `None` if there is none: the subject stands for bytes that are no UTF-8, or it
+/// holds a `/`.
 pub fn of_subject(subject: &Subject) -> Option<String> {
     let mut out = Vec::with_capacity(subject.as_bytes().len());
     for (index, token) in subject.as_bytes().split(|byte| *byte == b'.').enumerate() {
@@ -28,22 +36,363 @@ pub fn of_subject(subject: &Subject) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
+/// A list of subtypes, held as the subject on which its events travel. Cloning copies a reference only; the order is that of the
+/// subjects.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventType(Subject);
+
+/// Why a list of subtypes is no event type, or no pattern of event types. Subtypes are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeError {
+    /// No subtype at all.
+    Empty,
+    /// A subtype holds one of `?`, `*` and `/`.
+    Character {
+        /// Which subtype.
+        subtype: usize,
+        /// Which character.
+        character: char,
+    },
+    /// A subtype of a pattern holds `?` or `*`, and not alone.
+    Part {
+        /// Which subtype.
+        subtype: usize,
+        /// Which character.
+        character: char,
+    },
+    /// `*` is not the last subtype of a pattern. Holds which one it is.
+    InnerRest(usize),
+    /// It is as a subject too long or too deep.
+    Subject(SubjectError),
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TypeError::Empty => write!(f, "an event type has at least one subtype"),
+            TypeError::Character { subtype, character } => {
+                write!(
+                    f,
+                    "subtype {subtype} holds '{character}': leave out '?', '*' and '/' from the subtypes of an event"
+                )
+            }
+            TypeError::Part { subtype, character } => {
+                write!(f, "subtype {subtype} holds '{character}' and more: '?' and '*' stand for whole subtypes only")
+            }
+            TypeError::InnerRest(subtype) => {
+                write!(f, "subtype {subtype} is '*', which must be the last: use '?' for a single subtype")
+            }
+            TypeError::Subject(error) => write!(f, "shorten the event type, its events travel on a subject: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TypeError {}
+
+impl EventType {
+    /// The type with these subtypes.
+    ///
+    /// # Errors
+    /// Says what makes them no type.
+    pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<EventType, TypeError> {
+        let mut text = Vec::new();
+        for (index, subtype) in subtypes.into_iter().enumerate() {
+            if let Some(character) = reserved(subtype) {
+                return Err(TypeError::Character { subtype: index + 1, character });
+            }
+            put_dot(&mut text);
+            put_name(&mut text, subtype.as_bytes(), is_escaped);
+        }
+        if text.is_empty() {
+            return Err(TypeError::Empty);
+        }
+        Subject::from_bytes(text.into()).map(EventType).map_err(TypeError::Subject)
+    }
+
+    /// The type whose events travel on the subject, without a copy of it; `None` if there is none.
+    pub fn of_subject(subject: &Subject) -> Option<EventType> {
+        let bytes = subject.as_bytes();
+        if bytes.iter().any(|byte| matches!(byte, b'?' | b'*' | b'/')) {
+            return None;
+        }
+        let event_type = EventType(subject.clone());
+        // With a `%` in it, it can stand for what no type holds, or be another way to write a subject.
+        let is_own = !bytes.contains(&b'%') || of_subject(subject)?.parse().as_ref() == Ok(&event_type);
+        is_own.then_some(event_type)
+    }
+
+    /// The subject on which events of the type travel.
+    pub fn subject(&self) -> &Subject {
+        &self.0
+    }
+
+    /// The subtypes, in order.
+    pub fn subtypes(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.tokens().map(subtype_of)
+    }
+
+    fn tokens(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.as_bytes().split(|byte| *byte == b'.')
+    }
+}
+
+impl FromStr for EventType {
+    type Err = TypeError;
+
+    fn from_str(text: &str) -> Result<EventType, TypeError> {
+        EventType::new(text.split('/'))
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.subtypes().enumerate().try_for_each(|(index, subtype)| put_text(f, index, &subtype))
+    }
+}
+
+impl fmt::Debug for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// Which types somebody asks for or subscribes to: `a/?/c` or `a/*`. Cloning copies a reference only.
+///
+/// It is held as a pattern of subjects, where `*` stands for `?` and a last `>`, here for zero or more, for `*`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypePattern(Pattern);
+
+impl TypePattern {
+    /// The pattern with these subtypes, of which `?` and a last `*` stand for others.
+    ///
+    /// # Errors
+    /// Says what makes them no pattern. Its limits are those of a subject, for which `*` counts as one token of one byte.
+    pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<TypePattern, TypeError> {
+        let mut text = Vec::new();
+        let mut has_rest = false;
+        for (index, subtype) in subtypes.into_iter().enumerate() {
+            if has_rest {
+                return Err(TypeError::InnerRest(index));
+            }
+            put_dot(&mut text);
+            match (subtype, reserved(subtype)) {
+                ("*", _) => {
+                    text.push(b'>');
+                    has_rest = true;
+                }
+                ("?", _) => text.push(b'*'),
+                (_, None) => put_name(&mut text, subtype.as_bytes(), is_escaped),
+                (_, Some('/')) => return Err(TypeError::Character { subtype: index + 1, character: '/' }),
+                (_, Some(character)) => return Err(TypeError::Part { subtype: index + 1, character }),
+            }
+        }
+        if text.is_empty() {
+            return Err(TypeError::Empty);
+        }
+        Pattern::from_bytes(text.into()).map(TypePattern).map_err(TypeError::Subject)
+    }
+
+    /// Whether the type is one of those; at most one comparison for each subtype.
+    pub fn matches(&self, event_type: &EventType) -> bool {
+        let mut tokens = event_type.tokens();
+        for wanted in self.0.tokens() {
+            match tokens.next() {
+                _ if wanted == b">" => return true,
+                Some(token) if wanted == b"*" || wanted == token => {}
+                _ => return false,
+            }
+        }
+        tokens.next().is_none()
+    }
+
+    /// One or two patterns of subjects: the subject of each type that matches does match exactly one of them, and those of other
+    /// types match none.
+    pub fn subject_patterns(&self) -> impl Iterator<Item = Pattern> + use<> {
+        let head = self.0.as_str().strip_suffix(".>").map(|head| head.parse().expect("a part of a pattern"));
+        head.into_iter().chain([self.0.clone()])
+    }
+
+    /// The one pattern of subjects that does, if its last `>` stands for zero or more tokens, as for
+    /// [`Tree::matches_from_zero`](super::tree::Tree::matches_from_zero).
+    pub fn from_zero(&self) -> &Pattern {
+        &self.0
+    }
+}
+
+impl FromStr for TypePattern {
+    type Err = TypeError;
+
+    fn from_str(text: &str) -> Result<TypePattern, TypeError> {
+        TypePattern::new(text.split('/'))
+    }
+}
+
+impl fmt::Display for TypePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subtypes = self.0.tokens().map(|token| match token {
+            b"*" => Cow::Borrowed("?"),
+            b">" => Cow::Borrowed("*"),
+            token => subtype_of(token),
+        });
+        subtypes.enumerate().try_for_each(|(index, subtype)| put_text(f, index, &subtype))
+    }
+}
+
+impl fmt::Debug for TypePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// The first character that no subtype holds.
+fn reserved(subtype: &str) -> Option<char> {
+    subtype.chars().find(|character| matches!(character, '?' | '*' | '/'))
+}
+
+/// Ends the token before the next one.
+fn put_dot(subject: &mut Vec<u8>) {
+    if !subject.is_empty() {
+        subject.push(b'.');
+    }
+}
+
+/// The subtype that a token of a type's subject stands for.
+fn subtype_of(token: &[u8]) -> Cow<'_, str> {
+    if !token.contains(&b'%') {
+        return Cow::Borrowed(std::str::from_utf8(token).expect("checked on construction"));
+    }
+    let mut out = Vec::with_capacity(token.len());
+    put_unescaped(&mut out, token, is_escaped);
+    Cow::Owned(String::from_utf8(out).expect("checked on construction"))
+}
+
+/// Writes the subtype with this index.
+fn put_text(f: &mut fmt::Formatter<'_>, index: usize, subtype: &str) -> fmt::Result {
+    if 0 < index {
+        f.write_str("/")?;
+    }
+    f.write_str(subtype)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All lists of up to so many of these words.
+    fn lists<'a>(words: &[&'a str], len_max: u32) -> Vec<Vec<&'a str>> {
+        let list = |len: u32, code: usize| (0..len).map(move |n| words[code / words.len().pow(n) % words.len()]);
+        (0..=len_max).flat_map(|len| (0..words.len().pow(len)).map(move |code| list(len, code).collect())).collect()
+    }
+
     #[test]
     fn every_type_comes_back() {
-        let letters = ['a', '/', '.', '%', '2', 'E', ' ', 'ß'];
-        for len in 0..=5 {
-            for code in 0..letters.len().pow(len) {
-                let text: String = (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
-                let subject = to_subject(&text).unwrap();
-                assert_eq!(of_subject(&subject).as_ref(), Some(&text), "{subject}");
-            }
+        for list in lists(&["a", "/", ".", "%", "2", "E", " ", "ß"], 5) {
+            let text = list.concat();
+            let subject = to_subject(&text).unwrap();
+            assert_eq!(of_subject(&subject).as_ref(), Some(&text), "{subject}");
+            let event_type: EventType = text.parse().unwrap();
+            assert_eq!((event_type.subject(), &event_type.to_string()), (&subject, &text));
+            assert!(event_type.subtypes().eq(text.split('/')), "{text}");
+            assert_eq!(EventType::new(text.split('/')), Ok(event_type.clone()));
+            assert_eq!(EventType::of_subject(&subject), Some(event_type), "{subject}");
         }
         for subject in ["a/b", "%FF"] {
             assert_eq!(of_subject(&subject.parse().unwrap()), None, "{subject}");
         }
+    }
+
+    /// A subject is that of a type if, and only if, the type has it.
+    #[test]
+    fn subjects_that_no_type_has_are_refused() {
+        for list in lists(&["a", ".", "%", "2", "A", "0", "E", "F", "?", "*", "/"], 5) {
+            let Ok(subject) = list.concat().parse::<Subject>() else { continue };
+            let own = of_subject(&subject).and_then(|text| text.parse::<EventType>().ok());
+            assert_eq!(EventType::of_subject(&subject), own.filter(|own| *own.subject() == subject), "{subject}");
+        }
+        for (subject, is_type) in
+            [("%2A", false), ("x%2Ay", false), ("%3F", true), ("a%2Eb", true), ("%3E", true), ("a?", false)]
+        {
+            assert_eq!(EventType::of_subject(&subject.parse().unwrap()).is_some(), is_type, "{subject}");
+        }
+    }
+
+    #[test]
+    fn lists_that_are_no_types_or_patterns_are_refused() {
+        let check = |subtypes: &[&str], event_type: Option<TypeError>, pattern: Option<TypeError>| {
+            let list = || subtypes.iter().copied();
+            assert_eq!(EventType::new(list()).err(), event_type, "{subtypes:?}");
+            assert_eq!(TypePattern::new(list()).err(), pattern, "{subtypes:?}");
+        };
+        let character = |subtype, character| Some(TypeError::Character { subtype, character });
+        let part = |subtype, character| Some(TypeError::Part { subtype, character });
+        check(&[], Some(TypeError::Empty), Some(TypeError::Empty));
+        check(&[""], None, None);
+        check(&["a", "", ""], None, None);
+        check(&["a", "b/c"], character(2, '/'), character(2, '/'));
+        check(&["?"], character(1, '?'), None);
+        check(&["a", "*"], character(2, '*'), None);
+        check(&["*", "a"], character(1, '*'), Some(TypeError::InnerRest(1)));
+        check(&["a", "*", "*"], character(2, '*'), Some(TypeError::InnerRest(2)));
+        check(&["a*"], character(1, '*'), part(1, '*'));
+        check(&["a", "?b"], character(2, '?'), part(2, '?'));
+        check(&["a", "**"], character(2, '*'), part(2, '*'));
+        let too_long = Some(TypeError::Subject(SubjectError::TooLong(258)));
+        check(&[&" ".repeat(86)], too_long.clone(), too_long);
+        let too_deep = Some(TypeError::Subject(SubjectError::TooDeep));
+        check(&["a"; 33], too_deep.clone(), too_deep);
+    }
+
+    /// Obviously right: after the document, list by list.
+    fn twin(pattern: &[&str], subtypes: &[&str]) -> bool {
+        match (pattern, subtypes) {
+            (["*"], _) | ([], []) => true,
+            (["?", pattern @ ..], [_, subtypes @ ..]) => twin(pattern, subtypes),
+            ([wanted, pattern @ ..], [subtype, subtypes @ ..]) => wanted == subtype && twin(pattern, subtypes),
+            _ => false,
+        }
+    }
+
+    /// All types and patterns of up to four of these words; exactly one of the patterns of subjects matches what the pattern does.
+    #[test]
+    fn patterns_match_as_their_slow_twin_does() {
+        let types: Vec<_> = lists(&["a", "b.%", ""], 4)
+            .into_iter()
+            .filter_map(|list| Some((EventType::new(list.clone()).ok()?, list)))
+            .collect();
+        let mut count = 0;
+        for list in lists(&["a", "b.%", "", "?", "*"], 4) {
+            let Ok(pattern) = TypePattern::new(list.clone()) else { continue };
+            assert_eq!((pattern.to_string(), pattern.to_string().parse()), (list.join("/"), Ok(pattern.clone())));
+            let on_subjects: Vec<Pattern> = pattern.subject_patterns().collect();
+            for (event_type, subtypes) in &types {
+                let expected = twin(&list, subtypes);
+                assert_eq!(pattern.matches(event_type), expected, "{pattern} {event_type}");
+                let found = on_subjects.iter().filter(|pattern| pattern.matches(event_type.subject())).count();
+                assert_eq!(found, usize::from(expected), "{pattern} {event_type}");
+                count += usize::from(expected);
+            }
+        }
+        assert!(1000 < count, "{count} matches");
+    }
+
+    #[test]
+    fn a_pattern_is_one_or_two_of_subjects() {
+        let check = |pattern: &str, expected: &[&str]| {
+            let pattern: TypePattern = pattern.parse().unwrap();
+            let found: Vec<String> = pattern.subject_patterns().map(|pattern| pattern.to_string()).collect();
+            assert_eq!(found, expected, "{pattern}");
+        };
+        check("a/b", &["a.b"]);
+        check("a/?", &["a.*"]);
+        check("a/*", &["a", "a.>"]);
+        check("?/*", &["*", "*.>"]);
+        check("*", &[">"]);
+        check("a.b//>", &["a%2Eb.%.%3E"]);
+        let long = "a".repeat(253);
+        check(&format!("{long}/*"), &[&long, &format!("{long}.>")]);
+        let too_long = TypeError::Subject(SubjectError::TooLong(256));
+        assert_eq!(format!("{long}a/*").parse::<TypePattern>(), Err(too_long));
+        let too_deep = TypeError::Subject(SubjectError::TooDeep);
+        assert_eq!(TypePattern::new([&["a"; 32][..], &["*"]].concat()), Err(too_deep));
     }
 }
