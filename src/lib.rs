@@ -40,6 +40,7 @@
 //! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
 //! | [`wire`] | the bytes of datagrams and records |
 //! | [`proto`] | the protocol, as state machines without I/O |
+//! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
 //! | [`door`] | client protocols, without I/O |
 //! | [`config`] | YAML to a checked configuration |
 //! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
@@ -52,6 +53,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod door;
+pub mod event;
 pub mod message;
 pub mod offset;
 pub mod proto;

@@ -59,6 +59,7 @@ const LAYERS: &[Layer] = &[
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire"],
         crates: &["bytes", "foldhash", "hashbrown", "lru"],
     },
+    Layer { module: "event", may_use: BASE, crates: &["bytes", "serde", "serde_json"] },
     Layer {
         module: "door",
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto::effect", "proto::delivery"],
@@ -138,7 +139,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Modules without I/O, and what would break that.
-const PURE: [&str; 8] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "door"];
+const PURE: [&str; 9] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "event", "door"];
 const IMPURE: [&str; 16] = [
     "UdpSocket",
     "TcpStream",

@@ -1,0 +1,336 @@
+//! Events on the bus and back: a message on the subject of the type, marked as an event, with these header fields.
+//!
+//! | field | value |
+//! |---|---|
+//! | `Seqcast-Event` | the id: `7/42/1` |
+//! | `Seqcast-Event-Time` | the timestamp: `2026-11-22T15:04:05.123456Z` |
+//! | `Seqcast-Source-Time` | the source timestamp; absent if there is none |
+//! | `Seqcast-Payload` | `json`, or `binary` and, unless it is empty, a space and the name of its type; absent if there is no payload |
+//!
+//! In the name, `%` and all bytes but printable ASCII are written as `%` and two capital hexadecimal digits. The payload of the message is
+//! the JSON text or the bytes. Other fields are left alone. What arrives is taken from nobody on trust: it is an event as a whole,
+//! or it is refused.
+
+use super::model::{Event, EventId, IdError, Json, JsonError, Payload};
+use super::timestamp::{Timestamp, TimestampError};
+use crate::message::{Headers, Message};
+use crate::subject::Subject;
+use crate::subject::event_type::EventType;
+use bytes::Bytes;
+use std::fmt;
+
+const ID: &str = "Seqcast-Event";
+const TIME: &str = "Seqcast-Event-Time";
+const SOURCE_TIME: &str = "Seqcast-Source-Time";
+const PAYLOAD: &str = "Seqcast-Payload";
+
+/// Why a message is no event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageError {
+    /// It is not marked as one.
+    NotMarked,
+    /// No type has its subject.
+    Subject(Subject),
+    /// This header field is not there.
+    Missing(&'static str),
+    /// This header field is there twice.
+    Repeated(&'static str),
+    /// The id is none.
+    Id(IdError),
+    /// The id is one that no event has: its session or instance is 0.
+    Reserved(EventId),
+    /// This header field is no time.
+    Time(&'static str, TimestampError),
+    /// The field about the payload is none of its forms.
+    Payload,
+    /// There is a payload, and no field about it.
+    Unexplained,
+    /// The payload is no JSON text.
+    Json(JsonError),
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MessageError::NotMarked => write!(f, "the message is not marked as an event"),
+            MessageError::Subject(subject) => write!(f, "no event type has the subject {subject}"),
+            MessageError::Missing(key) => write!(f, "the event lacks the header {key}"),
+            MessageError::Repeated(key) => write!(f, "the event has the header {key} twice"),
+            MessageError::Id(error) => write!(f, "header {ID}: {error}"),
+            MessageError::Reserved(id) => {
+                write!(f, "header {ID}: {id} is the id of no event, sessions and instances begin at 1")
+            }
+            MessageError::Time(key, error) => write!(f, "header {key}: {error}"),
+            MessageError::Payload => write!(f, "header {PAYLOAD} must be 'json', or 'binary' and an escaped name"),
+            MessageError::Unexplained => write!(f, "the event has a payload and lacks the header {PAYLOAD}"),
+            MessageError::Json(error) => write!(f, "the payload of the event: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MessageError {}
+
+impl From<&Event> for Message {
+    /// The message as which the event travels. Its payload is not copied.
+    fn from(event: &Event) -> Message {
+        let (id, time) = (event.id.to_string(), event.timestamp.to_string());
+        let source_time = event.source_timestamp.map(|time| time.to_string());
+        let (kind, payload) = match &event.payload {
+            None => (None, Bytes::new()),
+            Some(Payload::Json(json)) => (Some("json".to_owned()), json.bytes().clone()),
+            Some(Payload::Binary { type_name, bytes }) => (Some(binary(type_name)), bytes.clone()),
+        };
+        let optional = [(SOURCE_TIME, &source_time), (PAYLOAD, &kind)];
+        let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
+        let headers = Headers::from_pairs([(ID, id.as_str()), (TIME, &time)].into_iter().chain(optional));
+        let headers = headers.expect("the values are printable ASCII");
+        Message { headers, event: true, ..Message::new(event.event_type.subject().clone(), payload) }
+    }
+}
+
+impl Event {
+    /// The event that a message is. Its payload is not copied.
+    ///
+    /// # Errors
+    /// Says why it is none.
+    pub fn of_message(message: &Message) -> Result<Event, MessageError> {
+        if !message.event {
+            return Err(MessageError::NotMarked);
+        }
+        let event_type =
+            EventType::of_subject(&message.subject).ok_or_else(|| MessageError::Subject(message.subject.clone()))?;
+        let [id, time, source_time, kind] = fields(&message.headers)?;
+        let id: EventId = id.ok_or(MessageError::Missing(ID))?.parse().map_err(MessageError::Id)?;
+        if !id.is_of_event() {
+            return Err(MessageError::Reserved(id));
+        }
+        let parse = |key, text: &str| text.parse().map_err(|error| MessageError::Time(key, error));
+        let timestamp: Timestamp = parse(TIME, time.ok_or(MessageError::Missing(TIME))?)?;
+        let source_timestamp = source_time.map(|text| parse(SOURCE_TIME, text)).transpose()?;
+        let payload = payload(kind, &message.payload)?;
+        Ok(Event { id, event_type, timestamp, source_timestamp, payload })
+    }
+}
+
+/// The values of the fields of an event, in the order of the table.
+fn fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
+    const KEYS: [&str; 4] = [ID, TIME, SOURCE_TIME, PAYLOAD];
+    let mut values = [None; KEYS.len()];
+    for (key, value) in headers.iter() {
+        let Some(at) = KEYS.iter().position(|wanted| *wanted == key) else { continue };
+        if values[at].replace(value).is_some() {
+            return Err(MessageError::Repeated(KEYS[at]));
+        }
+    }
+    Ok(values)
+}
+
+/// The payload of which the field says this.
+fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, MessageError> {
+    let name = match kind {
+        None if bytes.is_empty() => return Ok(None),
+        None => return Err(MessageError::Unexplained),
+        Some("json") => {
+            return Json::from_bytes(bytes.clone()).map(|json| Some(Payload::Json(json))).map_err(MessageError::Json);
+        }
+        Some("binary") => "",
+        Some(kind) => kind.strip_prefix("binary ").filter(|name| !name.is_empty()).ok_or(MessageError::Payload)?,
+    };
+    let type_name = unescaped(name).ok_or(MessageError::Payload)?;
+    Ok(Some(Payload::Binary { type_name: type_name.into(), bytes: bytes.clone() }))
+}
+
+/// What the field says of bytes with a type of this name.
+fn binary(type_name: &str) -> String {
+    let mut text = "binary".to_owned();
+    for (index, byte) in type_name.bytes().enumerate() {
+        if index == 0 {
+            text.push(' ');
+        }
+        match byte {
+            b'%' => text.push_str("%25"),
+            byte if byte.is_ascii_graphic() => text.push(char::from(byte)),
+            byte => text.extend(['%', digit(byte >> 4), digit(byte & 15)]),
+        }
+    }
+    text
+}
+
+fn digit(value: u8) -> char {
+    char::from(b"0123456789ABCDEF"[usize::from(value)])
+}
+
+/// The name that is written so; `None` unless it is the only way to write it.
+fn unescaped(text: &str) -> Option<String> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'%' => {
+                let byte = value(rest.next()?)? << 4 | value(rest.next()?)?;
+                if byte.is_ascii_graphic() && byte != b'%' {
+                    return None;
+                }
+                name.push(byte);
+            }
+            byte if byte.is_ascii_graphic() => name.push(byte),
+            _ => return None,
+        }
+    }
+    String::from_utf8(name).ok()
+}
+
+fn value(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::ServerId;
+    use crate::rng::Rng;
+
+    fn event(type_text: &str, source_micros: Option<i64>, payload: Option<Payload>) -> Event {
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        Event {
+            id: EventId { server: ServerId(7), session: 42, instance: 1 },
+            event_type: type_text.parse().unwrap(),
+            timestamp: at(1_700_000_000_000_005),
+            source_timestamp: source_micros.map(at),
+            payload,
+        }
+    }
+
+    fn binary_payload(type_name: &str, bytes: &'static [u8]) -> Option<Payload> {
+        Some(Payload::Binary { type_name: type_name.into(), bytes: Bytes::from_static(bytes) })
+    }
+
+    fn json(text: &'static str) -> Option<Payload> {
+        Some(Payload::Json(Json::from_bytes(Bytes::from_static(text.as_bytes())).unwrap()))
+    }
+
+    #[test]
+    fn events_are_messages_as_the_table_says() {
+        const HEAD: &str = "Seqcast-Event: 7/42/1\r\nSeqcast-Event-Time: 2023-11-14T22:13:20.000005Z\r\n";
+        let check = |event: Event, subject: &str, fields: &str, payload: &'static [u8]| {
+            let message = Message {
+                headers: Headers::from_block(Bytes::from(format!("{HEAD}{fields}"))),
+                event: true,
+                ..Message::new(subject.parse().unwrap(), payload)
+            };
+            assert_eq!(Message::from(&event), message);
+            assert_eq!(Event::of_message(&message), Ok(event));
+        };
+        check(event("a/b", None, None), "a.b", "", b"");
+        check(
+            event("v1.2//", Some(-1), None),
+            "v1%2E2.%.%",
+            "Seqcast-Source-Time: 1969-12-31T23:59:59.999999Z\r\n",
+            b"",
+        );
+        check(event("a", None, json("{\"v\": 1}")), "a", "Seqcast-Payload: json\r\n", b"{\"v\": 1}");
+        check(event("a", None, binary_payload("t", b"\x00\xff")), "a", "Seqcast-Payload: binary t\r\n", b"\x00\xff");
+        check(event("a", None, binary_payload("", b"")), "a", "Seqcast-Payload: binary\r\n", b"");
+        let odd = binary_payload(" 100%\r\nß", b"x");
+        check(event("a", None, odd), "a", "Seqcast-Payload: binary %20100%25%0D%0A%C3%9F\r\n", b"x");
+    }
+
+    /// The event with this in place of the field's line, or without it, or with this added.
+    fn check_refused(key: &str, line: &str, expected: MessageError) {
+        let mut message = Message::from(&event("a/b", Some(5), binary_payload("t", b"x")));
+        let kept = message.headers.iter().filter(|(other, _)| *other != key);
+        let kept: String = kept.map(|(key, value)| format!("{key}: {value}\r\n")).collect();
+        message.headers = Headers::from_block(Bytes::from(format!("{line}{kept}")));
+        assert_eq!(Event::of_message(&message), Err(expected), "{line}");
+    }
+
+    #[test]
+    fn hostile_headers_are_refused_by_name() {
+        for key in [ID, TIME] {
+            check_refused(key, "", MessageError::Missing(key));
+            check_refused(key, &format!("{}: x\r\n", key.to_lowercase()), MessageError::Missing(key));
+        }
+        for key in [ID, TIME, SOURCE_TIME, PAYLOAD] {
+            check_refused("", &format!("{key}: x\r\n"), MessageError::Repeated(key));
+        }
+        check_refused(PAYLOAD, "", MessageError::Unexplained);
+        for id in ["", "7/42", "7/42/1 ", "7/42/1/1", "4294967296/1/1", "-7/42/1"] {
+            check_refused(ID, &format!("{ID}: {id}\r\n"), MessageError::Id(IdError));
+        }
+        for id in ["7/0/1", "7/1/0"] {
+            check_refused(ID, &format!("{ID}: {id}\r\n"), MessageError::Reserved(id.parse().unwrap()));
+        }
+        for key in [TIME, SOURCE_TIME] {
+            check_refused(key, &format!("{key}: now\r\n"), MessageError::Time(key, TimestampError::Form));
+            check_refused(
+                key,
+                &format!("{key}: 2026-02-30T00:00:00Z\r\n"),
+                MessageError::Time(key, TimestampError::Date),
+            );
+        }
+        for kind in [
+            "",
+            "JSON",
+            "json ",
+            "text",
+            "binary ",
+            "binaryt",
+            "binary a b",
+            "binary ß",
+            "binary %",
+            "binary %4",
+            "binary %41",
+            "binary %0a",
+            "binary %FF",
+            "binary \u{1}",
+        ] {
+            check_refused(PAYLOAD, &format!("{PAYLOAD}: {kind}\r\n"), MessageError::Payload);
+        }
+        check_refused(
+            PAYLOAD,
+            &format!("{PAYLOAD}: json\r\n"),
+            MessageError::Json(JsonError::Syntax { line: 1, column: 1 }),
+        );
+    }
+
+    #[test]
+    fn messages_that_are_no_events_are_refused() {
+        let message = Message::from(&event("a", None, None));
+        assert_eq!(Event::of_message(&Message { event: false, ..message.clone() }), Err(MessageError::NotMarked));
+        for subject in ["a/b", "a?", "a*", "%FF", "x%2Ay"] {
+            let subject: Subject = subject.parse().unwrap();
+            let refused = Err(MessageError::Subject(subject.clone()));
+            assert_eq!(Event::of_message(&Message { subject, ..message.clone() }), refused);
+        }
+    }
+
+    /// Headers of an event with some bytes changed, lost or doubled: whatever is read is written in the same way again.
+    #[test]
+    fn whatever_is_read_comes_back() {
+        let mut rng = Rng::new(8);
+        let events = [event("a/b", Some(5), binary_payload("t %", b"x")), event("a", None, json("[1]"))];
+        let mut count = 0;
+        for _ in 0..40_000 {
+            let mut message = Message::from(&events[rng.below(2) as usize]);
+            let mut block = message.headers.block().to_vec();
+            for _ in 0..rng.below(4) {
+                let at = rng.below(block.len() as u64) as usize;
+                match rng.below(3) {
+                    0 => block[at] = b" %/0129:-ZT\r\n\xc3"[rng.below(14) as usize],
+                    1 => drop(block.remove(at)),
+                    _ => block.insert(at, block[at]),
+                }
+            }
+            message.headers = Headers::from_block(block.into());
+            if let Ok(event) = Event::of_message(&message) {
+                assert_eq!(Event::of_message(&Message::from(&event)), Ok(event));
+                count += 1;
+            }
+        }
+        assert!(10_000 < count && count < 39_000, "{count} were events");
+    }
+}

@@ -1,0 +1,10 @@
+//! Events of seed 004: what they are, who numbers them, in which order they stand, how they travel, and who asked for them.
+//!
+//! An event is immutable and has an identity: the server that created it, the session (one processing of a request to register
+//! events) and its place there. It has a type, which is a list of subtypes, and perhaps a payload. There is no I/O here: whoever
+//! stores events, sends them and reads the clock stands above.
+
+pub mod message;
+pub mod model;
+pub mod registrar;
+pub mod timestamp;

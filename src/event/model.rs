@@ -1,0 +1,317 @@
+//! What an event is, and which of two comes first.
+
+use super::timestamp::Timestamp;
+use crate::subject::event_type::EventType;
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Which server creates events; configured, and different for each server of a LAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+impl fmt::Display for ServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The identity of an event. The order is that of server, session and instance, which is the natural one of the events of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// The server that created it.
+    pub server: ServerId,
+    /// One processing of a request to register events, counted from 1 by the server; 0 stands for "before the first".
+    pub session: u64,
+    /// The place in the session, counted from 1; 0 stands for "before the first".
+    pub instance: u64,
+}
+
+impl EventId {
+    /// Whether an event can have it: neither its session nor its instance is 0.
+    pub fn is_of_event(self) -> bool {
+        self.session != 0 && self.instance != 0
+    }
+}
+
+impl fmt::Display for EventId {
+    /// Server, session and instance in decimal: `7/42/1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.server, self.session, self.instance)
+    }
+}
+
+/// The text is not three numbers with a `/` between them, in decimal without a sign or a leading 0, of 32, 64 and 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdError;
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the id of an event is written as server/session/instance, three numbers like 7/42/1")
+    }
+}
+
+impl std::error::Error for IdError {}
+
+impl FromStr for EventId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<EventId, IdError> {
+        let mut parts = text.split('/');
+        let mut next = || number(parts.next()?);
+        let (server, session, instance) = (next().ok_or(IdError)?, next().ok_or(IdError)?, next().ok_or(IdError)?);
+        let server = ServerId(u32::try_from(server).map_err(|_| IdError)?);
+        if parts.next().is_some() { Err(IdError) } else { Ok(EventId { server, session, instance }) }
+    }
+}
+
+/// The number in decimal, in the only way to write it.
+fn number(text: &str) -> Option<u64> {
+    let is_only_way = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if is_only_way { text.parse().ok() } else { None }
+}
+
+/// A JSON text, kept as it was written. Cloning copies a reference only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Json(Bytes);
+
+/// Why bytes are no JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonError {
+    /// Not UTF-8.
+    Encoding,
+    /// Something else stands here than JSON allows.
+    Syntax {
+        /// From 1.
+        line: usize,
+        /// How many bytes of the line had been read.
+        column: usize,
+    },
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JsonError::Encoding => write!(f, "a JSON text must be UTF-8"),
+            JsonError::Syntax { line, column } => write!(f, "not JSON: see line {line}, column {column}"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+impl Json {
+    /// Takes bytes as they came from the network. One value of JSON (RFC 8259) is wanted; `NaN` and `Infinity` are none.
+    ///
+    /// # Errors
+    /// Says what makes them no JSON text.
+    pub fn from_bytes(bytes: Bytes) -> Result<Json, JsonError> {
+        let text = std::str::from_utf8(&bytes).map_err(|_| JsonError::Encoding)?;
+        // Nothing is built of it, and however deep it is, it takes no stack.
+        match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(IgnoredAny) => Ok(Json(bytes)),
+            Err(error) => Err(JsonError::Syntax { line: error.line(), column: error.column() }),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("checked on construction")
+    }
+
+    /// The text as bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+/// What an event carries. Cloning copies references only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Bytes that nobody looks into between source and reader.
+    Binary {
+        /// How they are to be read; any text.
+        type_name: Arc<str>,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// A JSON text.
+    Json(Json),
+}
+
+/// An event that a client asks a server to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// What occurred.
+    pub event_type: EventType,
+    /// When it occurred, as its source saw it.
+    pub source_timestamp: Option<Timestamp>,
+    /// What there is to know about it.
+    pub payload: Option<Payload>,
+}
+
+/// An event. Cloning copies references only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its identity; two events with the same id are the same event.
+    pub id: EventId,
+    /// What occurred.
+    pub event_type: EventType,
+    /// When the server registered it; the same for all events of a session, and never less than in an earlier session of the server.
+    pub timestamp: Timestamp,
+    /// When it occurred, as its source saw it.
+    pub source_timestamp: Option<Timestamp>,
+    /// What there is to know about it.
+    pub payload: Option<Payload>,
+}
+
+impl Event {
+    /// The natural order of seed 004. Events of one server stand in the order of their sessions and instances. Those of different
+    /// servers stand in the order of their timestamps; if these are equal, the one registered before is the lesser.
+    ///
+    /// Who of two servers registered before is not known to anyone. So it is what it was *here*: each event is given with its arrival,
+    /// a number that rises with each new event that this peer learns of and that stays with the event. Other peers may see other
+    /// arrivals, as the seed allows. The order is total if the arrivals of each server's events rise with their ids.
+    pub fn natural_cmp(&self, arrival: u64, other: &Event, other_arrival: u64) -> Ordering {
+        if self.id.server == other.id.server {
+            return self.id.cmp(&other.id);
+        }
+        self.timestamp.cmp(&other.timestamp).then(arrival.cmp(&other_arrival))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn event(id: &str, micros: i64) -> Event {
+        let timestamp = Timestamp::from_micros(micros).unwrap();
+        Event {
+            id: id.parse().unwrap(),
+            event_type: "a/b".parse().unwrap(),
+            timestamp,
+            source_timestamp: None,
+            payload: None,
+        }
+    }
+
+    #[test]
+    fn ids_have_one_text_form() {
+        for text in ["0/0/0", "7/42/1", "4294967295/18446744073709551615/18446744073709551615"] {
+            assert_eq!(text.parse::<EventId>().unwrap().to_string(), text);
+        }
+        for text in ["", "1/2", "1/2/3/4", "1/2/", "1/2/3/", "+1/2/3", "01/2/3", "1/2/-3", "1/2/x", " 1/2/3", "1/00/3"]
+        {
+            assert_eq!(text.parse::<EventId>(), Err(IdError), "{text}");
+        }
+        for text in ["4294967296/1/1", "1/18446744073709551616/1", "1/1/18446744073709551616"] {
+            assert_eq!(text.parse::<EventId>(), Err(IdError), "{text}");
+        }
+        for (text, is_of_event) in [("0/1/1", true), ("1/0/1", false), ("1/1/0", false)] {
+            assert_eq!(text.parse::<EventId>().unwrap().is_of_event(), is_of_event, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_is_checked_and_kept_as_it_is() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        for text in ["null", " {\"v\": 1.0e5}\n", "\"\\u00e4\u{7f}\"", "[1,2]", &deep] {
+            assert_eq!(Json::from_bytes(Bytes::copy_from_slice(text.as_bytes())).unwrap().as_str(), text);
+        }
+        for (text, line, column) in [
+            ("", 1, 0),
+            ("{", 1, 1),
+            ("1 2", 1, 3),
+            ("[1,\n x]", 2, 2),
+            ("NaN", 1, 1),
+            ("Infinity", 1, 1),
+            ("\"\u{1}\"", 1, 1),
+        ] {
+            let found = Json::from_bytes(Bytes::copy_from_slice(text.as_bytes()));
+            assert_eq!(found, Err(JsonError::Syntax { line, column }), "{text:?}");
+        }
+        assert_eq!(Json::from_bytes(Bytes::from_static(b"\"\xff\"")), Err(JsonError::Encoding));
+    }
+
+    /// The seed's definition, branch by branch.
+    fn twin((e1, arrival1): &(Event, u64), (e2, arrival2): &(Event, u64)) -> Ordering {
+        if e1.id == e2.id {
+            Ordering::Equal
+        } else if e1.id.server == e2.id.server && e1.id.session == e2.id.session && e1.id.instance < e2.id.instance {
+            Ordering::Less
+        } else if e1.id.server == e2.id.server && e1.id.session == e2.id.session && e1.id.instance > e2.id.instance {
+            Ordering::Greater
+        } else if e1.id.server == e2.id.server && e1.id.session < e2.id.session {
+            Ordering::Less
+        } else if e1.id.server == e2.id.server && e1.id.session > e2.id.session {
+            Ordering::Greater
+        } else if e1.timestamp < e2.timestamp {
+            Ordering::Less
+        } else if e1.timestamp > e2.timestamp {
+            Ordering::Greater
+        } else if arrival1 < arrival2 {
+            Ordering::Less
+        } else {
+            Ordering::Greater
+        }
+    }
+
+    fn check((one, arrival): &(Event, u64), (other, other_arrival): &(Event, u64), expected: Ordering) {
+        assert_eq!(one.natural_cmp(*arrival, other, *other_arrival), expected, "{one:?} {other:?}");
+        assert_eq!(other.natural_cmp(*other_arrival, one, *arrival), expected.reverse(), "{other:?} {one:?}");
+    }
+
+    #[test]
+    fn the_natural_order_is_the_seeds_branch_by_branch() {
+        for (one, other, expected) in [
+            // Within a session, and of one server, neither time nor arrival counts.
+            ((event("1/5/2", 9), 9), (event("1/5/3", 3), 3), Ordering::Less),
+            ((event("1/4/9", 9), 9), (event("1/5/3", 3), 3), Ordering::Less),
+            ((event("1/5/3", 9), 9), (event("1/5/3", 9), 9), Ordering::Equal),
+            // Of two servers, sessions and instances do not count.
+            ((event("2/9/9", 3), 9), (event("1/5/3", 4), 3), Ordering::Less),
+            ((event("2/9/9", 3), 3), (event("1/5/3", 3), 9), Ordering::Less),
+            ((event("1/5/3", 3), 9), (event("2/5/3", 3), 3), Ordering::Greater),
+        ] {
+            assert_eq!(twin(&one, &other), expected);
+            check(&one, &other, expected);
+        }
+    }
+
+    /// Events of so many servers: of each the sessions, their timestamps and the arrivals rise.
+    fn draw(rng: &mut Rng, servers: u64) -> Vec<(Event, u64)> {
+        let mut at: Vec<(u64, u64, i64)> = (0..servers).map(|_| (1, 0, rng.below(3) as i64)).collect();
+        let next = |arrival: u64| {
+            let server = rng.below(servers);
+            let (session, instance, micros) = &mut at[server as usize];
+            if rng.chance(0.5) {
+                *session += rng.between(1, 2);
+                (*instance, *micros) = (0, *micros + rng.below(2) as i64);
+            }
+            *instance += 1;
+            (event(&format!("{server}/{session}/{instance}"), *micros), arrival)
+        };
+        (0..12).map(next).collect()
+    }
+
+    #[test]
+    fn the_natural_order_is_total() {
+        let mut rng = Rng::new(4);
+        for round in 0..400 {
+            let events = draw(&mut rng, 1 + round % 4);
+            let is_less = |one: &(Event, u64), other: &(Event, u64)| {
+                one.0.natural_cmp(one.1, &other.0, other.1) == Ordering::Less
+            };
+            for a in &events {
+                for b in &events {
+                    check(a, b, twin(a, b));
+                    assert!(events.iter().all(|c| !is_less(a, b) || !is_less(b, c) || is_less(a, c)), "{events:?}");
+                }
+            }
+        }
+    }
+}
