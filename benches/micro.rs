@@ -1,5 +1,6 @@
 //! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | windows | ledger | history | core | redis | nats]]`.
+//! `cargo bench --bench micro [-- [--json] [wire | match | event_types | windows | ledger | history | core |
+//! redis | nats]]`.
 //!
 //! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
@@ -9,6 +10,7 @@ use seqcast::door::ask::{Ask, Hello, Receivers};
 use seqcast::door::nats;
 use seqcast::door::out::Out;
 use seqcast::door::redis;
+use seqcast::event::registry::Registry;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::delivery::Deliveries;
 use seqcast::proto::effect::{Effect, Input, Path, Request};
@@ -20,6 +22,7 @@ use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
 use seqcast::proto::{Recovery, Settings, WindowSettings};
 use seqcast::rng::Rng;
 use seqcast::seqno::Seq;
+use seqcast::subject::event_type::{EventType, TypePattern};
 use seqcast::subject::tree::Tree;
 use seqcast::subject::{Pattern, Subject};
 use seqcast::time::{Instant, Now, Wall};
@@ -42,17 +45,21 @@ fn clock() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
+/// The time for one of so many operations, in nanoseconds.
+fn nanos_once(operations: usize, work: impl FnOnce()) -> f64 {
+    let start = clock();
+    work();
+    (clock() - start).as_nanos() as f64 / operations as f64
+}
+
 /// The median over [`ROUNDS`] of the time for one of `operations` operations, in nanoseconds.
 fn nanos_each(operations: usize, mut work: impl FnMut()) -> f64 {
-    let mut times: Vec<Duration> = (0..ROUNDS)
-        .map(|_| {
-            let start = clock();
-            work();
-            clock() - start
-        })
-        .collect();
-    times.sort_unstable();
-    times[ROUNDS / 2].as_nanos() as f64 / operations as f64
+    median((0..ROUNDS).map(|_| nanos_once(operations, &mut work)).collect())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 struct Figures {
@@ -62,11 +69,15 @@ struct Figures {
 
 impl Figures {
     fn add(&mut self, name: impl Into<String>, nanos: f64) {
+        self.add_in("ns", name, nanos);
+    }
+
+    fn add_in(&mut self, unit: &str, name: impl Into<String>, figure: f64) {
         let name = name.into();
         if !self.json {
-            println!("{name:<58} {nanos:>9.1} ns");
+            println!("{name:<58} {figure:>9.1} {unit}");
         }
-        self.rows.push((name, nanos));
+        self.rows.push((name, figure));
     }
 }
 
@@ -176,6 +187,56 @@ fn wildcards(figures: &mut Figures) {
             }),
         );
     }
+}
+
+/// Types of five levels that were never seen, against queries: one by one, and all of a registry at once, of which one matches.
+fn event_types(figures: &mut Figures) {
+    let queries = |count: usize| -> Vec<TypePattern> {
+        let tails = ["?/line/temperature", "?/?/temperature", "?/*", "unit/line/*"];
+        let query = |n: usize| format!("plant/{n}/{}", tails[n % tails.len()]);
+        (0..count).map(|n| query(n).parse().expect("valid")).collect()
+    };
+    // Subjects that nobody looked at before, each of a type that one query of so many matches: with the second or the third tail.
+    let subjects = |count: usize| -> Vec<Subject> {
+        let mut rng = Rng::new(1);
+        let mut plant = || 4 * rng.below(count as u64 / 4) + rng.between(1, 2);
+        (0..100_000).map(|n| format!("plant.{}.unit.line-{n}.temperature", plant()).parse().expect("valid")).collect()
+    };
+    let types: Vec<EventType> = subjects(100).iter().filter_map(EventType::of_subject).collect();
+    let some = queries(100);
+    let check = nanos_each(types.len() * some.len(), || {
+        let matches = types.iter().map(|of| some.iter().filter(|query| query.matches(black_box(of))).count());
+        assert_eq!(matches.sum::<usize>(), types.len());
+    });
+    figures.add("event types, one by one: a (type, query) check", check);
+    figures.add_in("M/s", "event types, one by one: (type, query) checks", 1000.0 / check);
+    let sizes = [100, 100_000].map(|count| {
+        let mut registry = Registry::new(1);
+        for (n, query) in queries(count).iter().enumerate() {
+            registry.insert(query, n);
+        }
+        (count, registry, subjects(count))
+    });
+    let mut found = Vec::new();
+    let mut look = |(_, registry, subjects): &(usize, Registry<usize>, Vec<Subject>)| {
+        nanos_once(subjects.len(), || {
+            for subject in subjects {
+                let event_type = EventType::of_subject(black_box(subject)).expect("one");
+                registry.matches(&event_type, &mut found);
+                assert_eq!(black_box(&found).len(), 1);
+            }
+        })
+    };
+    // In turns, so that both see the same machine.
+    let rounds: Vec<[f64; 2]> = (0..5 * ROUNDS).map(|_| [look(&sizes[0]), look(&sizes[1])]).collect();
+    for (at, (count, ..)) in sizes.iter().enumerate() {
+        let nanos = median(rounds.iter().map(|round| round[at]).collect());
+        figures.add(format!("event types, {count} queries, new types: an event"), nanos);
+        let checks = *count as f64 * 1000.0 / nanos;
+        figures.add_in("M/s", format!("event types, {count} queries: (type, query) checks"), checks);
+    }
+    let ratio = median(rounds.iter().map(|[few, many]| many / few).collect());
+    figures.add_in("x", "event types, 100000 queries: an event, relative to 100", ratio);
 }
 
 /// The ledger and what stands around it: datagrams of one message each, in order; with each two swapped, so that every
@@ -636,6 +697,9 @@ fn main() {
     if wanted("match") {
         matching(&mut figures);
         wildcards(&mut figures);
+    }
+    if wanted("event_types") {
+        event_types(&mut figures);
     }
     if wanted("windows") {
         windows(&mut figures);

@@ -7,4 +7,5 @@
 pub mod message;
 pub mod model;
 pub mod registrar;
+pub mod registry;
 pub mod timestamp;
