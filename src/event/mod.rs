@@ -8,4 +8,5 @@ pub mod message;
 pub mod model;
 pub mod registrar;
 pub mod registry;
+pub mod store;
 pub mod timestamp;

@@ -142,6 +142,16 @@ pub enum Payload {
     Json(Json),
 }
 
+impl Payload {
+    /// What it holds, as it travels and is stored.
+    pub fn bytes(&self) -> &Bytes {
+        match self {
+            Payload::Binary { bytes, .. } => bytes,
+            Payload::Json(json) => json.bytes(),
+        }
+    }
+}
+
 /// An event that a client asks a server to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {

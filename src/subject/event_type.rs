@@ -192,6 +192,24 @@ impl TypePattern {
         Pattern::from_bytes(text.into()).map(TypePattern).map_err(TypeError::Subject)
     }
 
+    /// The pattern that every type matches.
+    pub fn all() -> TypePattern {
+        "*".parse().expect("a pattern")
+    }
+
+    /// What the subject of each type that matches begins with: all before the first wildcard, or before the dot in front of it.
+    pub fn literal_prefix(&self) -> &str {
+        let text = self.0.as_str();
+        let mut end = 0;
+        for token in text.split('.') {
+            if matches!(token, "*" | ">") {
+                return &text[..end];
+            }
+            end += token.len() + usize::from(0 < end);
+        }
+        text
+    }
+
     /// Whether the type is one of those; at most one comparison for each subtype.
     pub fn matches(&self, event_type: &EventType) -> bool {
         let mut tokens = event_type.tokens();
@@ -373,6 +391,16 @@ mod tests {
             }
         }
         assert!(1000 < count, "{count} matches");
+    }
+
+    #[test]
+    fn types_that_match_begin_with_the_literal_prefix() {
+        for (pattern, expected) in
+            [("a/b", "a.b"), ("a/?", "a"), ("a/*", "a"), ("?/a", ""), ("*", ""), ("/a.b/?/c", "%.a%2Eb")]
+        {
+            assert_eq!(pattern.parse::<TypePattern>().unwrap().literal_prefix(), expected, "{pattern}");
+        }
+        assert_eq!(TypePattern::all().to_string(), "*");
     }
 
     #[test]

@@ -1,0 +1,202 @@
+//! A journal in memory: nothing but a list. Right by looking at it, and what the others are compared with.
+
+use super::{Answer, Answering, By, Journal, LastSession, Query, Series};
+use crate::event::model::{Event, ServerId};
+use crate::subject::event_type::{EventType, TypePattern};
+use std::cmp::Ordering;
+use std::convert::Infallible;
+
+/// Events in the order of their arrival.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryJournal {
+    events: Vec<Event>,
+}
+
+impl MemoryJournal {
+    /// The events, in the order of their arrival.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The events in their natural order.
+    fn in_order(&self) -> Vec<(u64, &Event)> {
+        let mut events: Vec<(u64, &Event)> = (0..).zip(&self.events).collect();
+        events.sort_by(|(a, one), (b, other)| one.natural_cmp(*a, other, *b));
+        events
+    }
+
+    fn series(&self, series: &Series) -> Vec<&Event> {
+        let fits = |event: &&Event| {
+            is_meant(series.types.as_deref(), &event.event_type)
+                && series.time.contains(Some(event.timestamp))
+                && series.source_time.contains(event.source_timestamp)
+        };
+        let mut events: Vec<&Event> = self.in_order().into_iter().map(|(_, event)| event).filter(fits).collect();
+        if series.by == By::SourceTime {
+            events.retain(|event| event.source_timestamp.is_some());
+            events.sort_by_key(|event| event.source_timestamp);
+        }
+        if series.is_descending {
+            events.reverse();
+        }
+        match series.after.map(|after| events.iter().position(|event| event.id == after)) {
+            None => events,
+            Some(None) => Vec::new(),
+            Some(Some(at)) => events.split_off(at + 1),
+        }
+    }
+}
+
+/// Whether one of the patterns matches, or there are none.
+fn is_meant(patterns: Option<&[TypePattern]>, event_type: &EventType) -> bool {
+    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(event_type)))
+}
+
+impl Journal for MemoryJournal {
+    type Error = Infallible;
+
+    fn last_session(&mut self, server: ServerId) -> Result<LastSession, Infallible> {
+        let last = self.events.iter().rfind(|event| event.id.server == server);
+        Ok(last
+            .map_or(LastSession::NONE, |event| LastSession { session: event.id.session, timestamp: event.timestamp }))
+    }
+
+    fn append(&mut self, events: &[Event]) -> Result<usize, Infallible> {
+        let before = self.events.len();
+        for event in events {
+            if self.events.iter().all(|other| other.id != event.id) {
+                self.events.push(event.clone());
+            }
+        }
+        Ok(self.events.len() - before)
+    }
+
+    fn query(&mut self, query: &Query) -> Result<Answer, Infallible> {
+        let events: Vec<&Event> = match query {
+            Query::Latest(types) => {
+                let mut latest: Vec<&Event> = Vec::new();
+                for (_, event) in self.in_order().into_iter().rev() {
+                    let is_first = latest.iter().all(|other| other.event_type != event.event_type);
+                    if is_first && is_meant(types.as_deref(), &event.event_type) {
+                        latest.push(event);
+                    }
+                }
+                latest.sort_by(|one, other| one.event_type.cmp(&other.event_type));
+                latest
+            }
+            Query::Series(series) => self.series(series),
+            Query::Server(of_server) => {
+                let is_behind =
+                    |event: &&Event| of_server.after.is_none_or(|after| event.id.cmp(&after) == Ordering::Greater);
+                let mut events: Vec<&Event> =
+                    self.events.iter().filter(|event| event.id.server == of_server.server).filter(is_behind).collect();
+                events.sort_by_key(|event| event.id);
+                events
+            }
+        };
+        let mut answering = Answering::new(query);
+        let _all = events.into_iter().all(|event| answering.take(event.clone()));
+        Ok(answering.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::store::{OfServer, QueryError, Span};
+    use crate::event::timestamp::Timestamp;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros).unwrap()
+    }
+
+    fn event(id: &str, event_type: &str, micros: i64, source_micros: Option<i64>) -> Event {
+        Event {
+            id: id.parse().unwrap(),
+            event_type: event_type.parse().unwrap(),
+            timestamp: at(micros),
+            source_timestamp: source_micros.map(at),
+            payload: None,
+        }
+    }
+
+    fn journal() -> MemoryJournal {
+        let mut journal = MemoryJournal::default();
+        let events = [
+            event("1/1/1", "a/b", 10, Some(3)),
+            event("1/1/2", "a/c", 10, None),
+            event("2/1/1", "a/b", 10, Some(1)),
+            event("1/2/1", "a/b", 20, Some(2)),
+            event("2/2/1", "x", 15, Some(2)),
+        ];
+        assert_eq!(journal.append(&events), Ok(5));
+        assert_eq!(journal.append(&events[3..]), Ok(0));
+        journal
+    }
+
+    fn check(query: &Query, expected: &[&str], more_follows: bool) {
+        let answer = journal().query(query).unwrap();
+        let ids: Vec<String> = answer.events.iter().map(|event| event.id.to_string()).collect();
+        assert_eq!(
+            (ids, answer.more_follows),
+            (expected.iter().map(|id| (*id).to_owned()).collect(), more_follows),
+            "{query:?}"
+        );
+    }
+
+    fn types(patterns: &[&str]) -> Option<Vec<TypePattern>> {
+        Some(patterns.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn the_latest_of_each_type() {
+        check(&Query::Latest(None), &["1/2/1", "1/1/2", "2/2/1"], false);
+        check(&Query::Latest(types(&["a/*"])), &["1/2/1", "1/1/2"], false);
+        check(&Query::Latest(types(&["x", "?"])), &["2/2/1"], false);
+        check(&Query::Latest(types(&[])), &[], false);
+    }
+
+    #[test]
+    fn a_series_has_an_order_bounds_and_a_place_to_go_on() {
+        let check = |series: Series, expected: &[&str], more: bool| check(&Query::Series(series), expected, more);
+        let series = Series::default;
+        check(series(), &["1/1/1", "1/1/2", "2/1/1", "2/2/1", "1/2/1"], false);
+        check(Series { is_descending: true, ..series() }, &["1/2/1", "2/2/1", "2/1/1", "1/1/2", "1/1/1"], false);
+        check(Series { by: By::SourceTime, ..series() }, &["2/1/1", "2/2/1", "1/2/1", "1/1/1"], false);
+        let span = |from, to| Span { from: Some(at(from)), to: Some(at(to)) };
+        check(Series { time: span(11, 15), ..series() }, &["2/2/1"], false);
+        check(Series { source_time: span(2, 3), ..series() }, &["1/1/1", "2/2/1", "1/2/1"], false);
+        check(Series { types: types(&["a/b"]), limit: Some(2), ..series() }, &["1/1/1", "2/1/1"], true);
+        check(Series { types: types(&["a/b"]), limit: Some(3), ..series() }, &["1/1/1", "2/1/1", "1/2/1"], false);
+        check(Series { limit: Some(0), ..series() }, &[], true);
+        let after = |id: &str| Some(id.parse().unwrap());
+        check(Series { after: after("2/1/1"), ..series() }, &["2/2/1", "1/2/1"], false);
+        check(Series { after: after("2/1/1"), types: types(&["x"]), ..series() }, &[], false);
+        check(Series { after: after("9/1/1"), ..series() }, &[], false);
+    }
+
+    #[test]
+    fn the_events_of_a_server() {
+        let of = |server, after: Option<&str>, limit| {
+            Query::Server(OfServer { server: ServerId(server), after: after.map(|id| id.parse().unwrap()), limit })
+        };
+        check(&of(1, None, None), &["1/1/1", "1/1/2", "1/2/1"], false);
+        check(&of(1, Some("1/1/1"), Some(1)), &["1/1/2"], true);
+        check(&of(1, Some("1/1/9"), None), &["1/2/1"], false);
+        check(&of(3, None, None), &[], false);
+        assert_eq!(journal().last_session(ServerId(2)), Ok(LastSession { session: 2, timestamp: at(15) }));
+        assert_eq!(journal().last_session(ServerId(3)), Ok(LastSession::NONE));
+    }
+
+    #[test]
+    fn questions_that_make_no_sense_are_told() {
+        let reversed = Span { from: Some(at(2)), to: Some(at(1)) };
+        let error = Err(QueryError::Reversed { from: at(2), to: at(1) });
+        assert_eq!(Query::Series(Series { time: reversed, ..Series::default() }).check(), error);
+        assert_eq!(Query::Series(Series { source_time: reversed, ..Series::default() }).check(), error);
+        let after = "1/1/1".parse().unwrap();
+        let query = Query::Server(OfServer { server: ServerId(2), after: Some(after), limit: None });
+        assert_eq!(query.check(), Err(QueryError::OtherServer { after, server: ServerId(2) }));
+        assert_eq!(Query::Latest(None).check(), Ok(()));
+    }
+}

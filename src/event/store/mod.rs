@@ -1,0 +1,237 @@
+//! What a journal of events is asked and what it answers, as values, and the trait that all journals implement.
+//!
+//! A journal keeps events in the order in which this peer learned of them. That order is their arrival, which decides between
+//! events of two servers with one timestamp (seed 004, "Event ordering"). Since sessions and timestamps of a server rise together, and
+//! the events of a server are appended in the order of their ids, the natural order is that of timestamp and arrival.
+
+pub mod memory;
+
+use super::model::{Event, EventId, ServerId};
+use super::timestamp::Timestamp;
+use crate::subject::event_type::TypePattern;
+use std::fmt;
+
+/// The most events in one answer; what is left out is told by [`Answer::more_follows`].
+pub const ANSWER_EVENTS_MAX: usize = 4096;
+/// From this size of its payloads on an answer takes no further event.
+pub const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Of each type that one of these matches, or of each type, the greatest event in the natural order; in the order of the types'
+    /// subjects. Never has a limit of its own.
+    Latest(Option<Vec<TypePattern>>),
+    /// Events in the order of a time.
+    Series(Series),
+    /// The events of one server in the order of their ids.
+    Server(OfServer),
+}
+
+/// Which events, in which order, and from where on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Series {
+    /// Those whose type one of these matches; all, if it is not said.
+    pub types: Option<Vec<TypePattern>>,
+    /// Those with a timestamp in this span.
+    pub time: Span,
+    /// Those with a source timestamp in this span; if it has a bound, events without one are left out.
+    pub source_time: Span,
+    /// The time that orders them.
+    pub by: By,
+    /// From the latest to the earliest. Those with the same time are in the natural order, or in its reverse.
+    pub is_descending: bool,
+    /// Only what stands behind this event; nothing, if it is not among those that are meant.
+    pub after: Option<EventId>,
+    /// So many at most.
+    pub limit: Option<usize>,
+}
+
+/// A span of time with both its ends in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Not before this.
+    pub from: Option<Timestamp>,
+    /// Not behind this.
+    pub to: Option<Timestamp>,
+}
+
+impl Span {
+    /// Whether it has a bound at all.
+    pub fn is_bounded(self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// Whether the time lies in it; what has none lies only in a span without bounds.
+    pub fn contains(self, time: Option<Timestamp>) -> bool {
+        match time {
+            Some(time) => self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time <= to),
+            None => !self.is_bounded(),
+        }
+    }
+}
+
+/// The time that orders a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// When the event was registered.
+    #[default]
+    Time,
+    /// When it occurred; events without a source timestamp are left out.
+    SourceTime,
+}
+
+/// Events of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfServer {
+    /// Which.
+    pub server: ServerId,
+    /// Those with a greater id, of the same server; it need not be there.
+    pub after: Option<EventId>,
+    /// So many at most.
+    pub limit: Option<usize>,
+}
+
+/// Why a question makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryError {
+    /// A span ends before it begins.
+    Reversed {
+        /// Its beginning.
+        from: Timestamp,
+        /// Its end.
+        to: Timestamp,
+    },
+    /// What stands behind an event of one server is asked of another one.
+    OtherServer {
+        /// The event.
+        after: EventId,
+        /// The server.
+        server: ServerId,
+    },
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueryError::Reversed { from, to } => {
+                write!(f, "the span begins at {from}, after its end at {to}: exchange the two")
+            }
+            QueryError::OtherServer { after, server } => {
+                write!(f, "{after} is no event of server {server}: ask for events of server {}", after.server)
+            }
+        }
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+impl Query {
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), QueryError> {
+        match self {
+            Query::Latest(_) => Ok(()),
+            Query::Series(series) => [series.time, series.source_time].into_iter().try_for_each(|span| match span {
+                Span { from: Some(from), to: Some(to) } if to < from => Err(QueryError::Reversed { from, to }),
+                _ => Ok(()),
+            }),
+            Query::Server(OfServer { server, after: Some(after), .. }) if after.server != *server => {
+                Err(QueryError::OtherServer { after: *after, server: *server })
+            }
+            Query::Server(_) => Ok(()),
+        }
+    }
+
+    /// How many events the answer has at most.
+    pub fn limit(&self) -> usize {
+        let limit = match self {
+            Query::Latest(_) => return usize::MAX,
+            Query::Series(series) => series.limit,
+            Query::Server(of_server) => of_server.limit,
+        };
+        limit.map_or(ANSWER_EVENTS_MAX, |limit| limit.min(ANSWER_EVENTS_MAX))
+    }
+}
+
+/// What a journal has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The events, in the order that was asked for.
+    pub events: Vec<Event>,
+    /// Whether there are more, which a limit has cut off.
+    pub more_follows: bool,
+}
+
+/// An answer in the making: takes events until a limit is reached.
+#[derive(Debug)]
+pub struct Answering {
+    answer: Answer,
+    left: usize,
+    bytes: usize,
+}
+
+impl Answering {
+    /// Of a question.
+    pub fn new(query: &Query) -> Answering {
+        Answering { answer: Answer::default(), left: query.limit(), bytes: 0 }
+    }
+
+    /// Takes the next event, if there is room. Whether to go on: not once one was left out.
+    pub fn take(&mut self, event: Event) -> bool {
+        if self.left == 0 || ANSWER_BYTES_MAX <= self.bytes {
+            self.answer.more_follows = true;
+            return false;
+        }
+        self.left -= 1;
+        self.bytes += event.payload.as_ref().map_or(0, |payload| payload.bytes().len());
+        self.answer.events.push(event);
+        true
+    }
+
+    /// What was taken.
+    pub fn end(self) -> Answer {
+        self.answer
+    }
+}
+
+/// The last session of a server that a journal holds, or once held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastSession {
+    /// Its number; 0 if there was none.
+    pub session: u64,
+    /// Its timestamp.
+    pub timestamp: Timestamp,
+}
+
+impl LastSession {
+    /// None yet.
+    pub const NONE: LastSession = LastSession { session: 0, timestamp: Timestamp::MIN };
+}
+
+/// A store of events.
+pub trait Journal {
+    /// Why it cannot do what is asked.
+    type Error;
+
+    /// The last session of the server; [`LastSession::NONE`] if there was none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn last_session(&mut self, server: ServerId) -> Result<LastSession, Self::Error>;
+
+    /// Stores the events, all or none of them; when it returns they survive a crash of the host. Those that are stored already are
+    /// passed over. Gives how many were not. The events of each server come in the order of their ids.
+    ///
+    /// # Errors
+    /// They cannot be stored, and none of them is.
+    fn append(&mut self, events: &[Event]) -> Result<usize, Self::Error>;
+
+    /// Answers a question that makes sense.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn query(&mut self, query: &Query) -> Result<Answer, Self::Error>;
+}
