@@ -81,7 +81,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "daemon",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door", "config"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door", "config"],
         crates: &[
             "bytes",
             "crossbeam_channel",
@@ -91,9 +91,10 @@ const LAYERS: &[Layer] = &[
             "lru",
             "mio",
             "nix",
+            "rusqlite",
+            "rustls",
             "serde",
             "serde_json",
-            "rustls",
             "signal_hook",
             "socket2",
             "tracing",

@@ -24,5 +24,6 @@ pub(crate) mod serve;
 pub mod show;
 pub(crate) mod signals;
 pub mod start;
+pub mod store;
 pub(crate) mod timer;
 pub(crate) mod transmit;

@@ -1,0 +1,149 @@
+//! What can be wrong with a journal's file, and what mends it.
+
+use rusqlite::ErrorCode;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a journal cannot be opened. Nothing was changed or deleted.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The file is no journal of events.
+    Foreign(PathBuf),
+    /// The file is of another version of this program.
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        version: i32,
+        /// The one that this program knows.
+        known: i32,
+    },
+    /// The file ends before its end.
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// How long it is.
+        bytes: u64,
+        /// How long it should be.
+        wanted: u64,
+    },
+    /// The file is damaged.
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What was found, in the words of SQLite.
+        why: String,
+    },
+    /// Another peer writes to it.
+    InUse(PathBuf),
+    /// The system refuses something.
+    System {
+        /// Of which file.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+    /// SQLite refuses something.
+    Sqlite {
+        /// Of which file.
+        path: PathBuf,
+        /// What it said.
+        error: rusqlite::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                OpenError::Damaged { path, why: error.to_string() }
+            }
+            _ => OpenError::Sqlite { path, error },
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const KEPT: &str = "nothing was changed; restore a copy, or move the file away and begin anew";
+        match self {
+            OpenError::Foreign(path) => {
+                write!(
+                    f,
+                    "{} is no journal of events: set data-dir to another place, or move the file away",
+                    path.display()
+                )
+            }
+            OpenError::Version { path, version, known } => write!(
+                f,
+                "the journal {} has version {version}, this program knows {known}: start the program that wrote it",
+                path.display()
+            ),
+            OpenError::Truncated { path, bytes, wanted } => {
+                write!(f, "the journal {} has {bytes} of {wanted} bytes; {KEPT}", path.display())
+            }
+            OpenError::Damaged { path, why } => write!(f, "the journal {} is damaged ({why}); {KEPT}", path.display()),
+            OpenError::InUse(path) => {
+                write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
+            }
+            OpenError::System { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
+            OpenError::Sqlite { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Why a journal cannot do what it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The disk is full. What was asked is not done; it can be asked again.
+    Full,
+    /// The file is damaged: what was found.
+    Damaged(String),
+    /// A session or an instance of 2^63 or more, which a file cannot hold.
+    Range,
+    /// SQLite refuses it, in its words.
+    Sqlite(String),
+    /// The journal is closed.
+    Closed,
+}
+
+impl StoreError {
+    /// In the file stands what no program of ours writes.
+    pub(super) fn damaged(what: &str) -> StoreError {
+        StoreError::Damaged(format!("{what} in it is none"))
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> StoreError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::Full,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged(error.to_string()),
+            _ => match error {
+                // A value of another kind than the column has.
+                rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..) => StoreError::Damaged(error.to_string()),
+                error => StoreError::Sqlite(error.to_string()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
+            StoreError::Damaged(why) => write!(f, "the journal is damaged ({why}); nothing was changed"),
+            StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
+            StoreError::Sqlite(error) => write!(f, "the journal: {error}"),
+            StoreError::Closed => write!(f, "the journal is closed"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

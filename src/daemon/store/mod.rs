@@ -1,0 +1,5 @@
+//! Stores of events: files, on threads of their own.
+
+pub mod error;
+pub mod sqlite;
+pub mod writer;

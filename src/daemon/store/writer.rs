@@ -1,0 +1,312 @@
+//! The thread that appends to a journal. Requests that wait are stored together, so that they share the waiting for the disk
+//! (group commit): while one batch is written, the next one gathers.
+
+use super::error::StoreError;
+use crate::event::model::{Event, Registration};
+use crate::event::registrar::Registrar;
+use crate::event::store::Journal;
+use crate::event::timestamp::Timestamp;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use std::fmt;
+use std::io;
+use std::thread::{self, JoinHandle};
+
+/// Requests that wait at most; more are refused, so that who asks is held up and not the memory filled.
+const WAITING_MAX: usize = 65_536;
+/// Requests stored together at most.
+const BATCH_REQUESTS: usize = 4096;
+/// From this size of its payloads on a batch takes no further request.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// What is to be stored.
+#[derive(Debug)]
+pub enum Append {
+    /// New events of this server, which gives them their ids and the timestamp. All together are one session; none is none.
+    Register {
+        /// What is asked for.
+        requested: Vec<Registration>,
+        /// When.
+        now: Timestamp,
+    },
+    /// Events that other servers have created, of each in the order of their ids. Those that are stored already are passed over.
+    Follow(Vec<Event>),
+}
+
+impl Append {
+    fn bytes(&self) -> usize {
+        match self {
+            Append::Register { requested, .. } => {
+                requested.iter().filter_map(|one| one.payload.as_ref()).map(|payload| payload.bytes().len()).sum()
+            }
+            Append::Follow(events) => {
+                events.iter().filter_map(|one| one.payload.as_ref()).map(|payload| payload.bytes().len()).sum()
+            }
+        }
+    }
+}
+
+/// Hears what became of a request, on the writer's thread: the events, now that they survive a crash of the host, or why none of
+/// them is stored.
+pub type Done = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
+
+struct Request {
+    append: Append,
+    done: Done,
+}
+
+/// A journal's thread. When it is dropped, what was handed in before is stored first.
+#[derive(Debug)]
+pub struct Writer {
+    requests: Option<Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A request was not taken: too many wait. It can be made again.
+pub struct Busy {
+    /// What was to be stored.
+    pub append: Append,
+    /// Who was to hear of it.
+    pub done: Done,
+}
+
+impl fmt::Debug for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Busy").field("append", &self.append).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{WAITING_MAX} requests wait for the journal already")
+    }
+}
+
+impl Writer {
+    /// Starts the thread. `registrar` goes on behind the last session of the journal.
+    ///
+    /// # Errors
+    /// The system makes no thread.
+    pub fn start<J>(journal: J, registrar: Registrar) -> io::Result<Writer>
+    where
+        J: Journal<Error = StoreError> + Send + 'static,
+    {
+        let (sender, requests) = bounded(WAITING_MAX);
+        let run = move || Batches { journal, registrar, requests }.run();
+        let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
+        Ok(Writer { requests: Some(sender), thread: Some(thread) })
+    }
+
+    /// Hands in a request.
+    ///
+    /// # Errors
+    /// So many wait that it is not taken.
+    pub fn append(&self, append: Append, done: Done) -> Result<(), Busy> {
+        let requests = self.requests.as_ref().expect("open until it is dropped");
+        requests.try_send(Request { append, done }).map_err(|error| match error {
+            TrySendError::Full(Request { append, done }) | TrySendError::Disconnected(Request { append, done }) => {
+                Busy { append, done }
+            }
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // It has told what went wrong when it panicked.
+            drop(thread.join());
+        }
+    }
+}
+
+struct Batches<J> {
+    journal: J,
+    registrar: Registrar,
+    requests: Receiver<Request>,
+}
+
+impl<J: Journal<Error = StoreError>> Batches<J> {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        while let Ok(first) = self.requests.recv() {
+            let mut bytes = first.append.bytes();
+            batch.push(first);
+            while batch.len() < BATCH_REQUESTS
+                && bytes < BATCH_BYTES
+                && let Ok(next) = self.requests.try_recv()
+            {
+                bytes += next.append.bytes();
+                batch.push(next);
+            }
+            self.store(&mut batch);
+        }
+    }
+
+    /// Stores all of them or none, and tells each.
+    fn store(&mut self, batch: &mut Vec<Request>) {
+        let before = self.registrar.session();
+        let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
+        for Request { append, done } in batch.drain(..) {
+            let start = events.len();
+            let is_storable = match append {
+                Append::Register { requested, now } => {
+                    events.extend(self.registrar.register(now, requested));
+                    true
+                }
+                // One that cannot be stored must not keep the others from it.
+                Append::Follow(followed) if !followed.iter().all(is_storable) => false,
+                Append::Follow(followed) => {
+                    events.extend(followed);
+                    true
+                }
+            };
+            waiting.push((done, is_storable.then(|| events.len() - start)));
+        }
+        let appended = self.journal.append(&events);
+        if appended.is_err() && before < self.registrar.session() {
+            self.registrar.roll_back(before + 1);
+        }
+        let mut events = events.into_iter();
+        for (done, count) in waiting {
+            done(match (count, &appended) {
+                (None, _) => Err(StoreError::Range),
+                (Some(count), Ok(_)) => Ok(events.by_ref().take(count).collect()),
+                (Some(_), Err(error)) => Err(error.clone()),
+            });
+        }
+    }
+}
+
+/// Whether the numbers of its id are below 2^63.
+fn is_storable(event: &Event) -> bool {
+    i64::try_from(event.id.session.max(event.id.instance)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::ServerId;
+    use crate::event::store::memory::MemoryJournal;
+    use crate::event::store::{Answer, LastSession, Query};
+    use crate::rng::Rng;
+    use std::sync::{Arc, Mutex};
+
+    /// A journal that fails now and then, and stands still while it is locked.
+    struct Flaky {
+        journal: Arc<Mutex<MemoryJournal>>,
+        rng: Rng,
+        failure: f64,
+    }
+
+    impl Journal for Flaky {
+        type Error = StoreError;
+
+        fn last_session(&mut self, _: ServerId) -> Result<LastSession, StoreError> {
+            Ok(LastSession::NONE)
+        }
+
+        fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
+            let mut journal = self.journal.lock().unwrap();
+            if self.rng.chance(self.failure) { Err(StoreError::Full) } else { Ok(journal.append(events).unwrap()) }
+        }
+
+        fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+            Ok(self.journal.lock().unwrap().query(query).unwrap())
+        }
+    }
+
+    fn start(failure: f64) -> (Writer, Arc<Mutex<MemoryJournal>>) {
+        let journal = Arc::new(Mutex::new(MemoryJournal::default()));
+        let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure };
+        (Writer::start(flaky, Registrar::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
+    }
+
+    fn registrations(types: &[&str]) -> Append {
+        let one =
+            |text: &&str| Registration { event_type: text.parse().unwrap(), source_timestamp: None, payload: None };
+        Append::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
+    }
+
+    type Heard = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
+
+    fn hears(heard: &Heard) -> Done {
+        let heard = Arc::clone(heard);
+        Box::new(move |what| {
+            let ids = what.map(|events| events.iter().map(|event| event.id.to_string()).collect());
+            heard.lock().unwrap().push(ids);
+        })
+    }
+
+    #[test]
+    fn requests_are_stored_in_their_order_and_told_when_they_are() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        {
+            // All wait while the journal stands still, and are one or two batches.
+            let _locked = journal.lock().unwrap();
+            for append in [registrations(&["a", "b"]), registrations(&[]), registrations(&["c"])] {
+                writer.append(append, hears(&heard)).unwrap();
+            }
+        }
+        drop(writer);
+        let ids = |ids: &[&str]| Ok(ids.iter().map(|id| (*id).to_owned()).collect());
+        assert_eq!(*heard.lock().unwrap(), [ids(&["1/1/1", "1/1/2"]), ids(&[]), ids(&["1/2/1"])]);
+        assert_eq!(journal.lock().unwrap().events().len(), 3);
+    }
+
+    #[test]
+    fn what_was_not_stored_takes_no_session() {
+        let (writer, journal) = start(0.4);
+        let heard = Heard::default();
+        for _ in 0..400 {
+            writer.append(registrations(&["a"]), hears(&heard)).unwrap();
+        }
+        drop(writer);
+        let stored: Vec<String> = journal.lock().unwrap().events().iter().map(|event| event.id.to_string()).collect();
+        let heard = heard.lock().unwrap();
+        assert_eq!(heard.len(), 400);
+        let told: Vec<String> = heard.iter().filter_map(|heard| heard.as_ref().ok()).flatten().cloned().collect();
+        assert_eq!(told, stored);
+        let expected: Vec<String> = (1..=stored.len()).map(|session| format!("1/{session}/1")).collect();
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_stored_does_not_keep_others_from_it() {
+        let (writer, _) = start(0.0);
+        let heard = Heard::default();
+        let mut events = Registrar::new(ServerId(2), 0, Timestamp::MIN).register(
+            Timestamp::MIN,
+            vec![Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None }],
+        );
+        writer.append(Append::Follow(events.clone()), hears(&heard)).unwrap();
+        events[0].id.session = 1 << 63;
+        writer.append(Append::Follow(events), hears(&heard)).unwrap();
+        drop(writer);
+        assert_eq!(*heard.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
+    }
+
+    #[test]
+    fn too_many_that_wait_are_refused_and_can_come_again() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        let locked = journal.lock().unwrap();
+        let mut taken = 0;
+        let busy = loop {
+            match writer.append(registrations(&["a"]), hears(&heard)) {
+                Ok(()) => taken += 1,
+                Err(busy) => break busy,
+            }
+        };
+        assert!(WAITING_MAX <= taken && taken <= WAITING_MAX + BATCH_REQUESTS, "{taken}");
+        assert!(busy.to_string().contains("wait"));
+        drop(locked);
+        let Busy { mut append, mut done } = busy;
+        while let Err(busy) = writer.append(append, done) {
+            (append, done) = (busy.append, busy.done);
+        }
+        drop(writer);
+        assert_eq!(heard.lock().unwrap().len(), taken + 1);
+    }
+}
