@@ -3,9 +3,12 @@
 //! An event is immutable and has an identity: the server that created it, the session (one processing of a request to register
 //! events) and its place there. It has a type, which is a list of subtypes, and perhaps a payload. There is no I/O here: whoever
 //! stores events, sends them and reads the clock stands above.
+//!
+//! [`order`] is seed 001: how several producers agree on one order of each object's events, whatever these are.
 
 pub mod message;
 pub mod model;
+pub mod order;
 pub mod registrar;
 pub mod registry;
 pub mod store;

@@ -1,0 +1,418 @@
+//! The shared state in memory: for tests and models, and the obvious twin of the stores that last.
+
+use super::mutant::{Mutant, Mutants};
+use super::name::{Object, WorkerName};
+use super::stamp::{Generation, Stamp};
+use super::store::{Act, Caller, Op, Outcome, Stamped, Store};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+
+/// The keys of [`store`](super::store), as fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Memory {
+    data: BTreeMap<Object, Bytes>,
+    events: BTreeMap<Object, VecDeque<Bytes>>,
+    last: BTreeMap<Object, Stamp>,
+    owners: BTreeMap<Object, Owner>,
+    with_events: VecDeque<Object>,
+    workers: BTreeMap<WorkerName, Kept>,
+    /// The last stamp given out.
+    mark: Option<Stamp>,
+    /// Whether something may have been lost since the generation began.
+    is_suspect: bool,
+    mutants: Mutants,
+}
+
+/// Who may process the events of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The worker.
+    pub worker: WorkerName,
+    /// Its token.
+    pub token: Stamp,
+}
+
+/// What is kept of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    /// Its run.
+    pub session: Stamp,
+    /// What it has taken.
+    pub hold: Option<Hold>,
+}
+
+/// What a worker has taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// The object.
+    pub object: Object,
+    /// When others may take it over, in milliseconds.
+    pub lease_end_ms: u64,
+    /// The event that the worker processes, and its id.
+    pub event: Option<(Stamp, Bytes)>,
+}
+
+impl Memory {
+    /// The state goes back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
+    pub fn go_back(&mut self, earlier: Memory) {
+        *self = Memory { is_suspect: true, mutants: self.mutants, ..earlier };
+    }
+
+    /// The state with a mistake in its steps.
+    pub fn mutated(self, mutants: Mutants) -> Memory {
+        Memory { mutants, ..self }
+    }
+
+    /// `OBJ:data`.
+    pub fn data(&self, object: &Object) -> Option<&Bytes> {
+        self.data.get(object)
+    }
+
+    /// `OBJ:events`, oldest first.
+    pub fn events(&self, object: &Object) -> impl Iterator<Item = &Bytes> {
+        self.events.get(object).into_iter().flatten()
+    }
+
+    /// `OBJ:last.event.id`.
+    pub fn last(&self, object: &Object) -> Option<Stamp> {
+        self.last.get(object).copied()
+    }
+
+    /// `OBJ:event.worker`.
+    pub fn owner(&self, object: &Object) -> Option<&Owner> {
+        self.owners.get(object)
+    }
+
+    /// `objects.with.events`, oldest first.
+    pub fn with_events(&self) -> impl Iterator<Item = &Object> {
+        self.with_events.iter()
+    }
+
+    /// `event.worker:W:*`, of all workers.
+    pub fn workers(&self) -> impl Iterator<Item = (&WorkerName, &Kept)> {
+        self.workers.iter()
+    }
+
+    fn look(&self) -> Outcome {
+        match self.mark {
+            Some(mark) if !self.is_lost(mark) => Outcome::Looked { mark },
+            _ => self.lost(),
+        }
+    }
+
+    /// Whether a caller that has seen `mark` cannot go on with this state.
+    fn is_lost(&self, mark: Stamp) -> bool {
+        let Some(last) = self.mark else { return true };
+        if self.mutants.is(Mutant::LossUnnoticed) {
+            return false;
+        }
+        self.is_suspect || last.generation() != mark.generation() || last < mark || last.next().is_none()
+    }
+
+    fn lost(&self) -> Outcome {
+        Outcome::LostGeneration { found: self.mark.map(Stamp::generation) }
+    }
+
+    fn begin(&mut self, found: Option<Generation>, generation: Generation) -> Outcome {
+        if self.mark.map(Stamp::generation) == found && found < Some(generation) {
+            self.mark = Some(Stamp::begin(generation));
+            self.is_suspect = false;
+        }
+        self.look()
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        let next = self.mark.and_then(Stamp::next).expect("checked before each step");
+        self.mark = Some(next);
+        next
+    }
+
+    fn push(&mut self, object: &Object, data: &Bytes, events: impl Iterator<Item = Bytes>) -> Outcome {
+        self.data.insert(object.clone(), data.clone());
+        self.events.entry(object.clone()).or_default().extend(events);
+        self.with_events.push_back(object.clone());
+        Outcome::Pushed { mark: self.mark.expect("checked before each step") }
+    }
+
+    fn open(&mut self, by: &Caller) -> Outcome {
+        let session = self.stamp();
+        let kept = self.workers.entry(by.worker.clone()).or_insert(Kept { session, hold: None });
+        kept.session = session;
+        if let Some(hold) = &mut kept.hold {
+            hold.lease_end_ms = by.lease_end_ms();
+        }
+        Outcome::Opened { session, object: kept.hold.as_ref().map(|hold| hold.object.clone()) }
+    }
+
+    fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> Outcome {
+        let is_newest = self.workers.get(&by.worker).is_some_and(|kept| kept.session == session);
+        if !is_newest && !self.mutants.is(Mutant::SessionUnchecked) {
+            return Outcome::Superseded;
+        }
+        match act {
+            Act::Take | Act::TakeOver if self.hold(by).is_some() => Outcome::NotHeld,
+            Act::Take => self.take(by),
+            Act::TakeOver => self.take_over(by),
+            Act::Claim { object } | Act::Drop { object } if !self.holds(by, object) => Outcome::NotHeld,
+            Act::Claim { object } => self.claim(by, object),
+            Act::Drop { object } => self.drop_object(by, object),
+            Act::Next { object, token } | Act::Renew { object, token } | Act::Record { object, token, .. }
+                if !self.owns(by, object, *token) =>
+            {
+                Outcome::NotHeld
+            }
+            Act::Next { object, .. } => self.next(by, object),
+            Act::Renew { .. } => {
+                self.renewed(by);
+                Outcome::Done
+            }
+            Act::Record { object, id, .. } => self.record(by, object, *id),
+        }
+    }
+
+    fn hold(&mut self, by: &Caller) -> &mut Option<Hold> {
+        &mut self.workers.get_mut(&by.worker).expect("the session was checked").hold
+    }
+
+    /// What the worker holds, its lease begun anew.
+    fn renewed(&mut self, by: &Caller) -> &mut Hold {
+        let hold = self.hold(by).as_mut().expect("it was checked that the worker holds it");
+        hold.lease_end_ms = by.lease_end_ms();
+        hold
+    }
+
+    fn holds(&mut self, by: &Caller, object: &Object) -> bool {
+        self.hold(by).as_ref().is_some_and(|hold| hold.object == *object)
+    }
+
+    fn owns(&mut self, by: &Caller, object: &Object, token: Stamp) -> bool {
+        let is_owner = self.owners.get(object).is_some_and(|owner| owner.worker == by.worker && owner.token == token);
+        if self.mutants.is(Mutant::OwnerUnchecked) {
+            let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), event: None };
+            self.hold(by).get_or_insert(hold);
+        }
+        self.holds(by, object) && (is_owner || self.is_unfenced())
+    }
+
+    fn is_unfenced(&self) -> bool {
+        self.mutants.is(Mutant::OwnerUnchecked) || self.mutants.is(Mutant::TakeOverUnfenced)
+    }
+
+    /// The id of the event in process.
+    fn in_process(&mut self, by: &Caller) -> Option<Stamp> {
+        self.hold(by).as_ref()?.event.as_ref().map(|(id, _)| *id)
+    }
+
+    fn take(&mut self, by: &Caller) -> Outcome {
+        let Some(object) = self.with_events.pop_front() else { return Outcome::Empty };
+        let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), event: None };
+        *self.hold(by) = Some(hold);
+        Outcome::Taken { object }
+    }
+
+    fn take_over(&mut self, by: &Caller) -> Outcome {
+        let mutants = self.mutants;
+        let counts = |hold: &&Hold| !mutants.is(Mutant::TakeOverOwnedOnly) || self.owners.contains_key(&hold.object);
+        let others = self.workers.iter().filter(|(name, _)| **name != by.worker);
+        let holds = others.filter_map(|(name, kept)| Some((kept.hold.as_ref().filter(counts)?, name)));
+        let first = holds.min_by_key(|(hold, name)| (hold.lease_end_ms, &hold.object, *name));
+        let Some((hold, from)) = first else { return Outcome::NoneEnded { first_ms: None } };
+        let end_ms = hold.lease_end_ms;
+        if by.now_ms < end_ms && !mutants.is(Mutant::TakeOverEarly) {
+            return Outcome::NoneEnded { first_ms: Some(end_ms) };
+        }
+        let from = from.clone();
+        let theirs = &mut self.workers.get_mut(&from).expect("found above").hold;
+        let hold = if mutants.is(Mutant::TakeOverUnfenced) { theirs.clone() } else { theirs.take() };
+        let hold = hold.expect("found above");
+        let object = hold.object.clone();
+        if self.owners.get(&object).is_some_and(|owner| owner.worker == from) {
+            let owner = Owner { worker: by.worker.clone(), token: self.stamp() };
+            self.owners.insert(object.clone(), owner);
+        }
+        *self.hold(by) = Some(Hold { lease_end_ms: by.lease_end_ms(), ..hold });
+        Outcome::Taken { object }
+    }
+
+    fn claim(&mut self, by: &Caller, object: &Object) -> Outcome {
+        self.renewed(by);
+        let is_others = self.owners.get(object).is_some_and(|owner| owner.worker != by.worker);
+        if is_others && !self.mutants.is(Mutant::ClaimOwned) {
+            return Outcome::Owned;
+        }
+        let token = self.stamp();
+        self.owners.insert(object.clone(), Owner { worker: by.worker.clone(), token });
+        let mut event = self.renewed(by).event.take().filter(|_| !self.mutants.is(Mutant::UnfinishedForgotten));
+        if let Some((id, _)) = &mut event
+            && self.mutants.is(Mutant::NewIdOnResend)
+        {
+            *id = self.stamp();
+        }
+        self.renewed(by).event.clone_from(&event);
+        let prev = self.last(object);
+        Outcome::Claimed { token, unfinished: event.map(|(id, payload)| Stamped { id, prev, payload }) }
+    }
+
+    fn next(&mut self, by: &Caller, object: &Object) -> Outcome {
+        if self.in_process(by).is_some() {
+            return Outcome::NotHeld;
+        }
+        self.renewed(by);
+        let Some(queue) = self.events.get_mut(object) else {
+            if !self.mutants.is(Mutant::ReleaseLater) {
+                self.owners.remove(object);
+            }
+            return Outcome::Emptied;
+        };
+        let payload = queue.pop_front().expect("a queue without events is removed");
+        if queue.is_empty() {
+            self.events.remove(object);
+        }
+        let (id, prev) = (self.stamp(), self.last(object));
+        if self.mutants.is(Mutant::RecordBeforeSend) {
+            self.last.insert(object.clone(), id);
+        } else {
+            self.renewed(by).event = Some((id, payload.clone()));
+        }
+        Outcome::Next(Stamped { id, prev, payload })
+    }
+
+    fn record(&mut self, by: &Caller, object: &Object, id: Stamp) -> Outcome {
+        if self.in_process(by) != Some(id) && !self.mutants.is(Mutant::RecordBeforeSend) {
+            return Outcome::NotHeld;
+        }
+        self.renewed(by).event = None;
+        if !self.mutants.is(Mutant::LastForgotten) {
+            self.last.insert(object.clone(), id);
+        }
+        Outcome::Done
+    }
+
+    fn drop_object(&mut self, by: &Caller, object: &Object) -> Outcome {
+        if self.owners.get(object).is_some_and(|owner| owner.worker == by.worker) {
+            if !self.mutants.is(Mutant::ReleaseLater) && !self.mutants.is(Mutant::DropEarly) {
+                return Outcome::NotHeld;
+            }
+            self.owners.remove(object);
+        }
+        *self.hold(by) = None;
+        Outcome::Done
+    }
+}
+
+impl Caller {
+    /// When others may take over what it holds from now on, in milliseconds.
+    pub fn lease_end_ms(&self) -> u64 {
+        self.now_ms.saturating_add(self.lease_ms)
+    }
+}
+
+impl Store for Memory {
+    type Error = Infallible;
+
+    fn apply(&mut self, op: &Op) -> Result<Outcome, Infallible> {
+        let mark = match op {
+            Op::Look => return Ok(self.look()),
+            Op::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
+            Op::Push { mark, .. } => *mark,
+            Op::Open { by } | Op::Act { by, .. } => by.mark,
+        };
+        if self.is_lost(mark) {
+            return Ok(self.lost());
+        }
+        Ok(match op {
+            Op::Push { object, data, main, subs, .. } => {
+                self.push(object, data, std::iter::once(main).chain(subs).cloned())
+            }
+            Op::Open { by } => self.open(by),
+            Op::Act { by, session, act } => self.act(by, *session, act),
+            Op::Look | Op::Begin { .. } => unreachable!("done above"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generation(number: u32) -> Generation {
+        Generation::new(number).unwrap()
+    }
+
+    fn apply(store: &mut Memory, op: &Op) -> Outcome {
+        let Ok(outcome) = store.apply(op);
+        outcome
+    }
+
+    fn begun() -> Memory {
+        let mut store = Memory::default();
+        assert_eq!(apply(&mut store, &Op::Look), Outcome::LostGeneration { found: None });
+        let mark = Stamp::begin(generation(7));
+        let op = Op::Begin { found: None, generation: generation(7) };
+        assert_eq!(apply(&mut store, &op), Outcome::Looked { mark });
+        store
+    }
+
+    fn push(mark: Stamp) -> Op {
+        let [data, main, one, two] = ["{}", "main", "one", "two"].map(|text| Bytes::from_static(text.as_bytes()));
+        Op::Push { mark, object: Object::new("work:1").unwrap(), data, main, subs: vec![one, two] }
+    }
+
+    fn open(mark: Stamp) -> Op {
+        Op::Open { by: Caller { worker: WorkerName::new("A").unwrap(), mark, now_ms: 0, lease_ms: 10 } }
+    }
+
+    #[test]
+    fn a_push_queues_events_and_object_and_sets_the_state() {
+        let (mut store, mark, object) = (begun(), Stamp::begin(generation(7)), Object::new("work:1").unwrap());
+        assert_eq!(apply(&mut store, &push(mark)), Outcome::Pushed { mark });
+        let events: Vec<&[u8]> = store.events(&object).map(|event| &event[..]).collect();
+        assert_eq!((events, store.data(&object).unwrap()), (vec![&b"main"[..], b"one", b"two"], &Bytes::from("{}")));
+        assert_eq!(store.with_events().collect::<Vec<_>>(), [&object]);
+    }
+
+    /// Each step of a caller that has seen `mark` is refused and changes nothing.
+    fn check_lost(store: &Memory, mark: Stamp, found: u32) {
+        for op in [push(mark), open(mark)] {
+            let mut after = store.clone();
+            assert_eq!(apply(&mut after, &op), Outcome::LostGeneration { found: Some(generation(found)) });
+            assert_eq!(after, *store);
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_not_the_one_that_was_seen_is_refused() {
+        let mut store = begun();
+        let earlier = store.clone();
+        let session = Stamp::begin(generation(7)).next().unwrap();
+        assert_eq!(apply(&mut store, &open(Stamp::begin(generation(7)))), Outcome::Opened { session, object: None });
+        // Another generation, or fewer stamps than were seen.
+        check_lost(&store, Stamp::begin(generation(6)), 7);
+        check_lost(&store, Stamp::begin(generation(8)), 7);
+        check_lost(&store, session.next().unwrap(), 7);
+        // Gone back, and known to be.
+        store.go_back(earlier);
+        check_lost(&store, Stamp::begin(generation(7)), 7);
+        assert_eq!(apply(&mut store, &Op::Look), Outcome::LostGeneration { found: Some(generation(7)) });
+        // All stamps given out.
+        let last = Stamp::from_number(Stamp::begin(generation(8)).number() - 1);
+        check_lost(&Memory { mark: last, ..begun() }, Stamp::begin(generation(7)), 7);
+    }
+
+    #[test]
+    fn of_two_that_begin_a_generation_one_does() {
+        let mut store = begun();
+        store.go_back(store.clone());
+        let (found, mark) = (Some(generation(7)), Stamp::begin(generation(9)));
+        for (found, number, outcome) in [
+            (None, 9, Outcome::LostGeneration { found }),
+            (found, 7, Outcome::LostGeneration { found }),
+            (found, 9, Outcome::Looked { mark }),
+            (found, 10, Outcome::Looked { mark }),
+        ] {
+            let op = Op::Begin { found, generation: generation(number) };
+            assert_eq!(apply(&mut store, &op), outcome, "{op:?}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Seed 001: one order for the events of each object, though several producers make them and several workers send them.
+//!
+//! | who | step | on the shared state, atomically ([`store::Op`]) |
+//! |---|---|---|
+//! | front end | pushes a main event and subevents of an object, with its new state | `OBJ:data`, `OBJ:events`, `objects.with.events` |
+//! | worker | begins, or begins again after a crash | its run before may not write any more |
+//! | | takes an object | from `objects.with.events` to `event.worker:W:object`, with a lease |
+//! | | or takes one over whose holder's lease has ended | object, ownership and event in process, as they are |
+//! | | claims it | sets `OBJ:event.worker` with a new token, unless another worker is there: then it drops the object |
+//! | | draws the next event | from `OBJ:events` to `event.worker:W:event`, with a new id; if there is none, unsets `OBJ:event.worker` |
+//! | | sends it with id, `prev` and token | – |
+//! | | records it | unsets `event.worker:W:event`, sets `OBJ:last.event.id`; then draws again |
+//! | | drops the object | unsets `event.worker:W:object` |
+//!
+//! What holds after every step, the seed's first:
+//!
+//! 1. The main events in `OBJ:events` are no more than the entries of `OBJ` in `objects.with.events` and in all
+//!    `event.worker:W:object`; or `OBJ:event.worker` is set, and that worker comes for all of them.
+//! 2. The worker in `OBJ:event.worker` has `OBJ` in its `event.worker:W:object`.
+//! 3. A worker that does not own its object has no event in process.
+//! 4. An event in process is not queued.
+//! 5. Q1: each event that was pushed is queued, or in process, or was sent. Q2: events of an object are sent in the order of its
+//!    queue, apart from those sent again, which have the id and `prev` of before; `prev` names the event before. Q3: no id is ever that of
+//!    two events, not even if the state was lost. Q4: whoever does not own an object any more is refused, by the store.
+//!    Q5: a worker that is gone holds an object up for at most a lease.
+//!
+//! `tests` goes through all states of small worlds, with the very code of [`Worker`](worker::Worker), and checks this in each. There
+//! is no I/O here: who waits, sends, stores and reads the clock stands above.
+
+pub mod memory;
+pub mod mutant;
+pub mod name;
+pub mod stamp;
+pub mod store;
+pub mod worker;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Deliberate mistakes in the order of events, to prove that the exhaustive model would notice them.
+//!
+//! As in `proto::mutant`: a mutant is switched on at run time and only in the unit-test build of this crate.
+
+/// One deliberate mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutant {
+    /// That the queue is empty and that the object has no owner any more are two steps.
+    ReleaseLater,
+    /// An event that may have been sent already gets another id when it is sent again.
+    NewIdOnResend,
+    /// Whoever writes is not asked whether it still owns the object.
+    OwnerUnchecked,
+    /// Whoever is taken over keeps what it holds, and its token goes on to count.
+    TakeOverUnfenced,
+    /// An object is taken over before the lease of its holder ends.
+    TakeOverEarly,
+    /// Only objects with an owner are taken over, not those taken and not yet claimed.
+    TakeOverOwnedOnly,
+    /// An event is recorded as sent before it is sent.
+    RecordBeforeSend,
+    /// An object is claimed although it has an owner.
+    ClaimOwned,
+    /// Of two workers with one name the older one is not refused.
+    SessionUnchecked,
+    /// What a worker had stamped before it crashed is not sent again.
+    UnfinishedForgotten,
+    /// A worker drops its object after one event.
+    DropEarly,
+    /// A lost state is not noticed: ids go on from where it went back to.
+    LossUnnoticed,
+    /// The last id of the object is not written down.
+    LastForgotten,
+    /// A worker that finds nothing to do does not look at the leases again.
+    LeasesUnwatched,
+}
+
+/// The mutant that is on, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mutants {
+    #[cfg(test)]
+    on: Option<Mutant>,
+}
+
+impl Mutants {
+    /// The order of events with this mistake.
+    #[cfg(test)]
+    pub(crate) fn only(mutant: Mutant) -> Mutants {
+        Mutants { on: Some(mutant) }
+    }
+
+    /// Whether this mistake is to be made; always false outside the unit-test build.
+    #[cfg(test)]
+    pub fn is(self, mutant: Mutant) -> bool {
+        self.on == Some(mutant)
+    }
+
+    /// Whether this mistake is to be made; always false outside the unit-test build.
+    #[cfg(not(test))]
+    pub const fn is(self, _: Mutant) -> bool {
+        false
+    }
+}

@@ -1,0 +1,109 @@
+//! Names of objects and of workers.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name in bytes, so that any store can have it in a key.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Why a text is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// It has no character.
+    Empty,
+    /// It is longer than 255 bytes.
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It has a control character.
+    Control,
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Empty => write!(f, "a name has at least one character"),
+            NameError::TooLong { bytes } => write!(f, "a name has at most {NAME_BYTES_MAX} bytes, not {bytes}"),
+            NameError::Control => write!(f, "a name has no control characters"),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+fn checked(text: &str) -> Result<Arc<str>, NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if NAME_BYTES_MAX < text.len() {
+        return Err(NameError::TooLong { bytes: text.len() });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(NameError::Control);
+    }
+    Ok(Arc::from(text))
+}
+
+/// The main key of an object whose events stand in one order, `OBJ` in seed 001: `work:1`. 1 to 255 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object(Arc<str>);
+
+impl Object {
+    /// # Errors
+    /// Says what makes the text no name.
+    pub fn new(text: &str) -> Result<Object, NameError> {
+        checked(text).map(Object)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which worker this is, `W` in seed 001: given by whoever starts it, and the same when it is started again. 1 to 255 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerName(Arc<str>);
+
+impl WorkerName {
+    /// # Errors
+    /// Says what makes the text no name.
+    pub fn new(text: &str) -> Result<WorkerName, NameError> {
+        checked(text).map(WorkerName)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_limits() {
+        let long = "x".repeat(255);
+        for text in ["work:1", "ä b", &long] {
+            assert_eq!(Object::new(text).unwrap().as_str(), text);
+            assert_eq!(WorkerName::new(text).unwrap().as_str(), text);
+        }
+        assert_eq!(Object::new(""), Err(NameError::Empty));
+        assert_eq!(WorkerName::new(&"x".repeat(256)), Err(NameError::TooLong { bytes: 256 }));
+        assert_eq!(Object::new("a\nb"), Err(NameError::Control));
+    }
+}

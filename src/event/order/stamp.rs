@@ -1,0 +1,131 @@
+//! The numbers that the shared state gives out: generation and count in one.
+
+use std::fmt;
+
+/// Bits of a stamp that count within the generation: 2.7e11 stamps, which 20,000 events a second use up in five months.
+const COUNT_BITS: u32 = 38;
+/// The last count of a generation.
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+/// The last generation: with 25 bits a stamp has 63, and is a positive number for every store.
+const GENERATION_MAX: u32 = (1 << 25) - 1;
+/// A generation drawn from the clock rises every 64 s, so that 25 bits last for 68 years.
+const STEP_MS: u64 = 64_000;
+/// 2026-01-01 00:00:00 UTC in milliseconds since 1970: where generations begin.
+const BEGIN_MS: u64 = 1_767_225_600_000;
+
+/// One uninterrupted life of the shared state. Begun anew whenever the state was lost or went back, and then always a higher one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u32);
+
+impl Generation {
+    /// The generation with this number, 1 to 2^25 - 1.
+    pub fn new(number: u32) -> Option<Generation> {
+        (1 <= number && number <= GENERATION_MAX).then_some(Generation(number))
+    }
+
+    /// What to begin after `known`, the highest generation that anybody remembers. Without memory the clock makes it rise: `now_ms` is
+    /// in milliseconds since 1970-01-01 UTC. `None` after the last generation.
+    pub fn after(known: Option<Generation>, now_ms: u64) -> Option<Generation> {
+        let clock = u32::try_from(now_ms.saturating_sub(BEGIN_MS) / STEP_MS).unwrap_or(GENERATION_MAX);
+        let next = known.map_or(1, |known| known.0 + 1);
+        Generation::new(next.max(clock.min(GENERATION_MAX)))
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number that the shared state gave out, 63 bits: the generation in the upper 25, the count in the lower 38.
+///
+/// Ids of events, tokens of owners and sessions of workers are stamps of one sequence. So no two are equal, and of two the greater was
+/// given later: an event that was stamped by the owner with token `t`, and not by one before it, has an id above `t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// Where a generation begins: a stamp that is given to nobody.
+    pub fn begin(generation: Generation) -> Stamp {
+        Stamp(u64::from(generation.0) << COUNT_BITS)
+    }
+
+    /// The stamp of this number, as [`number`](Stamp::number) gives it; `None` if its generation is 0 or it has 64 bits.
+    pub fn from_number(number: u64) -> Option<Stamp> {
+        let generation = u32::try_from(number >> COUNT_BITS).ok().and_then(Generation::new);
+        generation.map(|_| Stamp(number))
+    }
+
+    /// The stamp after this one; `None` if the generation has no more.
+    pub fn next(self) -> Option<Stamp> {
+        (self.count() < COUNT_MAX).then_some(Stamp(self.0 + 1))
+    }
+
+    /// The number: 2^38 to 2^63 - 1.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The generation that gave it.
+    pub fn generation(self) -> Generation {
+        Generation(u32::try_from(self.0 >> COUNT_BITS).expect("a stamp has 63 bits"))
+    }
+
+    /// How many stamps its generation had given, with this one; below 2^38.
+    pub fn count(self) -> u64 {
+        self.0 & COUNT_MAX
+    }
+}
+
+impl fmt::Display for Stamp {
+    /// The number in decimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_generation_and_count() {
+        for (generation, count, number) in
+            [(1, 0, 1 << 38), (1, 7, (1 << 38) + 7), (GENERATION_MAX, COUNT_MAX, (1 << 63) - 1)]
+        {
+            let stamp = Stamp::from_number(number).unwrap();
+            assert_eq!((stamp.generation().number(), stamp.count(), stamp.number()), (generation, count, number));
+        }
+        for number in [0, 1, (1 << 38) - 1, 1 << 63, u64::MAX] {
+            assert_eq!(Stamp::from_number(number), None, "{number}");
+        }
+        let begin = Stamp::begin(Generation::new(3).unwrap());
+        assert_eq!(begin.next().map(Stamp::number), Some((3 << 38) + 1));
+        assert_eq!(Stamp::from_number((4 << 38) - 1).unwrap().next(), None, "the generation is used up");
+    }
+
+    #[test]
+    fn a_generation_rises_by_memory_or_by_the_clock() {
+        let generation = |number| Generation::new(number);
+        let hour = BEGIN_MS + 3_600_000;
+        for (known, now_ms, expected) in [
+            (None, 0, generation(1)),
+            (None, BEGIN_MS + STEP_MS, generation(1)),
+            (None, hour, generation(56)),
+            (generation(7), 0, generation(8)),
+            (generation(7), hour, generation(56)),
+            (generation(56), hour, generation(57)),
+            (generation(57), u64::MAX, generation(GENERATION_MAX)),
+            (generation(GENERATION_MAX), hour, None),
+        ] {
+            assert_eq!(Generation::after(known, now_ms), expected, "{known:?} {now_ms}");
+        }
+        assert_eq!((generation(0), generation(GENERATION_MAX + 1)), (None, None));
+    }
+}

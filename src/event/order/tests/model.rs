@@ -1,0 +1,107 @@
+//! All states of a few workers, objects and events, with crashes, leases that end, and a store that loses its state.
+//!
+//! After every step the seed's four invariants hold (the first one also counts an owner), and Q1 to Q5 of this module. From every state
+//! in which nobody has anything to do, one more worker and time are enough to send all that was pushed.
+
+use super::canon::Alike;
+use super::explore::{explore, explore_with};
+use super::world::{LEASE_MS, Scenario};
+
+/// So many states at least, so that the model cannot become empty unnoticed.
+fn check(states_min: usize, scenario: &Scenario) {
+    match explore(scenario) {
+        Ok(seen) => {
+            println!("{seen:?}");
+            assert!(states_min <= seen.states && 0 < seen.quiet, "only {seen:?}");
+        }
+        Err(text) => panic!("{text}"),
+    }
+}
+
+/// Three workers: a crash at any step with a restart, and a crash at any step whose lease ends.
+fn check_three(restarted_min: usize, taken_over_min: usize, pushes: &'static [(&'static str, usize)]) {
+    let three = Scenario { workers: &["A", "B", "C"], pushes, crashes: 1, ..Scenario::default() };
+    check(restarted_min, &Scenario { restarts: 1, ..three.clone() });
+    check(taken_over_min, &Scenario { ticks: 1, ..three });
+}
+
+#[test]
+fn three_workers_and_three_events_of_one_object() {
+    check_three(15_000, 200_000, &[("x", 0), ("x", 0), ("x", 0)]);
+}
+
+#[test]
+fn three_workers_and_events_of_three_objects() {
+    check_three(15_000, 200_000, &[("x", 0), ("y", 0), ("z", 0)]);
+}
+
+#[test]
+fn three_workers_and_subevents() {
+    check_three(2_500, 20_000, &[("x", 1), ("y", 0)]);
+}
+
+#[test]
+fn one_worker_that_crashes_again_and_again() {
+    let scenario = Scenario { pushes: &[("x", 2)], crashes: 4, restarts: 4, ticks: 2, ..Scenario::default() };
+    check(3_000, &scenario);
+}
+
+#[test]
+fn two_workers_and_two_leases() {
+    let scenario =
+        Scenario { workers: &["A", "B"], pushes: &[("x", 1), ("x", 0)], crashes: 1, ticks: 2, ..Scenario::default() };
+    check(25_000, &scenario);
+    check(100_000, &Scenario { restarts: 1, ..scenario });
+}
+
+#[test]
+fn sending_takes_longer_than_a_lease() {
+    check(
+        100_000,
+        &Scenario {
+            workers: &["A", "B"],
+            pushes: &[("x", 0), ("x", 0)],
+            crashes: 1,
+            restarts: 1,
+            ticks: 3,
+            tick_ms: LEASE_MS / 2,
+            is_slow: true,
+            ..Scenario::default()
+        },
+    );
+}
+
+#[test]
+fn workers_begin_together() {
+    let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1)], is_warm: false, ..Scenario::default() };
+    check(20_000, &Scenario { crashes: 1, restarts: 1, ticks: 2, ..scenario });
+}
+
+#[test]
+fn two_workers_of_one_name() {
+    let scenario =
+        Scenario { workers: &["A", "A"], pushes: &[("x", 0), ("y", 0)], is_warm: false, ..Scenario::default() };
+    check(15_000, &Scenario { crashes: 1, restarts: 1, ..scenario.clone() });
+    check(9_000, &Scenario { restarts: 2, ..scenario });
+}
+
+#[test]
+fn the_state_goes_back() {
+    let scenario = Scenario { workers: &["A", "B"], losses: 1, ..Scenario::default() };
+    check(10_000, &Scenario { pushes: &[("x", 0), ("x", 0)], ..scenario.clone() });
+    check(10_000, &Scenario { pushes: &[("x", 0), ("y", 0)], ..scenario.clone() });
+    check(10_000, &Scenario { pushes: &[("x", 1)], crashes: 1, ticks: 1, ..scenario });
+}
+
+/// What is left out because it is like something else leads nowhere else.
+#[test]
+fn alike_states_lead_to_alike_states() {
+    let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1)], crashes: 1, ticks: 1, ..Scenario::default() };
+    let (least, _) = explore_with(&scenario, Alike::Workers).unwrap();
+    for alike in [Alike::Stamps, Alike::Same] {
+        let (seen, fewest) = explore_with(&scenario, alike).unwrap();
+        println!("{alike:?}: {seen:?}");
+        assert_eq!(fewest, least.states, "{alike:?}");
+        assert!(least.states < seen.states);
+    }
+}

@@ -1,0 +1,99 @@
+//! Proves that the model can fail: each deliberate mistake is noticed, and by what it breaks.
+
+use super::explore::explore;
+use super::world::Scenario;
+use crate::event::order::mutant::{Mutant, Mutants};
+
+/// Goes through a scenario of two workers with the mistake; gives what is wrong first.
+fn hunt(mutant: Mutant, scenario: &Scenario) -> String {
+    let scenario = Scenario { mutants: Mutants::only(mutant), ..scenario.clone() };
+    explore(&scenario).map_or_else(|text| text, |seen| panic!("{mutant:?} was not noticed: {seen:?}"))
+}
+
+fn two() -> Scenario {
+    Scenario {
+        workers: &["A", "B"],
+        pushes: &[("x", 0), ("x", 0)],
+        crashes: 1,
+        restarts: 1,
+        ticks: 1,
+        ..Scenario::default()
+    }
+}
+
+fn check(mutant: Mutant, scenario: &Scenario, expected: &str) {
+    let found = hunt(mutant, scenario);
+    assert!(found.contains(expected), "{mutant:?} was noticed by {found}");
+}
+
+#[test]
+fn the_object_is_released_after_the_queue_was_seen_empty() {
+    check(Mutant::ReleaseLater, &two(), "invariant 1");
+}
+
+#[test]
+fn an_event_gets_another_id_when_sent_again() {
+    check(Mutant::NewIdOnResend, &two(), "Q2: not the next event");
+}
+
+#[test]
+fn the_owner_is_not_checked() {
+    check(Mutant::OwnerUnchecked, &two(), "Q4: done by an old token");
+}
+
+#[test]
+fn who_is_taken_over_goes_on() {
+    check(Mutant::TakeOverUnfenced, &Scenario { crashes: 0, ..two() }, "Q4: done by an old token");
+}
+
+#[test]
+fn taken_over_too_early() {
+    check(Mutant::TakeOverEarly, &two(), "Q5: taken over before the lease ended");
+}
+
+#[test]
+fn only_what_is_owned_is_taken_over() {
+    check(Mutant::TakeOverOwnedOnly, &two(), "Q5: not taken over after the lease ended");
+}
+
+#[test]
+fn recorded_before_it_is_sent() {
+    check(Mutant::RecordBeforeSend, &two(), "Q1: recorded as sent, and was not");
+}
+
+#[test]
+fn claimed_although_owned() {
+    check(Mutant::ClaimOwned, &two(), "invariant 3");
+}
+
+#[test]
+fn two_runs_of_one_worker() {
+    let scenario = Scenario { workers: &["A", "A"], is_warm: false, ..two() };
+    check(Mutant::SessionUnchecked, &scenario, "Q4: two runs of one worker");
+}
+
+#[test]
+fn what_was_in_process_is_forgotten() {
+    check(Mutant::UnfinishedForgotten, &two(), "Q1: recorded as sent, and was not");
+}
+
+#[test]
+fn an_object_is_dropped_with_events_left() {
+    check(Mutant::DropEarly, &two(), "invariant 1");
+}
+
+#[test]
+fn a_lost_state_is_not_noticed() {
+    let scenario = Scenario { crashes: 0, restarts: 0, losses: 1, ..two() };
+    check(Mutant::LossUnnoticed, &scenario, "Q1: recorded as sent, and was not");
+}
+
+#[test]
+fn the_last_id_is_forgotten() {
+    check(Mutant::LastForgotten, &two(), "Q2: prev does not name the event before");
+}
+
+#[test]
+fn leases_are_not_watched() {
+    check(Mutant::LeasesUnwatched, &two(), "Q5: B sleeps");
+}
