@@ -59,7 +59,7 @@ const LAYERS: &[Layer] = &[
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire"],
         crates: &["bytes", "foldhash", "hashbrown", "lru"],
     },
-    Layer { module: "event", may_use: BASE, crates: &["bytes", "serde", "serde_json"] },
+    Layer { module: "event", may_use: BASE, crates: &["bytes", "foldhash", "lru", "serde", "serde_json"] },
     Layer {
         module: "door",
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto::effect", "proto::delivery"],

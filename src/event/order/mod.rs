@@ -11,6 +11,7 @@
 //! | | sends it with id, `prev` and token | – |
 //! | | records it | unsets `event.worker:W:event`, sets `OBJ:last.event.id`; then draws again |
 //! | | drops the object | unsets `event.worker:W:object` |
+//! | consumer | holds an event until its `prev` was processed | – |
 //!
 //! What holds after every step, the seed's first:
 //!
@@ -21,12 +22,13 @@
 //! 4. An event in process is not queued.
 //! 5. Q1: each event that was pushed is queued, or in process, or was sent. Q2: events of an object are sent in the order of its
 //!    queue, apart from those sent again, which have the id and `prev` of before; `prev` names the event before. Q3: no id is ever that of
-//!    two events, not even if the state was lost. Q4: whoever does not own an object any more is refused, by the store.
-//!    Q5: a worker that is gone holds an object up for at most a lease.
+//!    two events, not even if the state was lost. Q4: whoever does not own an object any more is refused, by the store
+//!    and by consumers. Q5: a worker that is gone holds an object up for at most a lease.
 //!
 //! `tests` goes through all states of small worlds, with the very code of [`Worker`](worker::Worker), and checks this in each. There
 //! is no I/O here: who waits, sends, stores and reads the clock stands above.
 
+pub mod consumer;
 pub mod memory;
 pub mod mutant;
 pub mod name;

@@ -1,0 +1,279 @@
+//! The consumer: effect by effect, and against a twin that looks through everything that ever came.
+
+use crate::event::order::consumer::{Consumer, Effect, Settings};
+use crate::event::order::name::Object;
+use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::worker::OrderedEvent;
+use crate::rng::Rng;
+use bytes::Bytes;
+use std::num::NonZeroUsize;
+
+const SETTINGS: Settings = Settings {
+    objects_max: NonZeroUsize::new(100).unwrap(),
+    held_max: 1000,
+    held_bytes_max: 1 << 20,
+    grace_ms: 5,
+    patience_ms: 50,
+};
+
+fn object(name: &str) -> Object {
+    Object::new(name).unwrap()
+}
+
+/// The stamp with this count in generation `count / 1000 + 1`.
+fn stamp(count: u64) -> Stamp {
+    let generation = Generation::new(u32::try_from(count / 1000 + 1).unwrap()).unwrap();
+    Stamp::from_number(Stamp::begin(generation).number() + count).unwrap()
+}
+
+/// `x 7<5 @3` is event 7 of object x, with prev 5, sent by token 3; `x 7` is the first event, of token 1.
+fn event(text: &str) -> OrderedEvent {
+    let (name, rest) = text.split_once(' ').unwrap();
+    let (ids, token) = rest.split_once(" @").unwrap_or((rest, "1"));
+    let (id, prev) = ids.split_once('<').map_or((ids, None), |(id, prev)| (id, Some(prev)));
+    let number = |text: &str| stamp(text.parse().unwrap());
+    let payload = Bytes::copy_from_slice(text.as_bytes());
+    OrderedEvent { object: object(name), id: number(id), prev: prev.map(number), token: number(token), payload }
+}
+
+/// What an effect is in short.
+fn shown(effect: &Effect) -> String {
+    let count = |stamp: &Stamp| stamp.count();
+    match effect {
+        Effect::Deliver(event) => format!("{} {}", event.object, count(&event.id)),
+        Effect::Fetch { object, id, until_ms } => format!("{object} fetch {} until {until_ms}", count(id)),
+        Effect::Missing { object, id, after } => format!("{object} missing {} after {}", count(id), count(after)),
+        Effect::Refused { object, id, token } => format!("{object} refused {} @{}", count(id), count(token)),
+        Effect::LostGeneration { object, known, found } => format!("{object} lost {known} found {found}"),
+        Effect::Rewound { object, id, prev, last } => {
+            format!("{object} rewound {} to {:?} from {}", count(id), prev.as_ref().map(count), count(last))
+        }
+        Effect::Forgotten { object, last } => format!("{object} forgotten at {}", count(last)),
+    }
+}
+
+/// A story: `30: x 7<5` is an event at 30 ms, `30: gone x 5` is word that this one cannot be had, `30:` is time that passes.
+fn check(settings: &Settings, story: &[(&str, &[&str])]) {
+    let mut consumer = Consumer::new(settings.clone(), 0);
+    for (line, expected) in story {
+        let (now_ms, input) = line.split_once(':').unwrap();
+        let (now_ms, mut out) = (now_ms.parse().unwrap(), Vec::new());
+        match input.trim().strip_prefix("gone ").map(|gone| gone.split_once(' ').unwrap()) {
+            Some((name, id)) => consumer.on_gone(now_ms, &object(name), stamp(id.parse().unwrap()), &mut out),
+            None if input.is_empty() => consumer.on_deadline(now_ms, &mut out),
+            None => consumer.on_event(now_ms, event(input.trim()), &mut out),
+        }
+        assert_eq!(out.iter().map(shown).collect::<Vec<_>>(), *expected, "{line}");
+    }
+    assert_eq!((consumer.held(), consumer.deadline_ms()), (0, None));
+}
+
+#[test]
+fn events_wait_for_their_predecessor() {
+    check(
+        &SETTINGS,
+        &[
+            ("0: x 5<3", &["x 5"]),
+            ("0: x 3", &[]),
+            ("1: x 9<7", &[]),
+            ("1: x 12<9", &[]),
+            ("1: y 8", &["y 8"]),
+            ("1: x 9<7", &[]),
+            ("2: x 7<5", &["x 7", "x 9", "x 12"]),
+            ("3: x 7<5", &[]),
+            ("3: x 12<9", &[]),
+        ],
+    );
+}
+
+#[test]
+fn what_is_missing_is_asked_for_and_given_up() {
+    check(
+        &SETTINGS,
+        &[
+            ("0: x 5<3", &["x 5"]),
+            ("1: x 9<7", &[]),
+            ("5:", &[]),
+            ("6:", &["x fetch 7 until 51"]),
+            ("50:", &[]),
+            ("51:", &["x missing 7 after 5", "x 9"]),
+            ("52: x 7<5", &[]),
+            // Before the one that was fetched another one is missing, and cannot be had.
+            ("60: x 20<18", &[]),
+            ("65:", &["x fetch 18 until 110"]),
+            ("70: x 18<16", &[]),
+            ("75:", &["x fetch 16 until 120"]),
+            ("76: gone x 18", &[]),
+            ("76: gone y 18", &[]),
+            ("76: gone x 16", &["x missing 16 after 9", "x 18", "x 20"]),
+        ],
+    );
+}
+
+#[test]
+fn an_owner_of_before_is_refused_and_one_that_was_overtaken_is_not() {
+    check(
+        &SETTINGS,
+        &[
+            ("0: x 5<3 @2", &["x 5"]),
+            ("1: x 12<9 @10", &[]),
+            // By the owner before, stamped while it was one.
+            ("1: x 9<5 @2", &["x 9", "x 12"]),
+            // By the owner before, after the next one.
+            ("2: x 14<12 @2", &["x refused 14 @2"]),
+            ("3: x 15<12 @10", &["x 15"]),
+            // What another one had stamped, sent again.
+            ("4: x 16<15 @20", &["x 16"]),
+            ("4: x 16<15 @10", &[]),
+        ],
+    );
+}
+
+#[test]
+fn a_lost_generation_is_told() {
+    check(
+        &SETTINGS,
+        &[
+            ("0: x 5<3", &["x 5"]),
+            ("0: x 7<5", &["x 7"]),
+            ("1: x 1003<5 @1002", &["x lost 1 found 2", "x rewound 1003 to Some(5) from 7", "x 1003"]),
+            ("2: x 1004<1003 @1002", &["x 1004"]),
+            ("3: x 2004 @2002", &["x lost 2 found 3", "x rewound 2004 to None from 1004", "x 2004"]),
+        ],
+    );
+}
+
+#[test]
+fn memory_has_limits() {
+    let objects_max = NonZeroUsize::new(2).unwrap();
+    check(
+        &Settings { objects_max, held_max: 2, ..SETTINGS },
+        &[
+            ("0: x 5", &["x 5"]),
+            ("0: y 6", &["y 6"]),
+            ("1: x 9<7", &[]),
+            ("2: y 20<18", &[]),
+            ("3: y 22<21", &["x missing 7 after 5", "x 9"]),
+            ("4: x 10<9", &["x 10"]),
+            (
+                "5: z 30",
+                &["y missing 18 after 6", "y 20", "y missing 21 after 20", "y 22", "y forgotten at 22", "z 30"],
+            ),
+            ("6: y 22<21", &["x forgotten at 10", "y 22"]),
+        ],
+    );
+    let held_bytes_max = "x 9<7".len();
+    check(
+        &Settings { held_bytes_max, ..SETTINGS },
+        &[("0: x 5", &["x 5"]), ("1: x 9<7", &[]), ("2: x 11<9", &["x missing 7 after 5", "x 9", "x 11"])],
+    );
+}
+
+/// What a consumer is, without an index: all that came is kept, and looked through again and again.
+struct Twin {
+    came: Vec<OrderedEvent>,
+    last: Option<Stamp>,
+    gap: Option<(Stamp, u64)>,
+    asked: bool,
+}
+
+impl Twin {
+    /// Deadlines count only if `is_over` says that nothing else comes at this time.
+    fn settle(&mut self, now_ms: u64, is_over: bool, out: &mut Vec<String>) {
+        loop {
+            let waiting = self.came.iter().filter(|event| self.last.is_none_or(|last| last < event.id));
+            let Some(first) = waiting.min_by_key(|event| event.id) else { break self.gap = None };
+            if self.last.is_none() || first.prev <= self.last {
+                out.push(format!("{} {}", first.object, first.id.count()));
+                self.last = Some(first.id);
+                continue;
+            }
+            let id = first.prev.unwrap();
+            if self.gap.is_none_or(|(gap, _)| gap != id) {
+                (self.gap, self.asked) = (Some((id, now_ms)), false);
+            }
+            let (_, since_ms) = self.gap.unwrap();
+            if !is_over {
+                break;
+            }
+            if now_ms < since_ms + SETTINGS.patience_ms {
+                if since_ms + SETTINGS.grace_ms <= now_ms && !self.asked {
+                    self.asked = true;
+                    out.push(format!(
+                        "{} fetch {} until {}",
+                        first.object,
+                        id.count(),
+                        since_ms + SETTINGS.patience_ms
+                    ));
+                }
+                break;
+            }
+            out.push(format!("{} missing {} after {}", first.object, id.count(), self.last.unwrap().count()));
+            self.last = Some(id);
+        }
+    }
+}
+
+/// Events of one object: a chain with owners that change, of which some are lost, come twice, or late.
+fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent)>) {
+    let (mut id, mut token, mut prev) = (1, 1, None);
+    let mut chain = Vec::new();
+    for _ in 0..rng.between(1, 12) {
+        if rng.chance(0.2) {
+            (token, id) = (id + 1, id + 1);
+        }
+        id += rng.between(1, 3);
+        let before = prev.map_or(String::new(), |prev| format!("<{prev}"));
+        chain.push(event(&format!("{name} {id}{before} @{token}")));
+        prev = Some(id);
+    }
+    let mut arrivals = Vec::new();
+    for (index, event) in (0..).zip(&chain) {
+        for _ in 0..[0, 1, 1, 1, 1, 2][rng.below(6) as usize] {
+            let late = if rng.chance(0.3) { rng.below(80) } else { 0 };
+            arrivals.push((index * 4 + late, event.clone()));
+        }
+    }
+    arrivals.sort_by_key(|(at_ms, _)| *at_ms);
+    (chain, arrivals)
+}
+
+#[test]
+fn whatever_comes_the_consumer_does_as_its_twin() {
+    let mut rng = Rng::new(1);
+    let (mut missing, mut processed) = (0, 0);
+    for round in 0..3_000 {
+        let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
+        let mut consumer = Consumer::new(SETTINGS, round);
+        let mut twins = [0, 1].map(|_| Twin { came: Vec::new(), last: None, gap: None, asked: false });
+        let mut told = [Vec::new(), Vec::new()];
+        for now_ms in 0..1_000 {
+            let mut out = Vec::new();
+            for (index, (_, arrivals)) in drawn.iter().enumerate() {
+                for (_, event) in arrivals.iter().filter(|(at_ms, _)| *at_ms == now_ms) {
+                    consumer.on_event(now_ms, event.clone(), &mut out);
+                    twins[index].came.push(event.clone());
+                    twins[index].settle(now_ms, false, &mut told[index]);
+                }
+            }
+            consumer.on_deadline(now_ms, &mut out);
+            let mut found = [Vec::new(), Vec::new()];
+            for effect in out.iter().map(shown) {
+                found[usize::from(effect.starts_with('y'))].push(effect);
+            }
+            for (index, twin) in twins.iter_mut().enumerate() {
+                twin.settle(now_ms, true, &mut told[index]);
+                assert_eq!(found[index], told[index], "round {round}, {now_ms} ms: {drawn:?}");
+                missing += told[index].iter().filter(|text| text.contains("missing")).count();
+                processed += told[index].iter().filter(|text| !text.contains(['m', 'f'])).count();
+                told[index].clear();
+            }
+        }
+        assert_eq!(consumer.held(), 0, "round {round}");
+        for (chain, arrivals) in &drawn {
+            let last = arrivals.iter().map(|(_, event)| event.id).max();
+            assert_eq!(consumer.last(&chain[0].object), last, "round {round}");
+        }
+    }
+    assert!(1_000 < missing && 10_000 < processed, "{missing} {processed}");
+}
