@@ -6,6 +6,7 @@ mod config;
 mod corpus;
 mod doors;
 mod join;
+mod journal;
 mod library;
 mod local;
 mod log;

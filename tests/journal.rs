@@ -1,0 +1,147 @@
+//! The journal of events when its process is killed: what was told as stored is there, and no id is given twice.
+//! `JOURNAL_CYCLES=5000` kills more often than usual.
+
+use crate::support::TempDir;
+use seqcast::daemon::clock::Clock;
+use seqcast::daemon::store::sqlite::SqliteJournal;
+use seqcast::daemon::store::writer::{Append, Writer};
+use seqcast::event::model::{EventId, Payload, Registration, ServerId};
+use seqcast::event::registrar::Registrar;
+use seqcast::event::store::{Journal, OfServer, Query};
+use seqcast::rng::Rng;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+
+/// In the process that is killed: the journal's file.
+const FILE: &str = "JOURNAL_FILE";
+const CYCLES: usize = 500;
+const SERVER: ServerId = ServerId(7);
+const PRODUCERS: u64 = 4;
+
+#[test]
+fn what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice() {
+    if let Some(file) = std::env::var_os(FILE) {
+        return append_until_killed(Path::new(&file));
+    }
+    let cycles =
+        std::env::var("JOURNAL_CYCLES").map_or(CYCLES, |text| text.parse().expect("JOURNAL_CYCLES is a number"));
+    let (dir, mut rng) = (TempDir::new(), Rng::new(7));
+    let file = dir.path().join("events.db");
+    let mut checked = Checked::default();
+    for cycle in 0..cycles {
+        let told = run_and_kill(&file, 1 + rng.below(60));
+        checked.check(&file, &told, cycle);
+    }
+    assert!(cycles as u64 <= checked.told, "{} events were told as stored", checked.told);
+}
+
+/// Starts the process, kills it when it has told of so many events, and gives all that it has told: ids and texts.
+fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
+    let name = "journal::what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice";
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args([name, "--exact", "--nocapture"])
+        .env(FILE, file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (mut told, mut line) = (Vec::new(), String::new());
+    let mut is_killed = false;
+    // The last line may be cut off: that was not told.
+    while 0 < lines.read_line(&mut line).expect("text") && line.ends_with('\n') {
+        if let Some((id, text)) = line.trim_end().strip_prefix("stored ").and_then(|rest| rest.split_once(' ')) {
+            told.push((id.parse().expect("an id"), text.to_owned()));
+        }
+        line.clear();
+        if !is_killed && count <= told.len() as u64 {
+            child.kill().expect("it runs");
+            is_killed = true;
+        }
+    }
+    child.wait().expect("it has ended");
+    assert!(is_killed, "it ended by itself after {told:?}");
+    told
+}
+
+/// What was found in the file so far.
+#[derive(Default)]
+struct Checked {
+    last: Option<EventId>,
+    told: u64,
+}
+
+impl Checked {
+    /// Everything told is in the file, behind what was there before, without gaps and repeats.
+    fn check(&mut self, file: &Path, told: &[(EventId, String)], cycle: usize) {
+        let mut journal = SqliteJournal::open(file).expect("a whole journal");
+        let mut found = BTreeMap::new();
+        loop {
+            let query = Query::Server(OfServer { server: SERVER, after: self.last, limit: None });
+            let answer = journal.query(&query).expect("readable");
+            for event in answer.events {
+                let (session, instance) = self.last.map_or((0, 0), |last| (last.session, last.instance));
+                let id = (event.id.session, event.id.instance);
+                assert!(
+                    id == (session, instance + 1) || id == (session + 1, 1),
+                    "cycle {cycle}: {} after {:?}",
+                    event.id,
+                    self.last
+                );
+                self.last = Some(event.id);
+                let Some(Payload::Binary { type_name, .. }) = event.payload else { panic!("{} has no text", event.id) };
+                found.insert(event.id, type_name.to_string());
+            }
+            if !answer.more_follows {
+                break;
+            }
+        }
+        for (id, text) in told {
+            assert_eq!(found.get(id), Some(text), "cycle {cycle}: {id} was told as stored");
+        }
+        self.told += told.len() as u64;
+    }
+}
+
+/// Several threads register events, a few at a time, and say which are stored; until the process is killed.
+fn append_until_killed(file: &Path) {
+    let mut journal = SqliteJournal::open(file).expect("a journal");
+    let last = journal.last_session(SERVER).expect("readable");
+    let writer = Writer::start(journal, Registrar::new(SERVER, last.session, last.timestamp)).expect("a thread");
+    let produce = |producer: u64| {
+        let writer = &writer;
+        move || {
+            let mut rng = Rng::new(producer);
+            let (sender, receiver) = channel();
+            for number in 0u64.. {
+                let text = format!("{}-{producer}-{number}", std::process::id());
+                let one = |text: &str| Registration {
+                    event_type: format!("kill/{producer}").parse().expect("a type"),
+                    source_timestamp: None,
+                    payload: Some(Payload::Binary { type_name: text.into(), bytes: vec![0; 256].into() }),
+                };
+                let requested: Vec<_> = (0..1 + rng.below(3)).map(|part| one(&format!("{text}-{part}"))).collect();
+                let append = Append::Register { requested, now: Clock::now().wall.into() };
+                let sender = sender.clone();
+                writer
+                    .append(append, Box::new(move |done| sender.send(done).expect("it waits")))
+                    .expect("there is room");
+                let events = receiver.recv().expect("an answer").expect("it is stored");
+                let mut lines = String::new();
+                for event in events {
+                    let Some(Payload::Binary { type_name, .. }) = event.payload else { unreachable!("as registered") };
+                    lines.push_str(&format!("stored {} {type_name}\n", event.id));
+                }
+                let mut out = std::io::stdout().lock();
+                if out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_err() {
+                    // Whoever was to read it is gone.
+                    return;
+                }
+            }
+        }
+    };
+    thread::scope(|scope| (0..PRODUCERS).for_each(|producer| drop(scope.spawn(produce(producer)))));
+}
