@@ -494,17 +494,27 @@ impl Draft {
             if least <= value || self.refused[upper] || self.refused[lower] {
                 continue;
             }
-            // Said where somebody can change it: at the key that is not at its default.
-            let at = if self.config.sources[upper] == Source::Default { lower } else { upper };
             let shown = |index: usize| (KEYS[index].value)(&self.config);
-            self.errors.push(ConfigError {
-                source: self.config.sources[at].clone(),
-                key: KEYS[at].name.to_owned(),
-                reason: Reason::Conflict { key, value: shown(upper), other, least: shown(lower), why },
-                suggestion: Some(format!("raise {key} to {}, or lower {other}", shown(lower))),
-                excerpt: self.excerpts[at].clone(),
-            });
+            let suggestion = format!("raise {key} to {}, or lower {other}", shown(lower));
+            let reason = Reason::Conflict { key, value: shown(upper), other, least: shown(lower), why };
+            self.fail_key(self.changeable(upper, lower), reason, suggestion);
         }
+    }
+
+    /// Where something about two keys is said: where somebody can change it, at the one that is not at its default.
+    fn changeable(&self, first: usize, second: usize) -> usize {
+        if self.config.sources[first] == Source::Default { second } else { first }
+    }
+
+    /// Something is wrong with the value in force of a key.
+    fn fail_key(&mut self, index: usize, reason: Reason, suggestion: String) {
+        self.errors.push(ConfigError {
+            source: self.config.sources[index].clone(),
+            key: KEYS[index].name.to_owned(),
+            reason,
+            suggestion: Some(suggestion),
+            excerpt: self.excerpts[index].clone(),
+        });
     }
 
     /// What one client of a door may hold is never too much: what waits for it, as much of one message, and what it has sent of
@@ -518,17 +528,11 @@ impl Draft {
         if !has_doors || least <= config.door_memory || self.refused[upper] || self.refused[lower] {
             return;
         }
-        let at = if config.sources[upper] == Source::Default { lower } else { upper };
         let (value, least) = (value::show_size(config.door_memory), value::show_size(least));
         let suggestion = format!("raise door-memory to {least}, or lower client-queue-size");
         let why = "what one client of a door may hold must fit";
-        self.errors.push(ConfigError {
-            source: config.sources[at].clone(),
-            key: KEYS[at].name.to_owned(),
-            reason: Reason::Conflict { key: "door-memory", value, other: "four times client-queue-size", least, why },
-            suggestion: Some(suggestion),
-            excerpt: self.excerpts[at].clone(),
-        });
+        let reason = Reason::Conflict { key: "door-memory", value, other: "four times client-queue-size", least, why };
+        self.fail_key(self.changeable(upper, lower), reason, suggestion);
     }
 
     /// A door that others than this host reach needs accounts, or word that it needs none.
@@ -541,15 +545,8 @@ impl Draft {
             if is_open || !self.config.accounts.is_empty() || self.refused[index] {
                 continue;
             }
-            self.errors.push(ConfigError {
-                source: self.config.sources[index].clone(),
-                key: key.to_owned(),
-                reason: Reason::Unguarded { address },
-                suggestion: Some(format!(
-                    "write accounts: user NAME password WORD, or {key}-open: yes to let in anyone"
-                )),
-                excerpt: self.excerpts[index].clone(),
-            });
+            let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to let in anyone");
+            self.fail_key(index, Reason::Unguarded { address }, suggestion);
         }
     }
 
@@ -560,14 +557,8 @@ impl Draft {
         if nats.port() != redis.port() || nats.port() == 0 || !overlap {
             return;
         }
-        let index = find("redis").expect("a key");
-        self.errors.push(ConfigError {
-            source: self.config.sources[index].clone(),
-            key: KEYS[index].name.to_owned(),
-            reason: Reason::SamePlace { address: redis, other: "nats", place: nats },
-            suggestion: Some("give one of the two another port".to_owned()),
-            excerpt: self.excerpts[index].clone(),
-        });
+        let reason = Reason::SamePlace { address: redis, other: "nats", place: nats };
+        self.fail_key(find("redis").expect("a key"), reason, "give one of the two another port".to_owned());
     }
 
     fn finish(mut self) -> Result<Config, ConfigErrors> {

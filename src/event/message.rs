@@ -15,6 +15,7 @@ use super::model::{Event, EventId, IdError, Json, JsonError, Payload};
 use super::timestamp::{Timestamp, TimestampError};
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
+use crate::subject::channel::{escaped, put_escaped};
 use crate::subject::event_type::EventType;
 use bytes::Bytes;
 use std::fmt;
@@ -142,50 +143,35 @@ fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, Message
 
 /// What the field says of bytes with a type of this name.
 fn binary(type_name: &str) -> String {
-    let mut text = "binary".to_owned();
-    for (index, byte) in type_name.bytes().enumerate() {
-        if index == 0 {
-            text.push(' ');
-        }
-        match byte {
-            b'%' => text.push_str("%25"),
-            byte if byte.is_ascii_graphic() => text.push(char::from(byte)),
-            byte => text.extend(['%', digit(byte >> 4), digit(byte & 15)]),
-        }
+    let mut text = b"binary".to_vec();
+    if !type_name.is_empty() {
+        text.push(b' ');
     }
-    text
+    for byte in type_name.bytes() {
+        if is_plain(byte) { text.push(byte) } else { put_escaped(&mut text, byte) }
+    }
+    String::from_utf8(text).expect("printable ASCII")
 }
 
-fn digit(value: u8) -> char {
-    char::from(b"0123456789ABCDEF"[usize::from(value)])
+/// Whether a byte of a name is written as it is.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b'%'
 }
 
 /// The name that is written so; `None` unless it is the only way to write it.
 fn unescaped(text: &str) -> Option<String> {
     let mut name = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'%' => {
-                let byte = value(rest.next()?)? << 4 | value(rest.next()?)?;
-                if byte.is_ascii_graphic() && byte != b'%' {
-                    return None;
-                }
-                name.push(byte);
-            }
-            byte if byte.is_ascii_graphic() => name.push(byte),
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let (byte, next) = match first {
+            b'%' => (escaped(behind).filter(|byte| !is_plain(*byte))?, &behind[2..]),
+            byte if is_plain(*byte) => (*byte, behind),
             _ => return None,
-        }
+        };
+        name.push(byte);
+        rest = next;
     }
     String::from_utf8(name).ok()
-}
-
-fn value(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -78,7 +78,8 @@ fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     }
 }
 
-fn put_escaped(text: &mut Vec<u8>, byte: u8) {
+/// Writes the byte as `%` and two capital hexadecimal digits.
+pub(crate) fn put_escaped(text: &mut Vec<u8>, byte: u8) {
     let digit = |digit: u8| if digit < 10 { b'0' + digit } else { b'A' + digit - 10 };
     text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
 }
@@ -110,7 +111,7 @@ pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) 
 }
 
 /// The byte that the two digits at the start stand for.
-fn escaped(text: &[u8]) -> Option<u8> {
+pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
     let digit = |digit: &u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'A'..=b'F' => Some(digit - b'A' + 10),

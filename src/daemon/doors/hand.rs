@@ -50,8 +50,9 @@ impl AtDoors {
         if self.memory.is_scarce() {
             // What comes of it is seen when it is written again, in the same turn.
             self.write(id, connection);
+        } else {
+            self.memory.note(connection);
         }
-        self.memory.note(connection);
         while let Some(ask) = connection.session.poll_ask() {
             self.late_asks.push((id, ask));
         }

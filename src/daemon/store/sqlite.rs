@@ -375,7 +375,7 @@ fn series(connection: &Connection, series: &Series, answering: &mut Answering) -
         None => None,
     };
     // One more than is wanted, which tells whether there are more.
-    let wanted = Query::Series(series.clone()).limit() + 1;
+    let wanted = answering.room() + 1;
     let places = match &types {
         Some(types) if series.by == By::Time && types.len() <= MERGED_TYPES_MAX => {
             merged(connection, series, types, after, wanted)?

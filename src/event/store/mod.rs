@@ -179,6 +179,11 @@ impl Answering {
         Answering { answer: Answer::default(), left: query.limit(), bytes: 0 }
     }
 
+    /// How many more events it takes at most.
+    pub fn room(&self) -> usize {
+        self.left
+    }
+
     /// Takes the next event, if there is room. Whether to go on: not once one was left out.
     pub fn take(&mut self, event: Event) -> bool {
         if self.left == 0 || ANSWER_BYTES_MAX <= self.bytes {
