@@ -8,8 +8,9 @@ use seqcast::bus::{
 };
 use seqcast::daemon::clock::Clock;
 use seqcast::door::ask::Awaited;
-use seqcast::door::frame::{ByeReason, Refused, ToClient, ToPeer, VERSION, Welcome};
+use seqcast::door::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
 use seqcast::door::local::{Caller, Door};
+use seqcast::door::refused::Refused;
 use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
 use seqcast::proto::pace::Pace;
 use serde_json::Value;

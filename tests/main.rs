@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod corpus;
 mod doors;
+mod events;
 mod join;
 mod journal;
 mod library;

@@ -62,7 +62,18 @@ const LAYERS: &[Layer] = &[
     Layer { module: "event", may_use: BASE, crates: &["bytes", "foldhash", "lru", "serde", "serde_json"] },
     Layer {
         module: "door",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto::effect", "proto::delivery"],
+        may_use: &[
+            "time",
+            "rng",
+            "subject",
+            "seqno",
+            "offset",
+            "message",
+            "wire",
+            "event",
+            "proto::effect",
+            "proto::delivery",
+        ],
         crates: &["aws_lc_rs", "base64", "bytes", "serde", "serde_json"],
     },
     Layer {
@@ -76,6 +87,7 @@ const LAYERS: &[Layer] = &[
             "door::access",
             "door::nats::nkey",
             "daemon::interface",
+            "event::model",
         ],
         crates: &["humantime", "nix", "serde", "serde_yaml"],
     },
@@ -103,7 +115,9 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "bus",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "proto", "door", "config", "daemon"],
+        may_use: &[
+            "time", "rng", "subject", "seqno", "offset", "message", "proto", "event", "door", "config", "daemon",
+        ],
         crates: &["bytes", "crossbeam_channel", "mio", "serde_json", "socket2", "tracing"],
     },
     Layer {
@@ -114,8 +128,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "cli",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door", "config", "daemon", "bus",
-            "sim",
+            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door", "config",
+            "daemon", "bus", "sim",
         ],
         crates: &[
             "base64",

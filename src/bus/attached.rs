@@ -1,13 +1,16 @@
 //! The way to a peer through its Unix socket: one thread reads and writes, so that publishing never waits.
 
-use super::{OpenError, PublishError, SubscribeError, WaitError};
+use super::events::{EventError, Told};
+use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
 use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::door::ask::Awaited;
-use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome, Why};
+use crate::door::event::{EventAnswer, EventRequest};
+use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome};
 use crate::door::local::{Caller, Fault};
+use crate::door::refused::Why;
 use crate::door::run::OpenRun;
 use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
@@ -67,6 +70,7 @@ struct State {
     shows: BTreeMap<u32, Sender<Value>>,
     asks: BTreeMap<u64, AnswerTo>,
     flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
+    events: BTreeMap<u64, Sender<Told>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
 }
@@ -235,6 +239,16 @@ impl Attached {
         })
     }
 
+    /// Asks something about events; waits while much else waits to be written.
+    pub(super) fn ask_events(&self, request: EventRequest, tell: Sender<Told>) -> Result<(), EventError> {
+        let room = self.room(0, FOREVER).map_err(|_| EventError::Closed)?;
+        let id = room.ok_or(EventError::Timeout)?.token();
+        let sent = self.send(&ToPeer::Events { id, request }, |state| {
+            state.events.insert(id, tell);
+        });
+        sent.map_err(|_| EventError::Closed)
+    }
+
     /// Writes what waits, as far as the peer takes it in time, and ends the connection.
     pub(super) fn close(&self) {
         let mut state = locked(&self.state);
@@ -277,6 +291,7 @@ impl Attached {
         state.shows.clear();
         state.asks.clear();
         state.flushes.clear();
+        state.events.clear();
         state.discard();
         drop(state);
         self.room.notify_all();
@@ -337,6 +352,7 @@ impl Attached {
             ToClient::Awaited { sub } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
             }
+            ToClient::Events { id, answer } => self.on_events(id, answer),
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
         }
@@ -366,6 +382,17 @@ impl Attached {
         // Who asked may have stopped waiting.
         if waiting.is_some_and(|waiting| !waiting.send(answer)) {
             state.asks.remove(&id);
+        }
+    }
+
+    /// The last part of an answer ends the waiting.
+    fn on_events(&self, id: u64, answer: Told) {
+        let is_last = !matches!(&answer, Ok(EventAnswer::Found(part)) if !part.is_last);
+        let mut state = locked(&self.state);
+        let waiting = if is_last { state.events.remove(&id) } else { state.events.get(&id).cloned() };
+        // Who asked may have stopped waiting.
+        if waiting.is_some_and(|waiting| waiting.send(answer).is_err()) {
+            state.events.remove(&id);
         }
     }
 

@@ -1,15 +1,18 @@
 //! The two ways to a peer behind one set of calls.
 
 use super::attached::Attached;
+use super::events::{EventError, Told};
 use super::{PublishError, SubscribeError, WaitError};
+use crate::daemon::events::Asker;
 use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
 use crate::door::ask::Awaited;
+use crate::door::event::EventRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::question::Question;
 use crate::subject::Subject;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, unbounded};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +131,24 @@ impl Link {
             }
             Link::Attached(attached) => attached.begin_await(sub, what, subject, timeout),
         }
+    }
+
+    /// Asks something about events. The answer, in one part or more, goes to the receiver.
+    pub(super) fn ask_events(&self, request: EventRequest) -> Result<Receiver<Told>, EventError> {
+        let (tell, told) = unbounded();
+        match self {
+            Link::Engine(mailbox, client) => {
+                let asker = Asker::Embedded(*client, tell);
+                mailbox.push(Command::AskEvents { asker, request }, ANSWER_TIME).map_err(
+                    |rejected| match rejected {
+                        Rejected::Full(_) => EventError::Timeout,
+                        Rejected::Closed => EventError::Closed,
+                    },
+                )?;
+            }
+            Link::Attached(attached) => attached.ask_events(request, tell)?,
+        }
+        Ok(told)
     }
 
     pub(super) fn show(&self, query: Value) -> Result<Value, WaitError> {

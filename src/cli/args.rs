@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::bench::args::BenchOptions;
+use super::events::args::EventOptions;
 use super::help;
 use super::value::{self, HeaderField, Rate, Setting};
 use crate::bus::Selection;
@@ -72,6 +73,9 @@ pub enum Command {
     /// Poll a publisher's history of a subject: recover what there is, then what is new.
     #[command(after_help = help::POLL)]
     Poll(PollOptions),
+    /// Register events, find them again, and see them come.
+    #[command(after_help = help::EVENT)]
+    Event(EventOptions),
     /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
@@ -520,6 +524,7 @@ mod tests {
             ("req", "Send a request"),
             ("reply", "Answer requests"),
             ("poll", "Poll a publisher's history"),
+            ("event", "Register events"),
             ("show", "Show what the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),

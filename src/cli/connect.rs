@@ -101,9 +101,11 @@ pub fn start_failure(error: &StartError) -> Failure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Door(DoorError::Tls { .. }) => Exit::Configuration,
-        StartError::Sockets(_) | StartError::Socket(_) | StartError::Door(_) | StartError::System { .. } => {
-            Exit::Failed
-        }
+        StartError::Sockets(_)
+        | StartError::Socket(_)
+        | StartError::Door(_)
+        | StartError::Events(_)
+        | StartError::System { .. } => Exit::Failed,
     };
     Failure::new(exit, error)
 }
@@ -173,7 +175,7 @@ fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> Failure {
 }
 
 /// The peer ended before the command did.
-fn gone(bus: &Bus) -> Failure {
+pub fn gone(bus: &Bus) -> Failure {
     let why = bus.ending().unwrap_or_else(|| "it stopped".to_owned());
     Failure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
 }

@@ -91,6 +91,45 @@ are lines too, whose \"type\" is recovery, recovered, restart, unanswered or end
 Ends with exit code 0 when nothing is new, 4 if no such peer is known or it has left, 27 if no answer came in time, \
 1 if the peer refuses or several have the name.";
 
+/// Below `seqcast event --help`.
+pub const EVENT: &str = "\
+Examples:
+  seqcast event add plant/7/alarm '{\"level\": 3}'
+  seqcast event query 'plant/*' --from 1h
+  seqcast event tail 'plant/?/alarm'
+
+An event has an identity, server/session/instance, and stays in the journal of the peer (data-dir). \
+It travels the bus on the subject of its type: plant/7/alarm on plant.7.alarm.";
+
+/// Below `seqcast event add --help`.
+pub const EVENT_ADD: &str = "\
+Examples:
+  seqcast event add plant/7/alarm '{\"level\": 3}'
+  seqcast event add plant/7/alarm --source-time 90s   it occurred a minute and a half ago
+  seqcast event add plant/7/photo --file p.jpg --binary jpeg
+  generate | seqcast event add plant/7/level --lines  each line is the payload of an event
+
+Prints the event when it is stored for good, before others get it. Subtypes cannot hold ?, * and /.";
+
+/// Below `seqcast event query --help`.
+pub const EVENT_QUERY: &str = "\
+Examples:
+  seqcast event query 'plant/?/alarm' --from 1h
+  seqcast event query --latest 'plant/*'              the last event of each type
+  seqcast event query 'plant/*' --reverse --limit 10  the last ten
+  seqcast event query --server 7 --after 7/42/1 --json
+
+Without --latest and --server: the events in the order of their times, equal ones in the order in which this peer learned \
+of them. If a limit cut something off, standard error says how to go on.";
+
+/// Below `seqcast event tail --help`.
+pub const EVENT_TAIL: &str = "\
+Examples:
+  seqcast event tail 'plant/?/alarm'
+  seqcast event tail '*' --json | jq -r 'select(.type == \"event\").id'
+
+Lines that begin with ! tell of events that are lost to this program; they may still be found with 'seqcast event query'.";
+
 /// Below `seqcast show --help`.
 pub const SHOW: &str = "\
 Examples:

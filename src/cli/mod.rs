@@ -11,6 +11,7 @@ pub mod console;
 pub mod console_line;
 pub mod demo;
 pub mod event;
+pub mod events;
 pub mod exit;
 pub mod help;
 pub mod interrupt;
@@ -86,6 +87,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> 
         Command::Request(options) => request::run(options, out),
         Command::Reply(options) => reply::run(options, out),
         Command::Poll(options) => poll::run(options, out),
+        Command::Event(options) => events::run(&options.what, out),
         Command::Show(options) => show::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
@@ -129,6 +131,7 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Request(options) => &mut options.bus.peer.socket,
         Command::Reply(options) => &mut options.bus.peer.socket,
         Command::Poll(options) => &mut options.bus.peer.socket,
+        Command::Event(options) => &mut options.what.bus().peer.socket,
         Command::Show(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };

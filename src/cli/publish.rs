@@ -126,7 +126,7 @@ impl Payloads {
 
 /// The next line without its line feed (and carriage return before it); `None` at the end. More than the largest message
 /// is not read into memory: what is read then is refused like any message that is too large.
-fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
+pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
     let mut line = Vec::new();
     if input.take(BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
         return Ok(None);
@@ -141,7 +141,7 @@ fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
 }
 
 /// A file's content, of `-` that of standard input.
-fn read(path: &Path) -> Result<Bytes, Failure> {
+pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
     let mut bytes = Vec::new();
     let read = match path == Path::new("-") {
         true => io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes),

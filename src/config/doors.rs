@@ -1,6 +1,7 @@
 //! The values of the keys about doors: where each listens, who may come in, how connections are encrypted.
 
-use super::value::{Kind, ON, Surroundings, ValueError, nearest};
+use super::surroundings::Surroundings;
+use super::value::{Kind, ON, ValueError, nearest};
 use crate::door::access::{Account, Credentials};
 use crate::door::nats::nkey::{self, NkeyError};
 use std::fmt;
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     fn here() -> Surroundings {
-        Surroundings { host: "h".into(), runtime_dir: None, uid: 1 }
+        Surroundings { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::doors::{Accounts, Listen, Tls, TlsFiles};
+use super::events::{DataDir, Server};
 use super::rules::{HistoryOverride, Rules};
+use super::surroundings::Surroundings;
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::door::access::Account;
+use crate::event::model::ServerId;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
 use std::net::{IpAddr, SocketAddr};
@@ -185,6 +188,10 @@ keys! {
         "100000", Number { min: 1, max: 100_000_000 }, "1000";
     /// Subjects whose matching subscriptions are remembered.
     "match-cache" match_cache: usize = "65536", Number { min: 1, max: 100_000_000 }, "1000";
+    /// The number that the ids of events registered at this peer begin with; each peer of a LAN needs one of its own.
+    "server-id" server_id: Option<ServerId> = "auto", Server, "7";
+    /// The directory of what the peer keeps: the journal of events. It is made when the first event is registered or asked for.
+    "data-dir" data_dir: PathBuf = "auto", DataDir, "/var/lib/seqcast";
     /// Where NATS clients connect: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", Listen { port: 4222 }, "on";
     /// Whether the NATS door may listen beyond this host without accounts, so that anyone who reaches it can use it.

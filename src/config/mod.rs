@@ -6,15 +6,18 @@
 mod document;
 mod doors;
 mod error;
+mod events;
 mod keys;
 mod rules;
+mod surroundings;
 mod value;
 
 pub use doors::{AccountError, TlsFiles};
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
 pub use rules::{HistoryOverride, RuleError};
-pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, Surroundings, ValueError};
+pub use surroundings::Surroundings;
+pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, ValueError};
 
 use crate::proto::history::{HistoryRule, HistorySettings};
 use crate::proto::mutant::Mutants;

@@ -3,7 +3,8 @@
 //! A rule is a pattern and what differs for it, `plant.> count 10 time 5 min`; a lone `;` stands between two rules where
 //! they are one text, and in the file they may be a list.
 
-use super::value::{Kind, Surroundings, ValueError, nearest};
+use super::surroundings::Surroundings;
+use super::value::{Kind, ValueError, nearest};
 use crate::subject::Pattern;
 use std::fmt;
 use std::time::Duration;

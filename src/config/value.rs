@@ -2,6 +2,7 @@
 
 use super::doors::AccountError;
 use super::rules::RuleError;
+use super::surroundings::Surroundings;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
 use crate::proto::pace::Pace;
@@ -9,41 +10,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// What the defaults `auto` stand for on this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Surroundings {
-    /// The host's name, as the kernel tells it.
-    pub host: String,
-    /// `$XDG_RUNTIME_DIR`, if it is set to an absolute path.
-    pub runtime_dir: Option<PathBuf>,
-    /// The user's number.
-    pub uid: u32,
-}
-
-impl Surroundings {
-    /// Asks the system.
-    pub fn here() -> Surroundings {
-        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        Surroundings { host, runtime_dir, uid: nix::unistd::getuid().as_raw() }
-    }
-
-    /// The host's name as a peer name: what a peer name cannot hold becomes `-`.
-    fn peer_name(&self) -> PeerName {
-        let allowed = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
-        let name: String = self.host.chars().map(allowed).take(PeerName::BYTES_MAX).collect();
-        name.parse().unwrap_or_else(|_| "peer".parse().expect("'peer' is a peer name"))
-    }
-
-    /// `$XDG_RUNTIME_DIR/seqcast.sock`, or `/tmp/seqcast-UID/seqcast.sock`: a directory of the user's own either way.
-    fn socket(&self) -> PathBuf {
-        match &self.runtime_dir {
-            Some(dir) => dir.join("seqcast.sock"),
-            None => PathBuf::from(format!("/tmp/seqcast-{}/seqcast.sock", self.uid)),
-        }
-    }
-}
 
 /// One way of reading, showing and bounding values.
 pub(super) trait Kind {
@@ -702,7 +668,7 @@ mod tests {
     use super::*;
 
     fn here(host: &str) -> Surroundings {
-        Surroundings { host: host.into(), runtime_dir: None, uid: 7 }
+        Surroundings { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
     }
 
     #[test]

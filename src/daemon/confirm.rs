@@ -2,7 +2,8 @@
 //! (`interest: on`), so that nothing published after that is missing. Where nobody spares any, that is at once.
 
 use crate::daemon::engine::Engine;
-use crate::door::frame::{ToClient, Why};
+use crate::door::frame::ToClient;
+use crate::door::refused::Why;
 use crate::message::{ClientId, SubId};
 use crate::proto::peer::known::CONFIRMATION_MAX;
 use crate::time::{Instant, Now};

@@ -11,6 +11,7 @@ use crate::daemon::clock::Clock;
 use crate::daemon::confirm::{Subscriber, Unconfirmed};
 use crate::daemon::doors::Doors;
 use crate::daemon::drop_rule::Dropper;
+use crate::daemon::events::EventService;
 use crate::daemon::local::Listener;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerTo, Answered, Command, Commands, Mailbox};
@@ -95,7 +96,7 @@ pub(crate) struct Engine {
     /// What does not change in `show status`.
     pub(super) about: Value,
     pub(super) poll: Poll,
-    pub(super) events: Events,
+    pub(super) ready: Events,
     pub(super) timer: Timer,
     pub(super) sockets: Sockets,
     pub(super) batch: RecvBatch,
@@ -122,6 +123,7 @@ pub(crate) struct Engine {
     pub(super) clients_refused: u64,
     pub(crate) doors: Doors,
     pub(super) awaits: Awaits,
+    pub(super) events: EventService,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: Commands,
     pub(super) flushes: Vec<(Waiting, Leaving)>,
@@ -208,7 +210,7 @@ impl Engine {
     fn end_drain(&mut self, now: Now) {
         let Phase::Draining { until } = self.phase else { return };
         let waiting = self.commands.waiting() + self.mailbox.waiting();
-        if 0 < waiting && now.instant < until {
+        if (0 < waiting || self.events.is_waiting()) && now.instant < until {
             return;
         }
         if 0 < waiting {
@@ -446,6 +448,7 @@ impl Engine {
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["doors"] = self.doors.status();
+        status["events"] = self.events.status();
         status["door_bytes"] = json!(self.clients.at_doors.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
@@ -461,7 +464,10 @@ impl Engine {
 
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
+        let [registered, refused] = self.events.counts();
         vec![
+            ("events_registered", registered, "Events registered here."),
+            ("events_refused", refused, "Requests about events that were refused."),
             ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
             ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
             ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),
@@ -516,6 +522,8 @@ impl Engine {
             Command::Await { client, sub, what, subject, timeout } => {
                 self.begin_await(now, Waiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
+            Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
+            Command::EventsDone(outcome) => self.on_events_done(*outcome),
             Command::Show { query, answer } => {
                 // Who asked may have stopped waiting.
                 let _ = answer.send(self.show(now, &query));

@@ -60,7 +60,7 @@ impl Engine {
                 self.poll_events(timeout)?;
             }
         }
-        for event in &self.events {
+        for event in &self.ready {
             match event.token() {
                 GROUP => self.is_readable[0] = true,
                 INBOX => {
@@ -94,8 +94,8 @@ impl Engine {
     }
 
     fn poll_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
+        match self.poll.poll(&mut self.ready, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.ready.clear(),
             outcome => return outcome,
         }
         Ok(())
@@ -111,7 +111,7 @@ impl Engine {
         let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
         loop {
             self.poll_events(Some(Duration::ZERO))?;
-            if !self.events.is_empty() {
+            if !self.ready.is_empty() {
                 return Ok(true);
             }
             if until <= Clock::now().instant {

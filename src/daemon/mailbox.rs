@@ -2,9 +2,11 @@
 //!
 //! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
 
+use crate::daemon::events::{Asker, Outcome};
 use crate::daemon::queue::EventQueue;
 use crate::door::ask::Awaited;
-use crate::door::frame::Why;
+use crate::door::event::EventRequest;
+use crate::door::refused::Why;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
@@ -97,6 +99,13 @@ pub(crate) enum Command {
         subject: Subject,
         timeout: Duration,
     },
+    /// Register events, or find some.
+    AskEvents {
+        asker: Asker,
+        request: EventRequest,
+    },
+    /// The journal is done with a request.
+    EventsDone(Box<Outcome>),
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,

@@ -9,6 +9,7 @@ pub(crate) mod confirm;
 pub mod doors;
 pub mod drop_rule;
 pub(crate) mod engine;
+pub mod events;
 pub(crate) mod flow;
 pub(crate) mod intake;
 pub mod interface;

@@ -4,9 +4,11 @@ use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, Waiting};
+use crate::daemon::events::Asker;
 use crate::daemon::flow::Reading;
-use crate::door::frame::{FRAME_BYTES_MAX, Refused, ToClient, ToPeer, VERSION, Welcome, Why};
+use crate::door::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
 use crate::door::local::Fault;
+use crate::door::refused::{Refused, Why};
 use crate::door::run::PublishRun;
 use crate::message::{ClientId, SubId, Wanted};
 use crate::proto::effect::{Refusal, Request, Target, Unanswered};
@@ -164,6 +166,7 @@ impl Engine {
                 let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
                 self.begin_await(now, Waiter::Subscription(who), what, subject, timeout);
             }
+            ToPeer::Events { id: number, request } => self.ask_events(now, Asker::Attached(id, number), request),
             ToPeer::Flush { token } => self.await_leaving(Waiting::Attached(id, token)),
         }
     }

@@ -8,6 +8,7 @@ use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::doors::{DoorError, Doors};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::events::{EventService, EventsError};
 use crate::daemon::intake::{GROUP, INBOX, LISTENER, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
@@ -64,6 +65,8 @@ pub enum StartError {
     Socket(SocketError),
     /// A door could not be opened.
     Door(DoorError),
+    /// There is no journal of events.
+    Events(EventsError),
     /// Something else the system refused.
     System {
         /// What was asked of it.
@@ -81,6 +84,7 @@ impl fmt::Display for StartError {
             StartError::SelfTest(error) => error.fmt(f),
             StartError::Socket(error) => error.fmt(f),
             StartError::Door(error) => error.fmt(f),
+            StartError::Events(error) => error.fmt(f),
             StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
         }
     }
@@ -132,7 +136,7 @@ impl Engine {
             started,
             about,
             poll,
-            events: Events::with_capacity(EVENTS),
+            ready: Events::with_capacity(EVENTS),
             timer,
             sockets,
             batch: RecvBatch::new(RECV_BUFFERS),
@@ -152,6 +156,7 @@ impl Engine {
             clients_refused: 0,
             doors,
             awaits: Awaits::default(),
+            events: EventService::new(config),
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: Commands::default(),
             published: None,
@@ -183,6 +188,9 @@ impl Engine {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.act(started);
+        if config.server_id.is_some() {
+            engine.open_events().map_err(StartError::Events)?;
+        }
         Ok(engine)
     }
 }

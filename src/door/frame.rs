@@ -1,4 +1,4 @@
-//! The frames of the local protocol, both directions, both codecs. Version 4; `docs/local-protocol.md` is the text for
+//! The frames of the local protocol, both directions, both codecs. Version 5; `docs/local-protocol.md` is the text for
 //! people.
 //!
 //! ```text
@@ -10,11 +10,14 @@
 
 use crate::door::ask::Awaited;
 use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::door::event::{EventAnswer, EventRequest};
+use crate::door::refused::{Refused, put_refused, refused};
 use crate::door::run::{PUBLISH_RUN, PublishRun};
 use crate::door::value::{
     FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss,
     put_publisher, put_run, run,
 };
+use crate::event::refusal::Refusal;
 use crate::message::{
     Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, Queue, SubId,
 };
@@ -22,10 +25,9 @@ use crate::proto::delivery::{Deliveries, RunRef};
 use crate::proto::effect::Unanswered;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
-use std::fmt;
 
 /// The version of the local protocol that this build speaks. Peer and client must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
@@ -49,6 +51,7 @@ const SHOW: u8 = 0x05;
 const FLUSH: u8 = 0x06;
 const ASK: u8 = 0x07;
 const AWAIT: u8 = 0x09;
+const EVENTS: u8 = 0x0a;
 const WELCOME: u8 = 0x81;
 const MESSAGE: u8 = 0x82;
 const LOSS: u8 = 0x83;
@@ -62,6 +65,7 @@ const ANSWERED: u8 = 0x8a;
 const KNOWN: u8 = 0x8b;
 const MESSAGE_RUN: u8 = 0x8c;
 const AWAITED: u8 = 0x8d;
+const EVENTS_ANSWER: u8 = 0x8e;
 
 /// SUBSCRIBE: publishers are told of.
 const FLAG_NEWS: u8 = 0x01;
@@ -135,6 +139,13 @@ pub enum ToPeer {
         /// Of which subject.
         subject: Subject,
     },
+    /// Register events, or find some; answered by [`ToClient::Events`].
+    Events {
+        /// The client's number for the request.
+        id: u64,
+        /// What is asked.
+        request: EventRequest,
+    },
 }
 
 /// What a peer says to its client.
@@ -206,6 +217,13 @@ pub enum ToClient {
         /// Which subscription.
         sub: SubId,
     },
+    /// The answer to EVENTS: one that they are stored, one or more parts of what was found, or why there is none.
+    Events {
+        /// The number of the request.
+        id: u64,
+        /// The answer, or a part of it.
+        answer: Result<EventAnswer, Refusal>,
+    },
     /// The peer ends the connection.
     Bye {
         /// Why, for programs.
@@ -234,65 +252,6 @@ pub struct Welcome {
     pub message_bytes_max: u32,
     /// The version of the peer's program.
     pub software: String,
-}
-
-/// A refused request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The subscription in question; `None` for a PUBLISH.
-    pub sub: Option<SubId>,
-    /// Why.
-    pub why: Why,
-}
-
-/// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The message is too large.
-    MessageTooLarge {
-        /// Its size in bytes.
-        bytes: u64,
-        /// The limit in bytes.
-        bytes_max: u64,
-    },
-    /// The client, or all clients together, have too many subscriptions.
-    TooManySubscriptions {
-        /// The limit.
-        max: u64,
-    },
-    /// Clients cannot publish on this subject; holds the reason for people.
-    Subject(String),
-    /// A member of a queue group cannot be in mode `live`.
-    QueueLive,
-    /// A member of a queue group can have neither history nor a confirmed start.
-    QueueNews,
-    /// The peer is stopping.
-    Stopping,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Why::MessageTooLarge { bytes, bytes_max } => {
-                write!(f, "the message has {bytes} bytes; the peer's limit is {bytes_max} (message-size-max)")
-            }
-            Why::TooManySubscriptions { max } => {
-                write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")
-            }
-            Why::Subject(reason) => reason.fmt(f),
-            Why::QueueLive => write!(
-                f,
-                "a member of a queue group gets what is missing repaired, or its share would not be known: leave out mode \
-                 live, or the queue group"
-            ),
-            Why::QueueNews => write!(
-                f,
-                "a member of a queue group gets its share of what is new: leave out history and confirmation, or the queue \
-                 group"
-            ),
-            Why::Stopping => write!(f, "the peer is stopping"),
-        }
-    }
 }
 
 /// Why the peer ends a connection.
@@ -384,6 +343,11 @@ impl ToPeer {
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, subject.as_bytes());
             }
+            ToPeer::Events { id, request } => {
+                out.put_u8(EVENTS);
+                out.put_u64(*id);
+                request.put(out);
+            }
         });
     }
 
@@ -434,6 +398,7 @@ impl ToPeer {
                 timeout_ms: reader.u32()?,
                 subject: Subject::from_bytes(reader.bytes8()?)?,
             },
+            EVENTS => ToPeer::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
@@ -459,7 +424,10 @@ impl ToClient {
                 put_loss(out, loss);
             }),
             ToClient::Welcome(welcome) => framed(out, |out| put_welcome(out, welcome)),
-            ToClient::Refused(refused) => framed(out, |out| put_refused(out, refused)),
+            ToClient::Refused(refused) => framed(out, |out| {
+                out.put_u8(REFUSED);
+                put_refused(out, refused);
+            }),
             ToClient::Dropped { counts } => framed(out, |out| {
                 out.put_u8(DROPPED);
                 out.put_u32(u32::try_from(counts.len()).expect("at most FRAME_SUBS_MAX"));
@@ -504,6 +472,11 @@ impl ToClient {
                     put_publisher(out, publisher);
                 }
             }),
+            ToClient::Events { id, answer } => framed(out, |out| {
+                out.put_u8(EVENTS_ANSWER);
+                out.put_u64(*id);
+                EventAnswer::put(answer, out);
+            }),
             ToClient::Bye { reason, text } => framed(out, |out| {
                 out.put_u8(BYE);
                 out.put_u8(code(&BYE_REASONS, reason));
@@ -539,6 +512,7 @@ impl ToClient {
             }
             SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
             AWAITED => ToClient::Awaited { sub: SubId(reader.u32()?) },
+            EVENTS_ANSWER => ToClient::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
             ANSWERED => ToClient::Answered {
                 id: reader.u64()?,
                 answer: match reader.u8()? {
@@ -559,7 +533,7 @@ impl ToClient {
 }
 
 /// Reads flags of which only `flag` may be set.
-fn flag(reader: &mut Reader, flag: u8) -> Result<bool, Malformed> {
+pub(crate) fn flag(reader: &mut Reader, flag: u8) -> Result<bool, Malformed> {
     match reader.u8()? {
         0 => Ok(false),
         flags if flags == flag => Ok(true),
@@ -612,30 +586,6 @@ fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     put_bytes8(out, cut255(&welcome.software).as_bytes());
 }
 
-fn put_refused(out: &mut BytesMut, refused: &Refused) {
-    out.put_u8(REFUSED);
-    out.put_u8(u8::from(refused.sub.is_some()));
-    out.put_u32(refused.sub.map_or(0, |sub| sub.0));
-    match &refused.why {
-        Why::MessageTooLarge { bytes, bytes_max } => {
-            out.put_u8(0);
-            out.put_u64(*bytes);
-            out.put_u64(*bytes_max);
-        }
-        Why::TooManySubscriptions { max } => {
-            out.put_u8(1);
-            out.put_u64(*max);
-        }
-        Why::Subject(reason) => {
-            out.put_u8(2);
-            put_bytes8(out, cut255(reason).as_bytes());
-        }
-        Why::Stopping => out.put_u8(3),
-        Why::QueueLive => out.put_u8(4),
-        Why::QueueNews => out.put_u8(5),
-    }
-}
-
 fn pattern(reader: &mut Reader) -> Result<Pattern, Malformed> {
     Ok(reader.text8("pattern")?.parse()?)
 }
@@ -665,19 +615,4 @@ fn welcome(reader: &mut Reader) -> Result<Welcome, Malformed> {
         message_bytes_max: reader.u32()?,
         software: reader.text8("software")?,
     })
-}
-
-fn refused(reader: &mut Reader) -> Result<Refused, Malformed> {
-    let named = flag(reader, 1)?;
-    let sub = SubId(reader.u32()?);
-    let why = match reader.u8()? {
-        0 => Why::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
-        1 => Why::TooManySubscriptions { max: reader.u64()? },
-        2 => Why::Subject(reader.text8("reason")?),
-        3 => Why::Stopping,
-        4 => Why::QueueLive,
-        5 => Why::QueueNews,
-        _ => return Err(Malformed::Value("why")),
-    };
-    Ok(Refused { sub: named.then_some(sub), why })
 }

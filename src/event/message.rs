@@ -11,7 +11,7 @@
 //! the JSON text or the bytes. Other fields are left alone. What arrives is taken from nobody on trust: it is an event as a whole,
 //! or it is refused.
 
-use super::model::{Event, EventId, IdError, Json, JsonError, Payload};
+use super::model::{Event, EventId, IdError, Json, JsonError, Payload, Registration};
 use super::timestamp::{Timestamp, TimestampError};
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
@@ -24,6 +24,8 @@ const ID: &str = "Seqcast-Event";
 const TIME: &str = "Seqcast-Event-Time";
 const SOURCE_TIME: &str = "Seqcast-Source-Time";
 const PAYLOAD: &str = "Seqcast-Payload";
+/// What a byte of a name takes at most.
+const ESCAPED_BYTES: usize = 3;
 
 /// Why a message is no event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +112,20 @@ impl Event {
         let source_timestamp = source_time.map(|text| parse(SOURCE_TIME, text)).transpose()?;
         let payload = payload(kind, &message.payload)?;
         Ok(Event { id, event_type, timestamp, source_timestamp, payload })
+    }
+}
+
+impl Registration {
+    /// The most bytes that the event takes of a message: payload and headers, whatever its id and times are, and room for what an answer
+    /// to a question says beside it.
+    pub fn message_bytes(&self) -> usize {
+        /// Keys, numbers and times are 250 bytes at most.
+        const BESIDE: usize = 512;
+        let name = match &self.payload {
+            Some(Payload::Binary { type_name, .. }) => ESCAPED_BYTES * type_name.len(),
+            Some(Payload::Json(_)) | None => 0,
+        };
+        BESIDE + name + self.payload.as_ref().map_or(0, |payload| payload.bytes().len())
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod message;
 pub mod model;
 pub mod order;
+pub mod refusal;
 pub mod registrar;
 pub mod registry;
 pub mod store;

@@ -1,5 +1,6 @@
 //! Stores of events: files, on threads of their own.
 
 pub mod error;
+pub mod reader;
 pub mod sqlite;
 pub mod writer;

@@ -3,8 +3,14 @@
 
 use super::*;
 use crate::door::ask::Awaited;
-use crate::door::frame::{FRAME_SUBS_MAX, Refused, Welcome, Why};
+use crate::door::event::{EventAnswer, EventRequest, Part, Registered};
+use crate::door::frame::{FRAME_SUBS_MAX, Welcome};
+use crate::door::refused::{Refused, Why};
 use crate::door::run::OpenRun;
+use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::timestamp::Timestamp;
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
     QueueError, Reason, SubId, Verdict,
@@ -54,8 +60,83 @@ fn publish_run(rng: &mut Rng) -> ToPeer {
     ToPeer::decode(out.freeze().slice(LENGTH_BYTES..)).unwrap()
 }
 
+fn maybe<T>(rng: &mut Rng, value: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+    rng.chance(0.5).then(|| value(rng))
+}
+
+fn time(rng: &mut Rng) -> Timestamp {
+    Timestamp::from_micros(rng.below(1 << 50).cast_signed() - (1 << 49)).unwrap()
+}
+
+fn event_id(rng: &mut Rng) -> EventId {
+    EventId { server: ServerId(rng.next_u32()), session: rng.between(1, u64::MAX), instance: rng.between(1, u64::MAX) }
+}
+
+fn registration(rng: &mut Rng) -> Registration {
+    let payload = match rng.below(3) {
+        0 => None,
+        1 => Some(Payload::Json(Json::from_bytes(Bytes::from_static(b"{\"v\": [1, 2]}")).unwrap())),
+        _ => Some(Payload::Binary { type_name: ["", "t \u{e4}"][rng.below(2) as usize].into(), bytes: payload(rng) }),
+    };
+    let event_type = ["a", "a/b.c/", "\u{e4}/%"][rng.below(3) as usize].parse().unwrap();
+    Registration { event_type, source_timestamp: maybe(rng, time), payload }
+}
+
+fn query(rng: &mut Rng) -> Query {
+    let types =
+        |rng: &mut Rng| ["*", "a/?/*", "x"][rng.below(3) as usize..].iter().map(|t| t.parse().unwrap()).collect();
+    let limit = |rng: &mut Rng| rng.below(1 << 40) as usize;
+    match rng.below(3) {
+        0 => Query::Latest(maybe(rng, types)),
+        1 => Query::Server(OfServer {
+            server: ServerId(rng.next_u32()),
+            after: maybe(rng, event_id),
+            limit: maybe(rng, limit),
+        }),
+        _ => Query::Series(Series {
+            types: maybe(rng, types),
+            time: Span { from: maybe(rng, time), to: maybe(rng, time) },
+            source_time: Span { from: maybe(rng, time), to: maybe(rng, time) },
+            by: if rng.chance(0.5) { By::Time } else { By::SourceTime },
+            is_descending: rng.chance(0.5),
+            after: maybe(rng, event_id),
+            limit: maybe(rng, limit),
+        }),
+    }
+}
+
+fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
+    let event = |rng: &mut Rng| {
+        let Registration { event_type, source_timestamp, payload } = registration(rng);
+        Event { id: event_id(rng), event_type, timestamp: time(rng), source_timestamp, payload }
+    };
+    match rng.below(3) {
+        0 => {
+            let (server, session, timestamp) = (ServerId(rng.next_u32()), rng.next_u64(), time(rng));
+            Ok(EventAnswer::Registered(Registered { server, session, timestamp }))
+        }
+        1 => {
+            let events = (0..rng.below(5)).map(|_| event(rng)).collect();
+            Ok(EventAnswer::Found(Part { events, is_last: rng.chance(0.5), more_follows: rng.chance(0.5) }))
+        }
+        _ => {
+            let kinds = [Kind::Invalid, Kind::Unavailable, Kind::Full, Kind::Busy, Kind::Stopping];
+            Err(Refusal { kind: kinds[rng.below(5) as usize], text: "w\u{e4}it ".repeat(rng.below(100) as usize) })
+        }
+    }
+}
+
 fn to_peer(rng: &mut Rng) -> ToPeer {
-    match rng.below(8) {
+    match rng.below(9) {
+        8 => {
+            let registrations = |rng: &mut Rng| (0..rng.below(5)).map(|_| registration(rng)).collect();
+            let request = if rng.chance(0.5) {
+                EventRequest::Register(registrations(rng))
+            } else {
+                EventRequest::Query(query(rng))
+            };
+            ToPeer::Events { id: rng.next_u64(), request }
+        }
         7 => {
             let what = if rng.chance(0.5) { Awaited::Nobody } else { Awaited::Somebody };
             let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
@@ -160,7 +241,8 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => ToClient::Events { id: rng.next_u64(), answer: event_answer(rng) },
         10 => ToClient::Awaited { sub: SubId(rng.next_u32()) },
         9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
         0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },

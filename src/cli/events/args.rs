@@ -1,0 +1,176 @@
+//! The arguments of `event`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::args::BusOptions;
+use crate::cli::help;
+use crate::cli::value;
+use crate::event::model::{EventId, ServerId};
+use crate::event::timestamp::Timestamp;
+use crate::subject::event_type::{EventType, TypePattern};
+
+/// `seqcast event`.
+#[derive(Args, Clone, Debug)]
+pub struct EventOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: EventWhat,
+}
+
+/// What `seqcast event` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum EventWhat {
+    /// Register an event: stored first, then acknowledged, then multicast.
+    #[command(after_help = help::EVENT_ADD)]
+    Add(AddOptions),
+    /// Find events in the journal of the peer.
+    #[command(after_help = help::EVENT_QUERY)]
+    Query(QueryOptions),
+    /// Print events as they come, from whichever peer, and what is known to be lost.
+    #[command(after_help = help::EVENT_TAIL)]
+    Tail(TailOptions),
+}
+
+impl EventWhat {
+    /// Which bus it uses.
+    pub fn bus(&mut self) -> &mut BusOptions {
+        match self {
+            EventWhat::Add(options) => &mut options.bus,
+            EventWhat::Query(options) => &mut options.bus,
+            EventWhat::Tail(options) => &mut options.bus,
+        }
+    }
+}
+
+/// `seqcast event add`.
+#[derive(Args, Clone, Debug)]
+pub struct AddOptions {
+    /// The type: subtypes with / between them, such as plant/7/alarm.
+    #[arg(value_name = "TYPE")]
+    pub event_type: EventType,
+    /// The payload, a JSON text; without it, and without --file and --lines, there is none.
+    pub payload: Option<String>,
+    /// Take the payload from this file; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines"])]
+    pub file: Option<PathBuf>,
+    /// Read standard input: each line is the payload of an event.
+    #[arg(long, conflicts_with = "payload")]
+    pub lines: bool,
+    /// The payload is no JSON, but bytes that nobody looks into; NAME, which may be empty, says how they are to be read.
+    #[arg(long, value_name = "NAME")]
+    pub binary: Option<String>,
+    /// When the event occurred: 2026-11-22T15:04:05.5Z, now, or a time back from now, such as 90s.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    pub source_time: Option<When>,
+    /// Print the event as a line of JSON.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast event query`.
+#[derive(Args, Clone, Debug)]
+pub struct QueryOptions {
+    /// Which types: ? stands for a subtype, a last * for any number of them; without patterns all.
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<TypePattern>,
+    /// Only the last event of each type.
+    #[arg(long, conflicts_with_all = ["server", "from", "to", "source_from", "source_to", "by_source_time", "reverse", "limit", "after"])]
+    pub latest: bool,
+    /// The events of one server, in the order of their ids.
+    #[arg(long, value_name = "ID", value_parser = server, conflicts_with_all = ["patterns", "from", "to", "source_from", "source_to", "by_source_time", "reverse"])]
+    pub server: Option<ServerId>,
+    /// Not registered before this: 2026-11-22T15:04:05Z, or a time back from now, such as 90s.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    pub from: Option<When>,
+    /// Not registered behind this.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    pub to: Option<When>,
+    /// Did not occur before this, by the word of the source.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    pub source_from: Option<When>,
+    /// Did not occur behind this, by the word of the source.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    pub source_to: Option<When>,
+    /// In the order in which they occurred; those without a source time are left out.
+    #[arg(long)]
+    pub by_source_time: bool,
+    /// From the latest to the earliest.
+    #[arg(long)]
+    pub reverse: bool,
+    /// So many at most; the journal gives 4096 at most at a time.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Only what stands behind the event with this id.
+    #[arg(long, value_name = "ID")]
+    pub after: Option<EventId>,
+    /// Print a line of JSON for each event.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast event tail`.
+#[derive(Args, Clone, Debug)]
+pub struct TailOptions {
+    /// Which types: ? stands for a subtype, a last * for any number of them.
+    #[arg(value_name = "PATTERN", required = true)]
+    pub patterns: Vec<TypePattern>,
+    /// End after so many events, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this time, with exit code 27.
+    #[arg(long, value_name = "TIME", value_parser = value::wait)]
+    pub wait: Option<Duration>,
+    /// Print JSON Lines.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// A time, or how long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Then.
+    At(Timestamp),
+    /// So long before now.
+    Ago(Duration),
+}
+
+impl When {
+    /// The time that it is, if it is `now`; the earliest that there is if that is before it.
+    pub fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            When::At(timestamp) => timestamp,
+            When::Ago(span) => {
+                let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+                Timestamp::from_micros(now.as_micros().saturating_sub(micros)).unwrap_or(Timestamp::MIN)
+            }
+        }
+    }
+}
+
+/// Reads a time: as RFC 3339 writes it, `now`, or a time back from now.
+fn when(text: &str) -> Result<When, String> {
+    if text == "now" {
+        return Ok(When::Ago(Duration::ZERO));
+    }
+    match (humantime::parse_duration(text), text.parse()) {
+        (Ok(span), _) => Ok(When::Ago(span)),
+        (_, Ok(timestamp)) => Ok(When::At(timestamp)),
+        (_, Err(error)) => Err(format!("{error}; or now, or a time back from now, such as 90s")),
+    }
+}
+
+fn server(text: &str) -> Result<ServerId, String> {
+    text.parse().map(ServerId).map_err(|_| format!("a server is a number from 0 to {}", u32::MAX))
+}

@@ -1,0 +1,206 @@
+//! `event`: registers events, finds them in the journal, prints them as they come.
+
+pub mod args;
+mod print;
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
+
+use bytes::Bytes;
+
+use self::args::{AddOptions, EventWhat, QueryOptions, TailOptions, When};
+use self::print::{EventLine, event_json, table};
+use super::connect::{self, Ended, Events};
+use super::event::{self, LossLine};
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, counted, note};
+use super::publish::{next_line, read};
+use crate::bus::{self, Bus, EventError, Registering, SubscribeOptions};
+use crate::daemon::clock::Clock;
+use crate::event::model::{Event, Json, Payload, Registration};
+use crate::event::refusal::Kind;
+use crate::event::store::{Answer, By, OfServer, Query, Series, Span};
+use crate::event::timestamp::Timestamp;
+use crate::subject::Pattern;
+
+/// Lines that are registered before the first one is acknowledged.
+const LINES_AHEAD: usize = 256;
+
+/// Runs `event`.
+///
+/// # Errors
+/// What is wrong with the input; what the peer refuses; that it cannot be reached.
+pub fn run(what: &EventWhat, out: &mut Output) -> Result<Exit, Failure> {
+    match what {
+        EventWhat::Add(options) => add(options, out),
+        EventWhat::Query(options) => query(options, out),
+        EventWhat::Tail(options) => tail(options, out),
+    }
+}
+
+fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.lines {
+        return add_lines(options, out);
+    }
+    let bytes = match (&options.payload, &options.file) {
+        (Some(text), _) => Some(Bytes::copy_from_slice(text.as_bytes())),
+        (None, Some(path)) => Some(read(path)?),
+        (None, None) => None,
+    };
+    let registration = registration(options, bytes)?;
+    let bus = connect::bus(&options.bus, "event")?;
+    let events = bus.register(vec![registration]).map_err(|error| failure(&bus, error))?;
+    events.iter().try_for_each(|event| print_event(options.json, event, out))?;
+    Ok(Exit::Done)
+}
+
+/// Each line of standard input is the payload of an event in a session of its own. What is read is acknowledged even if a later line is
+/// refused.
+fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, "event")?;
+    let interrupt = Interrupt::watch()?;
+    let mut waiting: VecDeque<Registering> = VecDeque::new();
+    let (mut input, mut count, mut refused) = (io::stdin().lock(), 0, Ok(()));
+    while refused.is_ok() && !interrupt.has_come() {
+        match next_registration(options, &mut input, count + 1) {
+            Ok(Some(registration)) => {
+                count += 1;
+                waiting.push_back(bus.begin_register(vec![registration]).map_err(|error| failure(&bus, error))?);
+            }
+            Ok(None) => break,
+            Err(error) => refused = Err(error),
+        }
+        if LINES_AHEAD <= waiting.len() {
+            print_next(options, &bus, &mut waiting, out)?;
+        }
+    }
+    while !waiting.is_empty() {
+        print_next(options, &bus, &mut waiting, out)?;
+    }
+    out.flush()?;
+    refused?;
+    if !options.json {
+        note(format_args!("{} registered", counted(count, "event")));
+    }
+    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+}
+
+fn next_registration(
+    options: &AddOptions,
+    input: &mut impl BufRead,
+    line: u64,
+) -> Result<Option<Registration>, Failure> {
+    let Some(bytes) = next_line(input)? else { return Ok(None) };
+    let named = |failure: Failure| Failure { text: format!("line {line}: {}", failure.text), ..failure };
+    registration(options, Some(bytes)).map(Some).map_err(named)
+}
+
+fn print_next(
+    options: &AddOptions,
+    bus: &Bus,
+    waiting: &mut VecDeque<Registering>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let Some(first) = waiting.pop_front() else { return Ok(()) };
+    let events = first.wait().map_err(|error| failure(bus, error))?;
+    Ok(events.iter().try_for_each(|event| print_event(options.json, event, out))?)
+}
+
+fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registration, Failure> {
+    let payload = match (bytes, &options.binary) {
+        (None, None) => None,
+        (bytes, Some(name)) => {
+            Some(Payload::Binary { type_name: name.as_str().into(), bytes: bytes.unwrap_or_default() })
+        }
+        (Some(bytes), None) => {
+            let json = Json::from_bytes(bytes).map_err(|error| {
+                Failure::new(Exit::Usage, format!("the payload is {error}"))
+                    .fix("quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON")
+            })?;
+            Some(Payload::Json(json))
+        }
+    };
+    Ok(Registration { event_type: options.event_type.clone(), source_timestamp: at(options.source_time), payload })
+}
+
+/// The time that is meant, now.
+fn at(when: Option<When>) -> Option<Timestamp> {
+    when.map(|when| when.at(Timestamp::from(Clock::now().wall)))
+}
+
+fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let types = (!options.patterns.is_empty()).then(|| options.patterns.clone());
+    let query = match options.server {
+        _ if options.latest => Query::Latest(types),
+        Some(server) => Query::Server(OfServer { server, after: options.after, limit: options.limit }),
+        None => Query::Series(Series {
+            types,
+            time: Span { from: at(options.from), to: at(options.to) },
+            source_time: Span { from: at(options.source_from), to: at(options.source_to) },
+            by: if options.by_source_time { By::SourceTime } else { By::Time },
+            is_descending: options.reverse,
+            after: options.after,
+            limit: options.limit,
+        }),
+    };
+    query.check().map_err(|error| Failure::new(Exit::Usage, error))?;
+    let bus = connect::bus(&options.bus, "event")?;
+    let Answer { events, more_follows } = bus.find_events(query).map_err(|error| failure(&bus, error))?;
+    if options.json {
+        events.iter().try_for_each(|event| out.line(event_json(event)))?;
+    } else {
+        out.bytes(table(&events).to_string().as_bytes())?;
+    }
+    out.flush()?;
+    if more_follows && let Some(last) = events.last() {
+        note(format_args!("more follows: --after {} goes on from here", last.id));
+    }
+    Ok(Exit::Done)
+}
+
+fn tail(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.count == Some(0) {
+        return Ok(Exit::Done);
+    }
+    let bus = connect::bus(&options.bus, "event")?;
+    let patterns: Vec<Pattern> = options.patterns.iter().flat_map(|pattern| pattern.subject_patterns()).collect();
+    let mut events = Events::subscribe(&bus, &patterns, &SubscribeOptions::default(), options.wait)?;
+    let names: Vec<String> = options.patterns.iter().map(ToString::to_string).collect();
+    note(format_args!("listening on {}", names.join(" ")));
+    let mut left = options.count;
+    loop {
+        match events.next(out)? {
+            Ok(bus::Event::Message(delivery)) => {
+                // Other messages may share a subject with events.
+                let Ok(event) = Event::of_message(&delivery.message) else { continue };
+                print_event(options.json, &event, out)?;
+                left = left.map(|left| left - 1);
+                if left == Some(0) {
+                    out.flush()?;
+                    return Ok(Exit::Done);
+                }
+            }
+            Ok(bus::Event::Loss(loss)) if options.json => out.line(event::loss_json(&loss))?,
+            Ok(bus::Event::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
+            Ok(bus::Event::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
+            Ok(bus::Event::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
+            Ok(bus::Event::Joined(_)) => {}
+            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
+            Err(Ended::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
+        }
+    }
+}
+
+fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
+    if json { out.line(event_json(event)) } else { out.line(EventLine(event)) }
+}
+
+fn failure(bus: &Bus, error: EventError) -> Failure {
+    match error {
+        EventError::Closed => connect::gone(bus),
+        EventError::Timeout => Failure::new(Exit::TimedOut, error),
+        EventError::Refused(refusal) if refusal.kind == Kind::Stopping => Failure::new(Exit::Unreachable, refusal),
+        EventError::Refused(refusal) => Failure::new(Exit::Failed, refusal),
+    }
+}

@@ -1,0 +1,158 @@
+//! Opens the journal: the directory, the number of the server, the file, its threads.
+
+use crate::daemon::clock::random_u64;
+use crate::daemon::store::error::{OpenError, StoreError};
+use crate::daemon::store::reader::Reader;
+use crate::daemon::store::sqlite::SqliteJournal;
+use crate::daemon::store::writer::Writer;
+use crate::event::model::ServerId;
+use crate::event::registrar::Registrar;
+use crate::event::store::Journal;
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The journal in the data directory.
+const JOURNAL_FILE: &str = "events.db";
+/// The number that was drawn for `server-id: auto`, in the same place.
+const SERVER_FILE: &str = "server-id";
+/// What is read of that file at most.
+const SERVER_FILE_BYTES: u64 = 64;
+/// The mode of a data directory that is made.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Numbers below this are left to people.
+const DRAWN_MIN: u32 = 1 << 16;
+
+/// Why there is no journal. Nothing was changed or deleted.
+#[derive(Debug)]
+pub enum EventsError {
+    /// The file with the number of the server holds something else.
+    Server(PathBuf),
+    /// The journal cannot be used.
+    Open(OpenError),
+    /// The journal cannot be read.
+    Read(StoreError),
+    /// The system refuses something.
+    System {
+        /// What was asked of it.
+        step: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for EventsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EventsError::Server(path) => write!(
+                f,
+                "{} holds no number of a server: restore it, or set server-id to the number that the ids of this peer's \
+                 events begin with",
+                path.display()
+            ),
+            EventsError::Open(error) => error.fmt(f),
+            EventsError::Read(error) => error.fmt(f),
+            EventsError::System { step, path, error } => {
+                write!(f, "cannot {step} {}: {error}; set data-dir to a place that this user may write", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for EventsError {}
+
+/// An open journal.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Whose events are registered here.
+    pub(super) server: ServerId,
+    /// The file.
+    pub(super) path: PathBuf,
+    /// Ends before the writer, which then leaves one file behind.
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
+impl Opened {
+    /// Opens the journal in the directory, or makes it; `server` is the number that was configured.
+    pub(super) fn open(directory: &Path, server: Option<ServerId>) -> Result<Opened, EventsError> {
+        let system = |step, path: &Path| {
+            let path = path.to_owned();
+            move |error| EventsError::System { step, path, error }
+        };
+        let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
+        made.map_err(system("make the directory", directory))?;
+        let path = directory.join(JOURNAL_FILE);
+        let mut journal = SqliteJournal::open(&path).map_err(EventsError::Open)?;
+        let server = match server {
+            Some(server) => server,
+            None => drawn_server(&directory.join(SERVER_FILE))?,
+        };
+        let last = journal.last_session(server).map_err(EventsError::Read)?;
+        let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
+        let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
+        let registrar = Registrar::new(server, last.session, last.timestamp);
+        let writer = Writer::start(journal, registrar).map_err(system("start a thread for", &path))?;
+        tracing::info!(%server, session = last.session, path = %path.display(), "journal of events opened");
+        Ok(Opened { server, path, writer, reader })
+    }
+}
+
+/// The number in the file; one that is drawn now, and put there, if there is no file.
+fn drawn_server(path: &Path) -> Result<ServerId, EventsError> {
+    let system = |step| move |error| EventsError::System { step, path: path.to_owned(), error };
+    match File::open(path) {
+        Ok(file) => {
+            let mut text = String::new();
+            file.take(SERVER_FILE_BYTES).read_to_string(&mut text).map_err(system("read"))?;
+            text.trim().parse().map(ServerId).map_err(|_| EventsError::Server(path.to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let number = DRAWN_MIN + (random_u64() % u64::from(u32::MAX - DRAWN_MIN)) as u32;
+            write_durably(path, format!("{number}\n").as_bytes()).map_err(system("write"))?;
+            Ok(ServerId(number))
+        }
+        Err(error) => Err(system("read")(error)),
+    }
+}
+
+/// Writes a file that is there as a whole, or not at all, even if the host crashes.
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_the_number_that_was_drawn_for_it() {
+        let directory = std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()));
+        let open = |server| Opened::open(&directory.join("deep"), server).map(|opened| opened.server);
+        let drawn = open(None).unwrap();
+        assert!(DRAWN_MIN <= drawn.0, "{drawn}");
+        assert_eq!(open(None).unwrap(), drawn);
+        assert_eq!(open(Some(ServerId(7))).unwrap(), ServerId(7), "what is configured counts");
+        let file = directory.join("deep").join(SERVER_FILE);
+        for text in ["", "x", "-1", "4294967296", "1 2"] {
+            fs::write(&file, text).unwrap();
+            let refused = open(None).unwrap_err().to_string();
+            assert!(refused.contains("server-id") && refused.contains("restore"), "{refused}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+        fs::remove_dir_all(&directory).unwrap();
+        fs::write(&directory, "").unwrap();
+        let refused = open(None).unwrap_err().to_string();
+        assert!(refused.contains("make the directory") && refused.contains("data-dir"), "{refused}");
+        fs::remove_file(&directory).unwrap();
+    }
+}

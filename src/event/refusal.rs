@@ -1,0 +1,70 @@
+//! Why a request about events is refused, in the words of all who may ask.
+
+use super::model::EventId;
+use super::store::QueryError;
+use crate::subject::event_type::EventType;
+use std::fmt;
+
+/// Why a request about events is refused. Nothing of it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs.
+    pub kind: Kind,
+    /// For people: what is wrong and what mends it.
+    pub text: String,
+}
+
+/// What kind of thing is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The request cannot be done, now or later.
+    Invalid,
+    /// This peer has no journal, or one that cannot be used.
+    Unavailable,
+    /// The disk is full. The same request can be made again later.
+    Full,
+    /// Too many requests wait. The same request can be made again soon.
+    Busy,
+    /// The peer is stopping.
+    Stopping,
+}
+
+impl Refusal {
+    /// So many requests wait already.
+    pub fn busy() -> Refusal {
+        let text = "too many requests about events wait at the peer: wait for answers before asking more".into();
+        Refusal { kind: Kind::Busy, text }
+    }
+
+    /// The peer takes no more requests.
+    pub fn stopping() -> Refusal {
+        Refusal { kind: Kind::Stopping, text: "the peer is stopping".into() }
+    }
+
+    /// An event of the request is larger than the peer's messages may be.
+    pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> Refusal {
+        let text = format!(
+            "the event {event_type} takes {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"
+        );
+        Refusal { kind: Kind::Invalid, text }
+    }
+
+    /// A question names an event that no journal can hold.
+    pub fn no_event(id: EventId) -> Refusal {
+        Refusal { kind: Kind::Invalid, text: format!("{id} is the id of no event: sessions and instances begin at 1") }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<QueryError> for Refusal {
+    fn from(error: QueryError) -> Refusal {
+        Refusal { kind: Kind::Invalid, text: error.to_string() }
+    }
+}

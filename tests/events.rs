@@ -1,0 +1,180 @@
+//! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
+
+use crate::support::command::{Outcome, Place, Running};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const USAGE: i32 = 2;
+const UNREACHABLE: i32 = 4;
+
+/// The ids of the events, one in each line of JSON.
+#[track_caller]
+fn ids(outcome: &Outcome) -> Vec<String> {
+    outcome.stdout.lines().map(|line| field(line, "id")).collect()
+}
+
+#[track_caller]
+fn field(line: &str, name: &str) -> String {
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    value[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned()
+}
+
+/// Stops a peer in order.
+#[track_caller]
+fn end(mut peer: Running) {
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(DONE));
+}
+
+#[test]
+fn an_event_is_stored_seen_and_found_again() {
+    let place = Place::new();
+    let peer = place.peer(&["--set", "server-id=7"]);
+    let mut tail = place.start(&["event", "tail", "plant/?/alarm", "--count", "2", "--wait", "60s"]);
+    let subscriber = place.start(&["sub", "plant.>", "--count", "3", "--wait", "60s", "--json"]);
+    tail.said("listening on");
+    subscriber.said("listening on");
+    let add = |arguments: &[&str]| place.run(&[&["event", "add"], arguments].concat()).exits(DONE);
+    let first = add(&["plant/7/alarm", "{\"level\": 3}"]);
+    assert!(first.stdout.starts_with("7/1/1  2"), "{}", first.stdout);
+    assert!(first.stdout.ends_with("Z  plant/7/alarm  {\"level\": 3}\n"), "{}", first.stdout);
+    let second = add(&["plant/8/alarm", "--source-time", "2026-11-22T16:04:05.5+01:00", "--json"]);
+    assert_eq!(field(&second.stdout, "source_time"), "2026-11-22T15:04:05.500000Z");
+    fs::write(place.dir().join("p.bin"), b"\x00\xff").unwrap();
+    add(&["plant/7/photo", "--file", "p.bin", "--binary", "jpeg"]);
+    let lines = [tail.line(), tail.line()];
+    assert!(lines[0].starts_with("7/1/1 ") && lines[1].starts_with("7/2/1 "), "{lines:?}");
+    assert_eq!(tail.ended().code(), Some(DONE));
+    let seen = [subscriber.line(), subscriber.line(), subscriber.line()].concat();
+    assert!(seen.contains("\"Seqcast-Event\":\"7/3/1\"") && seen.contains("plant.7.photo"), "{seen}");
+
+    let found = place.run(&["event", "query", "plant/*"]).exits(DONE).stdout;
+    let rows: Vec<&str> = found.lines().collect();
+    assert!(rows[0].starts_with("id    | time ") && rows[0].ends_with("| payload"), "{found}");
+    assert!(rows[2].ends_with("| -                           | plant/7/alarm | {\"level\": 3}"), "{found}");
+    assert!(rows[4].ends_with("| plant/7/photo | 2 bytes of type 'jpeg'") && rows.len() == 5, "{found}");
+    let query = |arguments: &[&str]| ids(&place.run(&[&["event", "query", "--json"], arguments].concat()).exits(DONE));
+    assert_eq!(query(&["--reverse"]), ["7/3/1", "7/2/1", "7/1/1"]);
+    assert_eq!(query(&["--latest", "plant/?/alarm"]), ["7/1/1", "7/2/1"]);
+    assert_eq!(query(&["--server", "7", "--after", "7/1/1"]), ["7/2/1", "7/3/1"]);
+    assert_eq!(query(&["--by-source-time"]), ["7/2/1"]);
+    assert_eq!(query(&["--from", "1h", "--to", "30 min"]), [""; 0]);
+    assert_eq!(query(&["--server", "8"]), [""; 0]);
+    let part = place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).says(&["--after 7/1/1 goes on"]);
+    assert_eq!(ids(&part), ["7/1/1"]);
+    let status = place.run(&["show", "status"]).exits(DONE).stdout;
+    assert!(status.contains("event server   | 7\n") && status.contains("events.db\n"), "{status}");
+    end(peer);
+}
+
+#[test]
+fn sessions_go_on_after_a_stop_and_after_a_kill() {
+    let place = Place::new();
+    let add = || ids(&place.run(&["event", "add", "a/b", "1", "--json"]).exits(DONE)).remove(0);
+    let mut peer = place.peer(&[]);
+    let first = add();
+    let server = first.strip_suffix("/1/1").expect("the first session of a server that was drawn").to_owned();
+    assert!(65_536 <= server.parse().unwrap(), "{server}");
+    for session in 2..6 {
+        match session % 2 {
+            0 => end(peer),
+            _ => {
+                peer.signal("KILL");
+                drop(peer);
+            }
+        }
+        peer = place.peer(&[]);
+        assert_eq!(add(), format!("{server}/{session}/1"));
+    }
+    end(peer);
+    let journal = place.dir().join("state/seqcast");
+    let mut names: Vec<_> = fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["events.db", "server-id"], "an orderly stop leaves no more");
+}
+
+#[test]
+fn many_lines_are_many_sessions_and_a_bad_one_is_named() {
+    let place = Place::new();
+    let peer = place.peer(&["--set", "server-id=7"]);
+    let lines: String = (1..=3000).map(|n| format!("{n}\n")).collect();
+    let added = place.run_with_input(&["event", "add", "n", "--lines", "--json"], lines.as_bytes()).exits(DONE);
+    let expected: Vec<String> = (1..=3000).map(|session| format!("7/{session}/1")).collect();
+    assert_eq!(ids(&added), expected);
+    let added = place.run_with_input(&["event", "add", "n", "--lines"], b"1\n2\nthree\n4\n").exits(USAGE);
+    let added = added.says(&["line 3", "not JSON", "--binary"]);
+    assert_eq!(added.stdout.lines().count(), 2, "{}", added.stdout);
+    let found = ids(&place.run(&["event", "query", "--after", "7/2999/1", "--json"]).exits(DONE));
+    assert_eq!(found, ["7/3000/1", "7/3001/1", "7/3002/1"]);
+    end(peer);
+}
+
+#[test]
+fn what_is_wrong_is_told_and_nothing_is_stored() {
+    let place = Place::new();
+    let peer = place.peer(&["--set", "server-id=7", "--set", "message-size=64 kb"]);
+    for (arguments, code, parts) in [
+        (&["add", "a/?"][..], USAGE, &["subtype 2 holds '?'"][..]),
+        (&["add", "a", "{x"], USAGE, &["not JSON: see line 1, column 2", "fix:"]),
+        (&["add", "a", "--file", "none"], FAILED, &["none cannot be read"]),
+        (&["add", "a", "1", "--source-time", "soon"], USAGE, &["a time is written like", "such as 90s"]),
+        (&["query", "a/*/b"], USAGE, &["'*', which must be the last"]),
+        (&["query", "--from", "now", "--to", "1h"], USAGE, &["exchange the two"]),
+        (&["query", "--server", "1", "--after", "2/1/1"], USAGE, &["2/1/1 is no event of server 1"]),
+        (&["query", "--latest", "--limit", "1"], USAGE, &["cannot be used with"]),
+        (&["query", "--after", "x"], USAGE, &["server/session/instance"]),
+        (&["tail"], USAGE, &["<PATTERN>"]),
+    ] {
+        place.run(&[&["event"], arguments].concat()).exits(code).says(parts);
+    }
+    let large = format!("\"{}\"", "x".repeat(65 << 10));
+    fs::write(place.dir().join("large"), large).unwrap();
+    place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED).says(&["the event a takes", "message-size"]);
+    assert_eq!(ids(&place.run(&["event", "query", "--json"]).exits(DONE)), [""; 0]);
+    assert_eq!(ids(&place.run(&["event", "add", "a", "--json"]).exits(DONE)), ["7/1/1"], "no session was used up");
+    end(peer);
+    place.run(&["event", "query"]).exits(UNREACHABLE).says(&["no peer answers", "seqcast peer"]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_used_is_told_at_the_start_or_when_it_is_needed() {
+    let place = Place::new();
+    fs::create_dir(place.dir().join("data")).unwrap();
+    fs::write(place.dir().join("data/events.db"), "this is somebody's letter, and longer than any header\n".repeat(9))
+        .unwrap();
+    let set = ["--set", "data-dir=data"];
+    place.run(&[&["peer", "--set", "server-id=7"][..], &set].concat()).exits(FAILED).says(&["is no journal of events"]);
+    let peer = place.peer(&set);
+    for command in [&["event", "add", "a"][..], &["event", "query"]] {
+        place.run(command).exits(FAILED).says(&["is no journal of events", "data-dir"]);
+    }
+    place.run(&["pub", "a", "x"]).exits(DONE);
+    end(peer);
+    let letter = fs::read_to_string(place.dir().join("data/events.db")).unwrap();
+    assert!(letter.starts_with("this is somebody's letter"), "it was left alone");
+    fs::write(place.dir().join("file"), "").unwrap();
+    let peer = place.peer(&["--set", "data-dir=file/data"]);
+    place.run(&["event", "add", "a"]).exits(FAILED).says(&["cannot make the directory file/data", "set data-dir"]);
+    end(peer);
+}
+
+/// Two peers, each with a journal of its own: both see all events, and each finds its own.
+#[test]
+fn events_of_another_peer_are_seen_by_those_who_subscribe() {
+    let (here, there) = (Place::new(), Place::new());
+    let port = format!("--port={}", here.port());
+    let peers = [here.peer(&["--set", "server-id=1"]), there.peer(&[&port, "--set", "server-id=2"])];
+    let mut tail = here.start(&["event", "tail", "*", "--count", "2", "--json", "--wait", "60s"]);
+    tail.said("listening on");
+    std::thread::sleep(Duration::from_millis(300));
+    there.run(&["event", "add", "a/b", "[1]"]).exits(DONE);
+    there.run(&["pub", "a.b", "no event"]).exits(DONE);
+    here.run(&["event", "add", "a/b", "[2]"]).exits(DONE);
+    assert_eq!([field(&tail.line(), "id"), field(&tail.line(), "id")], ["2/1/1", "1/1/1"]);
+    assert_eq!(tail.ended().code(), Some(DONE));
+    assert_eq!(ids(&there.run(&["event", "query", "--json"]).exits(DONE)), ["2/1/1"]);
+    peers.into_iter().for_each(end);
+}
