@@ -1,8 +1,11 @@
-//! Durable appends to the journal of events: `cargo bench --bench journal`. Files lie where the system keeps temporary ones.
+//! Durable appends to the journal of events, and questions to it: `cargo bench --bench journal`. Files lie where the system keeps
+//! temporary ones.
 //!
-//! Producers register one event at a time, with 256 bytes of JSON, and wait until it is stored before the next; what waits is
-//! stored together. The baseline of the same run is a bare loop of inserts into the same tables, in transactions of as many events as
-//! the journal had in one, by a program that has nothing else to do.
+//! Producers register one event at a time, with 256 bytes of JSON; what waits is stored together. Each lets one request wait, and hands in
+//! the next one when it is stored; or lets up to 64 wait, as a client does that does not stop for each answer. The baselines of the
+//! same run are bare loops of inserts of the same rows, in transactions of as many events as the journal had in one, with the
+//! same settings, by a program that has nothing else to do: into a table with the indexes that the journal's questions need,
+//! and into one with no index but that of the id, which could not answer them.
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -11,10 +14,11 @@ use seqcast::daemon::clock::Clock;
 use seqcast::daemon::store::error::StoreError;
 use seqcast::daemon::store::sqlite::SqliteJournal;
 use seqcast::daemon::store::writer::{Append, Writer};
-use seqcast::event::model::{Event, Json, Payload, Registration, ServerId};
+use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::registrar::Registrar;
-use seqcast::event::store::{Answer, Journal, LastSession, Query};
+use seqcast::event::store::{Answer, Journal, LastSession, OfServer, Query, Series};
 use seqcast::event::timestamp::Timestamp;
+use seqcast::time::Now;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,10 +27,28 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 const PRODUCERS: u64 = 64;
+/// Requests of a producer that wait at a time.
+const IN_FLIGHT: [u64; 2] = [1, 64];
 const EVENTS: u64 = 200_000;
 const ALONE: u64 = 2_000;
 const ROUNDS: usize = 3;
 const TYPES: u64 = 100;
+/// Events of the journal that is asked.
+const ASKED: u64 = 1_000_000;
+const QUESTIONS: u64 = 200;
+
+/// The same rows as SQLite keeps them by itself.
+const ROWS: &str = "
+    CREATE TABLE event (arrival INTEGER PRIMARY KEY, server INTEGER, session INTEGER, instance INTEGER, type INTEGER,
+        time INTEGER, source_time INTEGER, payload_type TEXT, payload ANY) STRICT;
+    CREATE UNIQUE INDEX event_id ON event (server, session, instance);
+";
+/// What the journal's questions need.
+const INDEXES: &str = "
+    CREATE INDEX event_type ON event (type, time);
+    CREATE INDEX event_time ON event (time);
+    CREATE INDEX event_source_time ON event (source_time) WHERE source_time IS NOT NULL;
+";
 
 /// A journal that counts its transactions.
 struct Counted {
@@ -70,57 +92,86 @@ fn file(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Lets so many producers register so many events. Gives events a second, events a transaction, and how long each waited.
-fn produce(path: &Path, producers: u64, events: u64) -> (f64, f64, Histogram<u64>) {
+/// What came of it.
+struct Outcome {
+    /// Events a second.
+    rate: f64,
+    /// Events a transaction.
+    batch: f64,
+    /// Nanoseconds that each event waited.
+    waits: Histogram<u64>,
+}
+
+impl Outcome {
+    fn print(&self, what: &str) {
+        let micros = |quantile| self.waits.value_at_quantile(quantile) as f64 / 1000.0;
+        let (rate, batch) = (self.rate, self.batch);
+        let (p50, p99) = (micros(0.5), micros(0.99));
+        println!("{what:37} {rate:8.0} events/s  {batch:6.1} a transaction  p50 {p50:8.1} us  p99 {p99:8.1} us");
+    }
+}
+
+/// Lets so many producers register so many events.
+fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome {
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
     let counted = Counted { journal, transactions: Arc::clone(&transactions) };
     let writer = Writer::start(counted, Registrar::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
     let begun = Clock::now();
-    let waits = thread::scope(|scope| {
-        let produce = |producer: u64| {
-            let writer = &writer;
-            move || {
-                let (sender, receiver) = channel();
-                let mut waits = Histogram::<u64>::new(3).expect("a histogram");
-                for number in (producer..events).step_by(producers as usize) {
-                    let now = Clock::now();
-                    let append = Append::Register { requested: vec![registration(number)], now: now.wall.into() };
-                    let sender = sender.clone();
-                    writer.append(append, Box::new(move |done| sender.send(done).expect("it waits"))).expect("room");
-                    receiver.recv().expect("an answer").expect("stored");
-                    waits.record(Clock::now().instant.since(now.instant).as_nanos() as u64).expect("a time");
-                }
-                waits
-            }
-        };
-        let threads: Vec<_> = (0..producers).map(|producer| scope.spawn(produce(producer))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it ends")).fold(
-            Histogram::new(3).expect("one"),
-            |mut sum, one| {
-                sum.add(one).expect("of one kind");
-                sum
-            },
-        )
+    let mut waits = Histogram::<u64>::new(3).expect("a histogram");
+    thread::scope(|scope| {
+        let start = |producer| scope.spawn(|| register(&writer, in_flight, producer));
+        let numbers = |producer: u64| (producer..events).step_by(producers as usize);
+        let threads: Vec<_> = (0..producers).map(|producer| start(numbers(producer))).collect();
+        threads.into_iter().for_each(|thread| waits.add(thread.join().expect("it ends")).expect("of one kind"));
     });
     let seconds = Clock::now().instant.since(begun.instant).as_secs_f64();
     drop(writer);
-    (events as f64 / seconds, events as f64 / transactions.load(Ordering::Relaxed) as f64, waits)
+    let rate = events as f64 / seconds;
+    Outcome { rate, batch: events as f64 / transactions.load(Ordering::Relaxed) as f64, waits }
 }
 
-/// The same rows in transactions of so many. Gives events a second.
-fn bare(path: &Path, events: u64, batch: u64) -> f64 {
-    let mut journal = SqliteJournal::open(path).expect("a new journal");
-    // The types are there, as they are nearly always.
-    let types = (0..TYPES).map(registration).collect();
-    journal.append(&Registrar::new(ServerId(0), 0, Timestamp::MIN).register(Timestamp::MIN, types)).expect("stored");
-    drop(journal);
-    let mut connection = Connection::open(path).expect("the same file");
-    for (pragma, value) in
-        [("synchronous", "FULL"), ("temp_store", "MEMORY"), ("cache_size", "-32768"), ("wal_autocheckpoint", "8192")]
-    {
+/// Registers events with these numbers, and gives how long each waited.
+fn register(writer: &Writer, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
+    let (sender, receiver) = channel();
+    let mut waits = Histogram::<u64>::new(3).expect("a histogram");
+    let mut is_answered = || {
+        let begun: Now = receiver.recv().expect("an answer");
+        waits.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
+    };
+    let mut waiting = 0;
+    for number in numbers {
+        if waiting == in_flight {
+            is_answered();
+            waiting -= 1;
+        }
+        let now = Clock::now();
+        let append = Append::Register { requested: vec![registration(number)], now: now.wall.into() };
+        let sender = sender.clone();
+        let done = move |done: Result<Vec<Event>, StoreError>| {
+            done.expect("stored");
+            sender.send(now).expect("it waits");
+        };
+        writer.append(append, Box::new(done)).expect("room");
+        waiting += 1;
+    }
+    (0..waiting).for_each(|_| is_answered());
+    waits
+}
+
+/// The same rows into these tables in transactions of so many. Gives events a second.
+fn bare(path: &Path, tables: &[&str], events: u64, batch: u64) -> f64 {
+    let mut connection = Connection::open(path).expect("a new file");
+    for (pragma, value) in [
+        ("journal_mode", "WAL"),
+        ("synchronous", "FULL"),
+        ("temp_store", "MEMORY"),
+        ("cache_size", "-32768"),
+        ("wal_autocheckpoint", "8192"),
+    ] {
         connection.pragma_update(None, pragma, value).expect("a setting");
     }
+    connection.execute_batch(&tables.concat()).expect("tables");
     let rows: Vec<Registration> = (0..events).map(registration).collect();
     let begun = Clock::now();
     for (number, rows) in rows.chunks(batch as usize).enumerate() {
@@ -142,28 +193,66 @@ fn bare(path: &Path, events: u64, batch: u64) -> f64 {
     events as f64 / Clock::now().instant.since(begun.instant).as_secs_f64()
 }
 
+/// Asks a journal of many events.
+fn ask(path: &Path) {
+    produce(path, 4, 4096, ASKED);
+    let mut reader = SqliteJournal::reader(path).expect("the journal");
+    let types = |number: u64| Some(vec![format!("plant/{}/temperature", number % TYPES).parse().expect("a pattern")]);
+    let middle = |number: u64| EventId { server: ServerId(1), session: ASKED / 2 + number, instance: 1 };
+    let limit = Some(100);
+    let latest = |number| Query::Latest(types(number));
+    let series = |number| Query::Series(Series { types: types(number), limit, ..Series::default() });
+    let of_server = |number| Query::Server(OfServer { server: ServerId(1), after: Some(middle(number)), limit });
+    let questions: [(&str, &dyn Fn(u64) -> Query, usize); 3] = [
+        ("the latest of one type", &latest, 1),
+        ("100 of one type by time", &series, 100),
+        ("100 of a server behind an id", &of_server, 100),
+    ];
+    for (what, question, found) in questions {
+        let mut costs = Histogram::<u64>::new(3).expect("a histogram");
+        for number in 0..QUESTIONS {
+            let begun = Clock::now();
+            let answer = reader.query(&question(number)).expect("readable");
+            costs.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
+            assert_eq!(answer.events.len(), found, "{what}");
+        }
+        let micros = |quantile| costs.value_at_quantile(quantile) as f64 / 1000.0;
+        println!("{what:37} p50 {:8.1} us  p99 {:8.1} us", micros(0.5), micros(0.99));
+    }
+}
+
 fn main() {
     let dir = std::env::temp_dir().join(format!("seqcast-bench-journal-{}", std::process::id()));
     fs::create_dir(&dir).expect("a directory of our own");
-    let mut ratios = Vec::new();
-    for _ in 0..ROUNDS {
-        let (rate, batch, waits) = produce(&file(&dir, "journal.db"), PRODUCERS, EVENTS);
-        let base = bare(&file(&dir, "bare.db"), EVENTS, (batch.round() as u64).max(1));
-        let micros = |quantile| waits.value_at_quantile(quantile) as f64 / 1000.0;
+    for in_flight in IN_FLIGHT {
+        let (mut indexed, mut plain) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let outcome = produce(&file(&dir, "journal.db"), PRODUCERS, in_flight, EVENTS);
+            outcome.print(&format!("journal, {PRODUCERS} producers, {in_flight} in flight each"));
+            let batch = (outcome.batch.round() as u64).max(1);
+            for (what, tables, ratios) in [
+                ("bare loop, the same indexes", &[ROWS, INDEXES][..], &mut indexed),
+                ("bare loop, no index but the id's", &[ROWS], &mut plain),
+            ] {
+                let base = bare(&file(&dir, "bare.db"), tables, EVENTS, batch);
+                println!("{what:37} {base:8.0} events/s  {:.2}x", outcome.rate / base);
+                ratios.push(outcome.rate / base);
+            }
+        }
+        let median = |ratios: &mut Vec<f64>| {
+            ratios.sort_by(f64::total_cmp);
+            ratios[ROUNDS / 2]
+        };
         println!(
-            "journal, {PRODUCERS} producers {rate:10.0} events/s  {batch:5.1} a transaction  p50 {:8.1} us  p99 {:8.1} us",
-            micros(0.5),
-            micros(0.99)
+            "journal to bare loop, {in_flight} in flight, median: {:.2}x with the same indexes, {:.2}x with the id's only",
+            median(&mut indexed),
+            median(&mut plain)
         );
-        println!("bare loop             {base:10.0} events/s  {:.2}x", rate / base);
-        ratios.push(rate / base);
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("journal to bare loop, median: {:.2}x", ratios[ROUNDS / 2]);
-    let (rate, _, waits) = produce(&file(&dir, "alone.db"), 1, ALONE);
-    let base = bare(&file(&dir, "bare.db"), ALONE, 1);
-    let micros = |quantile| waits.value_at_quantile(quantile) as f64 / 1000.0;
-    println!("journal, one producer {rate:10.0} events/s  p50 {:8.1} us  p99 {:8.1} us", micros(0.5), micros(0.99));
-    println!("bare loop             {base:10.0} events/s  {:.2}x", rate / base);
+    let alone = produce(&file(&dir, "alone.db"), 1, 1, ALONE);
+    alone.print("journal, one producer, 1 in flight");
+    let base = bare(&file(&dir, "bare.db"), &[ROWS, INDEXES], ALONE, 1);
+    println!("{:37} {base:8.0} events/s  {:.2}x", "bare loop, the same indexes", alone.rate / base);
+    ask(&file(&dir, "asked.db"));
     fs::remove_dir_all(&dir).expect("a directory of our own");
 }

@@ -1,0 +1,233 @@
+//! The journal of events in a SQLite file, which `sqlite3` opens as well.
+//!
+//! | table | a row is |
+//! |---|---|
+//! | `event` | an event; `arrival` is the order in which this peer learned of them. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
+//! | `type` | an event type, as the subject on which its events travel |
+//! | `server` | a server with the last session of it that was ever stored |
+//! | `by_id`, `by_type`, `by_time`, `by_source_time` | where an event stands in that order |
+//! | `filled` | the one row: these four hold the events up to this arrival |
+//!
+//! Times are microseconds since 1970. What was appended is in the file, and survives a crash of the host, when [`Journal::append`]
+//! returns: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
+//!
+//! An append writes rows behind the last one, and nothing else. The orders, whose places are all over the file, get the last few
+//! thousand events at once, each in its own order, so that a page is written once for many of them; questions go through what
+//! is not there yet (the tail) one by one.
+
+mod append;
+mod query;
+
+use super::error::{OpenError, StoreError};
+use crate::event::model::{Event, ServerId};
+use crate::event::store::{Answer, Journal, LastSession, Query};
+use append::Known;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+/// Marks a file as ours, in its header: "sqca".
+const APPLICATION_ID: i32 = 0x7371_6361;
+/// Of the tables; a greater one is of a later program.
+const VERSION: i32 = 1;
+/// What every SQLite file begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
+/// millisecond; an append that fills the orders takes some milliseconds more.
+const TAIL_EVENTS: usize = 2048;
+/// Prepared statements that are kept.
+const STATEMENTS: usize = 64;
+
+const SCHEMA: &str = "
+    CREATE TABLE type (number INTEGER PRIMARY KEY, subject TEXT NOT NULL UNIQUE) STRICT;
+    CREATE TABLE server (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, time INTEGER NOT NULL) STRICT;
+    CREATE TABLE event (
+        arrival INTEGER PRIMARY KEY,
+        server INTEGER NOT NULL,
+        session INTEGER NOT NULL,
+        instance INTEGER NOT NULL,
+        type INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        source_time INTEGER,
+        payload_type TEXT,
+        payload ANY
+    ) STRICT;
+    CREATE TABLE by_id (
+        server INTEGER, session INTEGER, instance INTEGER, arrival INTEGER NOT NULL,
+        PRIMARY KEY (server, session, instance)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_type (
+        type INTEGER, time INTEGER, arrival INTEGER, PRIMARY KEY (type, time, arrival)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_time (time INTEGER, arrival INTEGER, PRIMARY KEY (time, arrival)) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_source_time (
+        source_time INTEGER, time INTEGER, arrival INTEGER, PRIMARY KEY (source_time, time, arrival)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE filled (arrival INTEGER NOT NULL) STRICT;
+    INSERT INTO filled VALUES (0);
+";
+
+/// A journal in a file.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    connection: Connection,
+    /// What is known of the file without reading it; unknown after an append that was rolled back.
+    known: Option<Known>,
+    /// From so many events on the tail goes into the orders.
+    tail_events: usize,
+}
+
+impl SqliteJournal {
+    /// Opens the file, or makes it. Who calls it sees to it that only one journal writes to the file.
+    ///
+    /// # Errors
+    /// It is none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
+    pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
+        check_head(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| OpenError::of_sqlite(path, error);
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        check_version(path, &connection)?;
+        configure(&connection).map_err(failed)?;
+        make_tables(&mut connection).map_err(failed)?;
+        check_length(path, &connection)?;
+        let known = Known::read(&connection).map_err(failed)?;
+        Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS })
+    }
+
+    /// A second view of the same file, for questions only.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn reader(path: &Path) -> Result<SqliteReader, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| OpenError::of_sqlite(path, error);
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(SqliteReader { connection })
+    }
+}
+
+/// A view of a journal that another thread writes. It sees what was appended before it is asked.
+#[derive(Debug)]
+pub struct SqliteReader {
+    connection: Connection,
+}
+
+impl SqliteReader {
+    /// Answers a question that makes sense.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+        query::answer(&mut self.connection, query)
+    }
+}
+
+impl Journal for SqliteJournal {
+    type Error = StoreError;
+
+    fn last_session(&mut self, server: ServerId) -> Result<LastSession, StoreError> {
+        let mut found = self.connection.prepare_cached("SELECT session, time FROM server WHERE id = ?")?;
+        let mut rows = found.query([server.0])?;
+        match rows.next()? {
+            Some(row) => {
+                Ok(LastSession { session: query::unsigned(row.get(0)?)?, timestamp: query::timestamp(row.get(1)?)? })
+            }
+            None => Ok(LastSession::NONE),
+        }
+    }
+
+    fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
+        let mut known = match self.known.take() {
+            Some(known) => known,
+            None => Known::read(&self.connection)?,
+        };
+        let appended = append::append(&mut self.connection, &mut known, self.tail_events, events)?;
+        self.known = Some(known);
+        Ok(appended)
+    }
+
+    fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+        query::answer(&mut self.connection, query)
+    }
+}
+
+/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to what it opens.
+fn check_head(path: &Path) -> Result<(), OpenError> {
+    let system = |error| OpenError::System { path: path.to_owned(), error };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(system(error)),
+    };
+    if !file.metadata().map_err(system)?.is_file() {
+        return Err(OpenError::Foreign(path.to_owned()));
+    }
+    let mut head = Vec::new();
+    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head).map_err(system)?;
+    match head.len() {
+        // A crash before anything was written to a new file.
+        0 => Ok(()),
+        _ if head == MAGIC => Ok(()),
+        _ => Err(OpenError::Foreign(path.to_owned())),
+    }
+}
+
+/// Whether it is ours, and of no later program, or has no content yet.
+fn check_version(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let failed = |error| OpenError::of_sqlite(path, error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
+    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
+        return Ok(());
+    }
+    if number("PRAGMA application_id")? != APPLICATION_ID {
+        return Err(OpenError::Foreign(path.to_owned()));
+    }
+    match number("PRAGMA user_version")? {
+        VERSION => Ok(()),
+        version => Err(OpenError::Version { path: path.to_owned(), version, known: VERSION }),
+    }
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 8192)
+}
+
+/// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
+fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    transaction.commit()
+}
+
+/// Whether the file, with what waits beside it written back, is as long as it says.
+fn check_length(path: &Path, connection: &Connection) -> Result<(), OpenError> {
+    let failed = |error| OpenError::of_sqlite(path, error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    number("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    let wanted = number("PRAGMA page_count")? * number("PRAGMA page_size")?;
+    let length = fs::metadata(path).map_err(|error| OpenError::System { path: path.to_owned(), error })?.len();
+    if length < wanted.unsigned_abs() {
+        return Err(OpenError::Truncated { path: path.to_owned(), bytes: length, wanted: wanted.unsigned_abs() });
+    }
+    Ok(())
+}
+
+/// A part of an id as SQLite counts: to 2^63 - 1.
+fn signed(number: u64) -> Result<i64, StoreError> {
+    i64::try_from(number).map_err(|_| StoreError::Range)
+}
+
+#[cfg(test)]
+mod tests;

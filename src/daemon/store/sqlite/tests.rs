@@ -1,0 +1,276 @@
+//! The journal in a file against its twin in memory, and against files that are none of ours.
+
+use super::*;
+use crate::event::model::{EventId, Json, Payload, Registration};
+use crate::event::registrar::Registrar;
+use crate::event::store::memory::MemoryJournal;
+use crate::event::store::{By, OfServer, Series, Span};
+use crate::event::timestamp::Timestamp;
+use crate::rng::Rng;
+use bytes::Bytes;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory that goes away with it.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("seqcast-journal-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("events.db")
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+const TYPES: [&str; 7] = ["a", "a/b", "a/b/c", "ab", "x.y/%", "", "z/"];
+const PATTERNS: [&str; 9] = ["*", "a/*", "a/?", "a", "?", "?/b/*", "x.y/*", "", "none/?"];
+
+fn registration(rng: &mut Rng) -> Registration {
+    let bytes = |rng: &mut Rng| Bytes::from(vec![b'0'; rng.below(20) as usize]);
+    let payload = match rng.below(3) {
+        0 => None,
+        1 => Some(Payload::Json(Json::from_bytes(format!("[{}]", rng.below(9)).into()).unwrap())),
+        _ => Some(Payload::Binary { type_name: ["", "t ü"][rng.below(2) as usize].into(), bytes: bytes(rng) }),
+    };
+    Registration {
+        event_type: TYPES[rng.below(TYPES.len() as u64) as usize].parse().unwrap(),
+        source_timestamp: rng.chance(0.6).then(|| at(rng.below(8) as i64 - 4)),
+        payload,
+    }
+}
+
+fn span(rng: &mut Rng) -> Span {
+    let mut bound = |low: u64| rng.chance(0.3).then(|| at((low + rng.below(6)) as i64 - 3));
+    Span { from: bound(0), to: bound(5) }
+}
+
+fn draw_query(rng: &mut Rng, events: &[Event]) -> Query {
+    let types = rng.chance(0.6).then(|| {
+        let count = rng.below(4);
+        (0..count).map(|_| PATTERNS[rng.below(PATTERNS.len() as u64) as usize].parse().unwrap()).collect()
+    });
+    let limit = rng.chance(0.5).then(|| rng.below(12) as usize);
+    let after = rng.chance(0.4).then(|| match rng.chance(0.9) && !events.is_empty() {
+        true => events[rng.below(events.len() as u64) as usize].id,
+        false => EventId { server: ServerId(1), session: rng.below(9), instance: u64::MAX },
+    });
+    match rng.below(4) {
+        0 => Query::Latest(types),
+        1 => {
+            let server = after.map_or(ServerId(rng.below(4) as u32), |after| after.server);
+            Query::Server(OfServer { server, after, limit })
+        }
+        _ => Query::Series(Series {
+            types,
+            time: span(rng),
+            source_time: if rng.chance(0.3) { span(rng) } else { Span::default() },
+            by: if rng.chance(0.5) { By::Time } else { By::SourceTime },
+            is_descending: rng.chance(0.5),
+            after,
+            limit,
+        }),
+    }
+}
+
+#[test]
+fn it_answers_as_its_twin_in_memory_does() {
+    let mut found = 0;
+    for seed in 0..12 {
+        let (dir, mut rng) = (Dir::new(), Rng::new(seed));
+        let mut twin = MemoryJournal::default();
+        let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+        let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
+        // In some histories the tail is emptied often, in some never.
+        let tail_events = 1 << rng.below(9);
+        journal.tail_events = tail_events;
+        let mut servers: Vec<Registrar> = (1..4).map(|id| Registrar::new(ServerId(id), 0, at(-3))).collect();
+        for _ in 0..30 {
+            let mut events = Vec::new();
+            for server in &mut servers {
+                let requested = (0..rng.below(4)).map(|_| registration(&mut rng)).collect();
+                events.extend(server.register(at(rng.below(6) as i64 - 3), requested));
+            }
+            // Some come again, alone or with new ones.
+            if !twin.events().is_empty() && rng.chance(0.3) {
+                let again = twin.events()[rng.below(twin.events().len() as u64) as usize].clone();
+                events.insert(0, again);
+            }
+            assert_eq!(journal.append(&events), Ok(twin.append(&events).unwrap()));
+            if rng.chance(0.2) {
+                drop(journal);
+                journal = SqliteJournal::open(&dir.file()).unwrap();
+                journal.tail_events = tail_events;
+            }
+            for _ in 0..20 {
+                let query = draw_query(&mut rng, twin.events());
+                if query.check().is_err() {
+                    continue;
+                }
+                let expected = twin.query(&query).unwrap();
+                found += expected.events.len();
+                assert_eq!(journal.query(&query).as_ref(), Ok(&expected), "seed {seed}: {query:?}");
+                assert_eq!(reader.query(&query).as_ref(), Ok(&expected), "seed {seed}: {query:?}");
+            }
+            for id in 0..5 {
+                assert_eq!(journal.last_session(ServerId(id)), Ok(twin.last_session(ServerId(id)).unwrap()));
+            }
+        }
+    }
+    assert!(10_000 < found, "{found} events found");
+}
+
+fn some_events(count: usize) -> Vec<Event> {
+    let payload = Payload::Json(Json::from_bytes(format!("\"{}\"", "x".repeat(254)).into()).unwrap());
+    let one =
+        || Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: Some(payload.clone()) };
+    Registrar::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..count).map(|_| one()).collect())
+}
+
+#[test]
+fn many_types_are_gone_through_in_the_same_order() {
+    let dir = Dir::new();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    let mut twin = MemoryJournal::default();
+    let registration = |number: usize| Registration {
+        event_type: format!("a/{}", number % 300).parse().unwrap(),
+        source_timestamp: Some(at((number % 7) as i64)),
+        payload: None,
+    };
+    let mut registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+    for session in 0..4 {
+        let events = registrar.register(at(session), (0..400).map(registration).collect());
+        assert_eq!(journal.append(&events), Ok(400));
+        twin.append(&events).unwrap();
+    }
+    for (is_descending, by) in [(false, By::Time), (true, By::Time), (false, By::SourceTime), (true, By::SourceTime)] {
+        let after = Some("1/2/17".parse().unwrap());
+        let types = Some(vec!["a/?".parse().unwrap()]);
+        let query = Query::Series(Series { types, is_descending, by, after, limit: Some(50), ..Series::default() });
+        assert_eq!(journal.query(&query), Ok(twin.query(&query).unwrap()), "{query:?}");
+    }
+}
+
+#[test]
+fn an_answer_has_limits_of_its_own() {
+    let dir = Dir::new();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    journal.append(&some_events(crate::event::store::ANSWER_EVENTS_MAX + 1)).unwrap();
+    let answer = journal.query(&Query::Series(Series { limit: Some(1_000_000), ..Series::default() })).unwrap();
+    assert_eq!((answer.events.len(), answer.more_follows), (crate::event::store::ANSWER_EVENTS_MAX, true));
+    let large = |number| Registration {
+        event_type: format!("large/{number}").parse().unwrap(),
+        source_timestamp: None,
+        payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; 3 << 20].into() }),
+    };
+    let events = Registrar::new(ServerId(2), 0, Timestamp::MIN).register(at(9), (0..5).map(large).collect());
+    journal.append(&events).unwrap();
+    let of_server = Query::Server(OfServer { server: ServerId(2), after: None, limit: None });
+    let answer = journal.query(&of_server).unwrap();
+    assert_eq!((answer.events.len(), answer.more_follows), (3, true));
+}
+
+/// The file must be refused with this text, and stay as it is.
+fn refused(dir: &Dir, part: &str) {
+    let before = fs::read(dir.file()).unwrap();
+    let error = SqliteJournal::open(&dir.file()).unwrap_err().to_string();
+    assert!(error.contains(part) && error.contains("events.db"), "{error}");
+    assert!(fs::read(dir.file()).unwrap() == before, "{part}: the file was changed");
+}
+
+#[test]
+fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
+    let dir = Dir::new();
+    fs::write(dir.file(), "parameters:\n  port: 7501\n").unwrap();
+    refused(&dir, "is no journal of events");
+    fs::write(dir.file(), "x").unwrap();
+    refused(&dir, "is no journal of events");
+    // A crash right after the file was made.
+    fs::write(dir.file(), "").unwrap();
+    drop(SqliteJournal::open(&dir.file()).unwrap());
+    // Someone else's database.
+    fs::remove_file(dir.file()).unwrap();
+    let other = Connection::open(dir.file()).unwrap();
+    other.execute_batch("CREATE TABLE event (x)").unwrap();
+    drop(other);
+    refused(&dir, "is no journal of events");
+    // Of a later program.
+    fs::remove_file(dir.file()).unwrap();
+    SqliteJournal::open(&dir.file()).unwrap().append(&some_events(2000)).unwrap();
+    let later = Connection::open(dir.file()).unwrap();
+    later.pragma_update(None, "user_version", VERSION + 1).unwrap();
+    drop(later);
+    refused(&dir, "has version 2, this program knows 1");
+    let back = Connection::open(dir.file()).unwrap();
+    back.pragma_update(None, "user_version", VERSION).unwrap();
+    drop(back);
+    assert_eq!(SqliteJournal::open(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
+    // Cut off.
+    let whole = fs::read(dir.file()).unwrap();
+    for (missing, part) in [(100, "bytes; nothing was changed"), (5000, "is damaged")] {
+        fs::write(dir.file(), &whole[..whole.len() - missing]).unwrap();
+        refused(&dir, part);
+    }
+    fs::write(dir.file(), &whole[..60]).unwrap();
+    refused(&dir, "events.db");
+    fs::write(dir.file(), &whole).unwrap();
+    SqliteJournal::open(&dir.file()).unwrap();
+}
+
+#[test]
+fn damage_is_told_when_it_is_met_and_nothing_panics() {
+    let dir = Dir::new();
+    SqliteJournal::open(&dir.file()).unwrap().append(&some_events(500)).unwrap();
+    let whole = fs::read(dir.file()).unwrap();
+    let (mut rng, mut told) = (Rng::new(1), 0);
+    for _ in 0..200 {
+        fs::write(dir.file(), &whole).unwrap();
+        let mut file = fs::OpenOptions::new().write(true).open(dir.file()).unwrap();
+        for _ in 0..3 {
+            file.seek(SeekFrom::Start(rng.below(whole.len() as u64 - 64))).unwrap();
+            file.write_all(&rng.next_u64().to_be_bytes()).unwrap();
+        }
+        drop(file);
+        let Ok(mut journal) = SqliteJournal::open(&dir.file()) else {
+            told += 1;
+            continue;
+        };
+        for query in [Query::Latest(None), Query::Series(Series::default())] {
+            told += u32::from(journal.query(&query).is_err());
+        }
+        told += u32::from(journal.append(&some_events(501)).is_err());
+    }
+    assert!(50 < told, "damage was told {told} times");
+}
+
+#[test]
+fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
+    let dir = Dir::new();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    let events = some_events(1000);
+    assert_eq!(journal.append(&events[..10]), Ok(10));
+    let pages: i64 = journal.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    journal.connection.pragma_update(None, "max_page_count", pages + 3).unwrap();
+    assert_eq!(journal.append(&events), Err(StoreError::Full));
+    let all = Query::Server(OfServer { server: ServerId(1), after: None, limit: None });
+    assert_eq!(journal.query(&all).unwrap().events, events[..10]);
+    journal.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
+    assert_eq!(journal.append(&events), Ok(990));
+    assert_eq!(journal.query(&all).unwrap().events, events);
+}
