@@ -12,7 +12,7 @@
 //! returns: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 //!
 //! An append writes rows behind the last one, and nothing else. The orders, whose places are all over the file, get the last few
-//! thousand events at once, each in its own order, so that a page is written once for many of them; questions go through what
+//! thousand events at once, so that a page is written once for many of them; questions go through what
 //! is not there yet (the tail) one by one.
 
 mod append;
@@ -35,7 +35,7 @@ const VERSION: i32 = 1;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
-const TAIL_EVENTS: usize = 2048;
+const TAIL_EVENTS: usize = 4096;
 /// Prepared statements that are kept.
 const STATEMENTS: usize = 64;
 
