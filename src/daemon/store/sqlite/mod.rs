@@ -25,7 +25,7 @@ use append::Known;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Marks a file as ours, in its header: "sqca".
 const APPLICATION_ID: i32 = 0x7371_6361;
@@ -33,6 +33,8 @@ const APPLICATION_ID: i32 = 0x7371_6361;
 const VERSION: i32 = 1;
 /// What every SQLite file begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// What a log of SQLite begins with that takes a file back to what it was; used only until the file is one with a WAL.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
@@ -171,8 +173,17 @@ fn check_head(path: &Path) -> Result<(), OpenError> {
         // A crash before anything was written to a new file.
         0 => Ok(()),
         _ if head == MAGIC => Ok(()),
+        // A crash while a new file was begun; SQLite makes it empty again.
+        _ if fs::read(suffixed(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => Ok(()),
         _ => Err(OpenError::Foreign(path.to_owned())),
     }
+}
+
+/// The name of a file that lies beside it.
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Whether it is ours, and of no later program, or has no content yet.

@@ -1,5 +1,8 @@
 //! The journal in a file against its twin in memory, and against files that are none of ours.
 
+mod crash;
+mod vfs;
+
 use super::*;
 use crate::event::model::{EventId, Json, Payload, Registration};
 use crate::event::registrar::Registrar;
@@ -9,7 +12,6 @@ use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that goes away with it.
@@ -17,9 +19,19 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new() -> Dir {
+        Dir::below(&std::env::temp_dir())
+    }
+
+    /// In memory, where the system has such a place: for what is to be fast and needs no disk.
+    fn in_memory() -> Dir {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Dir::below(memory) } else { Dir::new() }
+    }
+
+    fn below(place: &Path) -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("seqcast-journal-{}-{number}", std::process::id()));
+        let dir = place.join(format!("seqcast-journal-{}-{number}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         Dir(dir)
     }

@@ -1,0 +1,223 @@
+//! Crashes of the host, without any: a journal appends while all that it does to its files is noted, and from the notes what a disk
+//! could hold at any moment is made. What was synced is there; of what was written since, any sectors are, in any order, and of
+//! the files created and deleted since, the first few. `CRASH_IMAGES=100000` makes more images than usual.
+
+use super::vfs::{Op, Watch};
+use super::{Dir, at, registration};
+use crate::daemon::store::sqlite::SqliteJournal;
+use crate::event::model::{Event, ServerId};
+use crate::event::registrar::Registrar;
+use crate::event::store::memory::MemoryJournal;
+use crate::event::store::{Answer, By, Journal, LastSession, OfServer, Query, Series};
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use std::fs;
+
+const IMAGES: usize = 2_000;
+const IMAGES_OF_A_RUN: usize = 100;
+/// What a disk writes whole, in bytes.
+const SECTOR: usize = 512;
+
+#[test]
+fn what_was_told_as_stored_survives_a_crash_of_the_host() {
+    let images = std::env::var("CRASH_IMAGES").map_or(IMAGES, |text| text.parse().expect("a number"));
+    let mut beyond = 0;
+    for seed in 0..images.div_ceil(IMAGES_OF_A_RUN) as u64 {
+        let mut run = Run::new(seed, "FULL");
+        for image in 0..IMAGES_OF_A_RUN {
+            match run.check(true) {
+                Ok(more) => beyond += more,
+                Err(why) => panic!("run {seed}, image {image}: {why}"),
+            }
+        }
+    }
+    // Some images hold what had been handed in and not been told yet.
+    assert!(0 < beyond);
+}
+
+#[test]
+fn a_disk_or_a_journal_that_does_not_sync_is_found_out() {
+    for (synchronous, is_honest) in [("FULL", false), ("NORMAL", true), ("OFF", true)] {
+        let mut failures = 0;
+        for seed in 0..4 {
+            let mut run = Run::new(seed, synchronous);
+            failures += (0..50).filter(|_| run.check(is_honest).is_err()).count();
+        }
+        assert!(10 < failures, "synchronous={synchronous}, {is_honest}: {failures} of 200 images told it");
+    }
+}
+
+/// What a journal did, and what it should hold.
+struct Run {
+    rng: Rng,
+    ops: Vec<Op>,
+    /// All events in the order in which they were handed in.
+    handed: Vec<Event>,
+    /// After so many operations so many events had been handed in, or told as stored.
+    handed_at: Vec<(usize, usize)>,
+    told_at: Vec<(usize, usize)>,
+    /// What a journal of so many events answers.
+    answers: BTreeMap<usize, Vec<Answer>>,
+    dir: Dir,
+}
+
+impl Run {
+    /// Opens a journal a few times, and appends to it.
+    fn new(seed: u64, synchronous: &str) -> Run {
+        let (dir, mut rng) = (Dir::in_memory(), Rng::new(seed));
+        let watch = Watch::new(&dir.0);
+        let mut servers = [1, 2].map(|id| Registrar::new(ServerId(id), 0, at(-3)));
+        let (mut handed, mut handed_at, mut told_at) = (Vec::new(), vec![(0, 0)], vec![(0, 0)]);
+        for _ in 0..1 + rng.below(4) {
+            let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+            journal.tail_events = 1 << rng.below(8);
+            journal.connection.pragma_update(None, "synchronous", synchronous).unwrap();
+            journal.connection.pragma_update(None, "wal_autocheckpoint", 1 << rng.below(7)).unwrap();
+            for _ in 0..rng.below(25) {
+                let mut events = Vec::new();
+                for _ in 0..1 + rng.below(6) {
+                    let requested = (0..1 + rng.below(4)).map(|_| registration(&mut rng)).collect();
+                    let server = &mut servers[rng.below(2) as usize];
+                    events.extend(server.register(at(handed.len() as i64), requested));
+                }
+                handed.extend(events.iter().cloned());
+                handed_at.push((watch.count(), handed.len()));
+                journal.append(&events).unwrap();
+                told_at.push((watch.count(), handed.len()));
+            }
+        }
+        let ops = watch.end();
+        Run { rng, ops, handed, handed_at, told_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
+    }
+
+    /// Makes an image, and looks at it. How many events it holds beyond those told, or what is wrong.
+    fn check(&mut self, is_honest: bool) -> Result<usize, String> {
+        let crash = self.rng.below(self.ops.len() as u64 + 1) as usize;
+        for entry in fs::read_dir(&self.dir.0).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        for (name, content) in image(&self.ops[..crash], is_honest, &mut self.rng) {
+            fs::write(self.dir.0.join(name), content).unwrap();
+        }
+        let last = |list: &[(usize, usize)]| list.iter().rfind(|(ops, _)| *ops <= crash).map_or(0, |(_, count)| *count);
+        let (told, handed) = (last(&self.told_at), last(&self.handed_at));
+        let mut journal = SqliteJournal::open(&self.dir.file()).map_err(|error| error.to_string())?;
+        let count = journal
+            .connection
+            .query_row("SELECT count(*) FROM event", [], |row| row.get::<_, u32>(0))
+            .map_err(|error| error.to_string())? as usize;
+        if count < told || handed < count || self.told_at.iter().all(|(_, whole)| *whole != count) {
+            return Err(format!("{count} events, {told} were told of {handed}"));
+        }
+        self.check_content(&mut journal, count)?;
+        Ok(count - told)
+    }
+
+    /// The journal holds the first events, answers accordingly, and goes on.
+    fn check_content(&mut self, journal: &mut SqliteJournal, count: usize) -> Result<(), String> {
+        let queries = [
+            Query::Latest(None),
+            Query::Series(Series::default()),
+            Query::Series(Series { by: By::SourceTime, is_descending: true, ..Series::default() }),
+            Query::Series(Series { types: Some(vec!["a/*".parse().unwrap()]), ..Series::default() }),
+            Query::Server(OfServer { server: ServerId(1), after: None, limit: None }),
+        ];
+        let events = &self.handed[..count];
+        let expected = self.answers.entry(count).or_insert_with(|| {
+            let mut twin = MemoryJournal::default();
+            twin.append(events).unwrap();
+            queries.iter().map(|query| twin.query(query).unwrap()).collect()
+        });
+        for (query, expected) in queries.iter().zip(expected) {
+            if journal.query(query).as_ref() != Ok(expected) {
+                return Err(format!("of {count} events: {query:?}"));
+            }
+        }
+        let integrity: String =
+            journal.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|e| e.to_string())?;
+        if integrity != "ok" {
+            return Err(integrity);
+        }
+        for server in [1, 2].map(ServerId) {
+            let last = events.iter().rfind(|event| event.id.server == server);
+            let expected = last.map_or(LastSession::NONE, |event| LastSession {
+                session: event.id.session,
+                timestamp: event.timestamp,
+            });
+            let found = journal.last_session(server).map_err(|error| error.to_string())?;
+            if found != expected {
+                return Err(format!("{found:?}, not {expected:?}"));
+            }
+            let mut registrar = Registrar::new(server, found.session, found.timestamp);
+            let next = registrar.register(found.timestamp, vec![registration(&mut self.rng)]);
+            if journal.append(&next) != Ok(1) {
+                return Err(format!("{} cannot be appended", next[0].id));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a disk could hold after these operations, by name. One that is not honest forgets what it was told to sync.
+fn image(ops: &[Op], is_honest: bool, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
+    let mut files: BTreeMap<usize, (Vec<u8>, Vec<&Op>)> = BTreeMap::new();
+    let (mut names, mut names_since) = (BTreeMap::new(), Vec::new());
+    for op in ops {
+        match op {
+            Op::Create { .. } | Op::Delete { .. } => names_since.push(op),
+            Op::Write { file, .. } | Op::Truncate { file, .. } => files.entry(*file).or_default().1.push(op),
+            Op::Sync { file } if is_honest => {
+                let (content, since) = files.entry(*file).or_default();
+                since.drain(..).for_each(|op| apply(content, op));
+            }
+            Op::SyncNames if is_honest => names_since.drain(..).for_each(|op| rename(&mut names, op)),
+            Op::Sync { .. } | Op::SyncNames => (),
+        }
+    }
+    let kept = rng.below(names_since.len() as u64 + 1) as usize;
+    names_since.into_iter().take(kept).for_each(|op| rename(&mut names, op));
+    // How much of what was not synced is there: often nothing or all, or it is no matter of chance what a part does.
+    let share = [0.0, 0.1, 0.5, 0.9, 1.0][rng.below(5) as usize];
+    let is_ordered = rng.chance(0.5);
+    let mut content = |file| {
+        let (mut content, since) = files.get(file).cloned().unwrap_or_default();
+        let mut parts: Vec<Op> = since.into_iter().flat_map(sectors).collect();
+        if !is_ordered {
+            (1..parts.len()).for_each(|at| parts.swap(at, rng.below(at as u64 + 1) as usize));
+        }
+        parts.iter().filter(|_| rng.chance(share)).for_each(|op| apply(&mut content, op));
+        content
+    };
+    names.iter().map(|(name, file)| (name.clone(), content(file))).collect()
+}
+
+fn rename(names: &mut BTreeMap<String, usize>, op: &Op) {
+    match op {
+        Op::Create { name, file } => drop(names.insert(name.clone(), *file)),
+        Op::Delete { name } => drop(names.remove(name)),
+        other => unreachable!("{other:?} is no matter of names"),
+    }
+}
+
+fn apply(content: &mut Vec<u8>, op: &Op) {
+    match op {
+        Op::Write { at, bytes, .. } => {
+            content.resize(content.len().max(at + bytes.len()), 0);
+            content[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Op::Truncate { length, .. } => content.resize(*length, 0),
+        other => unreachable!("{other:?} is no matter of content"),
+    }
+}
+
+/// The operation in parts that a disk does whole.
+fn sectors(op: &Op) -> Vec<Op> {
+    let Op::Write { file, at, bytes } = op else { return vec![op.clone()] };
+    let (mut parts, mut from) = (Vec::new(), 0);
+    while from < bytes.len() {
+        let to = bytes.len().min(from + SECTOR - (at + from) % SECTOR);
+        parts.push(Op::Write { file: *file, at: at + from, bytes: bytes[from..to].to_vec() });
+        from = to;
+    }
+    parts
+}

@@ -1,0 +1,247 @@
+//! SQLite's access to files, with a log of what it changes. It does what the system's does; in a directory that is watched, it also
+//! notes each write, truncation, sync, creation and deletion.
+
+use rusqlite::ffi;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+/// What was done to the files of a directory.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A name stands for a file that was not there before.
+    Create {
+        name: String,
+        file: usize,
+    },
+    Delete {
+        name: String,
+    },
+    Write {
+        file: usize,
+        at: usize,
+        bytes: Vec<u8>,
+    },
+    Truncate {
+        file: usize,
+        length: usize,
+    },
+    /// All of the file is on the disk.
+    Sync {
+        file: usize,
+    },
+    /// All names are.
+    SyncNames,
+}
+
+/// A directory that is watched as long as this lives.
+pub struct Watch(PathBuf);
+
+impl Watch {
+    pub fn new(dir: &Path) -> Watch {
+        register();
+        watched().logs.insert(dir.to_owned(), Log::default());
+        Watch(dir.to_owned())
+    }
+
+    /// How many operations there were.
+    pub fn count(&self) -> usize {
+        watched().logs[&self.0].ops.len()
+    }
+}
+
+impl Watch {
+    /// Ends it, and gives what was done.
+    pub fn end(self) -> Vec<Op> {
+        watched().logs.remove(&self.0).expect("watched until now").ops
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    ops: Vec<Op>,
+    names: BTreeMap<String, usize>,
+    files: usize,
+}
+
+/// A file of a watched directory that SQLite has open.
+struct Open {
+    dir: PathBuf,
+    file: usize,
+    /// The first sync of it syncs the names too: so the system's access does with a log that it may have created.
+    syncs_names: bool,
+    theirs: &'static ffi::sqlite3_io_methods,
+}
+
+#[derive(Default)]
+struct Watched {
+    logs: BTreeMap<PathBuf, Log>,
+    /// By the address of SQLite's handle.
+    open: BTreeMap<usize, Open>,
+}
+
+impl Watched {
+    /// Notes an operation on an open file, if its directory is still watched.
+    fn note(&mut self, handle: *mut ffi::sqlite3_file, op: impl FnOnce(usize) -> Op) {
+        let Some(open) = self.open.get_mut(&handle.addr()) else { return };
+        let Some(log) = self.logs.get_mut(&open.dir) else { return };
+        let op = op(open.file);
+        let is_sync = matches!(op, Op::Sync { .. });
+        log.ops.push(op);
+        if is_sync && open.syncs_names {
+            open.syncs_names = false;
+            log.ops.push(Op::SyncNames);
+        }
+    }
+}
+
+fn watched() -> MutexGuard<'static, Watched> {
+    static WATCHED: Mutex<Watched> = Mutex::new(Watched { logs: BTreeMap::new(), open: BTreeMap::new() });
+    WATCHED.lock().unwrap()
+}
+
+/// How the system opens and deletes.
+struct System {
+    open: Option<OpenFn>,
+    delete: Option<DeleteFn>,
+}
+
+type OpenFn = unsafe extern "C" fn(
+    *mut ffi::sqlite3_vfs,
+    ffi::sqlite3_filename,
+    *mut ffi::sqlite3_file,
+    c_int,
+    *mut c_int,
+) -> c_int;
+type DeleteFn = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int) -> c_int;
+
+static SYSTEM: OnceLock<System> = OnceLock::new();
+
+/// Makes it the access of all files opened from now on.
+fn register() {
+    SYSTEM.get_or_init(|| {
+        // SAFETY: SQLite initializes itself; its default access is there for ever, and may be copied, as its functions get the copy.
+        let vfs = unsafe { *ffi::sqlite3_vfs_find(std::ptr::null()) };
+        let ours = ffi::sqlite3_vfs { zName: c"watched".as_ptr(), xOpen: Some(open), xDelete: Some(delete), ..vfs };
+        // SAFETY: what is registered is leaked, so it stays where it is.
+        let code = unsafe { ffi::sqlite3_vfs_register(Box::leak(Box::new(ours)), 1) };
+        assert_eq!(code, ffi::SQLITE_OK);
+        System { open: vfs.xOpen, delete: vfs.xDelete }
+    });
+}
+
+fn system() -> &'static System {
+    SYSTEM.wait()
+}
+
+/// The methods that the system gave an open file.
+fn theirs(handle: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods {
+    watched().open[&handle.addr()].theirs
+}
+
+/// The directory and the name of a path, if it has one and is watched.
+///
+/// # Safety
+/// `path` is null or a text that ends with 0.
+unsafe fn place(path: *const c_char) -> Option<(PathBuf, String)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller says so.
+    let path = Path::new(unsafe { CStr::from_ptr(path) }.to_str().ok()?);
+    let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
+    watched().logs.contains_key(&dir).then_some((dir, name))
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    path: ffi::sqlite3_filename,
+    handle: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite's arguments go on as they came.
+    let code = unsafe { (system().open.unwrap())(vfs, path, handle, flags, out_flags) };
+    // SAFETY: SQLite's paths end with 0.
+    let place = unsafe { place(path) };
+    if code != ffi::SQLITE_OK {
+        return code;
+    }
+    let Some((dir, name)) = place else { return code };
+    // SAFETY: an open file has methods, which live for ever.
+    let theirs = unsafe { &*(*handle).pMethods };
+    // Databases have other methods than logs.
+    static OURS: [OnceLock<ffi::sqlite3_io_methods>; 2] = [OnceLock::new(), OnceLock::new()];
+    let ours = OURS[usize::from(flags & ffi::SQLITE_OPEN_MAIN_DB != 0)].get_or_init(|| ffi::sqlite3_io_methods {
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xClose: Some(close),
+        ..*theirs
+    });
+    // SAFETY: the handle is whole, and ours live for ever; those of the system that are among them get the handle that the system made.
+    unsafe { (*handle).pMethods = ours };
+    let mut watched = watched();
+    let log = watched.logs.get_mut(&dir).expect("looked up above");
+    let file = *log.names.entry(name.clone()).or_insert_with(|| {
+        log.files += 1;
+        log.ops.push(Op::Create { name, file: log.files });
+        log.files
+    });
+    let is_log = flags & (ffi::SQLITE_OPEN_WAL | ffi::SQLITE_OPEN_MAIN_JOURNAL) != 0;
+    let syncs_names = is_log && flags & ffi::SQLITE_OPEN_CREATE != 0;
+    watched.open.insert(handle.addr(), Open { dir, file, syncs_names, theirs });
+    code
+}
+
+unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, syncs_names: c_int) -> c_int {
+    // SAFETY: SQLite's arguments go on as they came.
+    let code = unsafe { (system().delete.unwrap())(vfs, path, syncs_names) };
+    // SAFETY: SQLite's paths end with 0.
+    if let Some((dir, name)) = unsafe { place(path) }
+        && code == ffi::SQLITE_OK
+    {
+        let mut watched = watched();
+        let log = watched.logs.get_mut(&dir).expect("looked up above");
+        log.names.remove(&name);
+        log.ops.push(Op::Delete { name });
+        if syncs_names != 0 {
+            log.ops.push(Op::SyncNames);
+        }
+    }
+    code
+}
+
+unsafe extern "C" fn write(
+    handle: *mut ffi::sqlite3_file,
+    from: *const c_void,
+    length: c_int,
+    at: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite hands over so many bytes at this place.
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length as usize) }.to_vec();
+    watched().note(handle, |file| Op::Write { file, at: at as usize, bytes });
+    // SAFETY: SQLite's arguments go on as they came.
+    unsafe { theirs(handle).xWrite.unwrap()(handle, from, length, at) }
+}
+
+unsafe extern "C" fn truncate(handle: *mut ffi::sqlite3_file, length: ffi::sqlite3_int64) -> c_int {
+    watched().note(handle, |file| Op::Truncate { file, length: length as usize });
+    // SAFETY: SQLite's arguments go on as they came.
+    unsafe { theirs(handle).xTruncate.unwrap()(handle, length) }
+}
+
+unsafe extern "C" fn sync(handle: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: SQLite's arguments go on as they came.
+    let code = unsafe { theirs(handle).xSync.unwrap()(handle, flags) };
+    watched().note(handle, |file| Op::Sync { file });
+    code
+}
+
+unsafe extern "C" fn close(handle: *mut ffi::sqlite3_file) -> c_int {
+    let theirs = theirs(handle);
+    watched().open.remove(&handle.addr());
+    // SAFETY: SQLite's arguments go on as they came.
+    unsafe { theirs.xClose.unwrap()(handle) }
+}
