@@ -3,9 +3,11 @@
 use super::mutant::{Mutant, Mutants};
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, Stamp};
-use super::store::{Act, Caller, Op, Outcome, Stamped, Store};
+use super::store::{
+    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
 /// The keys of [`store`](super::store), as fields.
@@ -101,13 +103,40 @@ impl Memory {
         }
     }
 
+    fn show(&self, objects: &[Object], queued_max: usize) -> Shown {
+        let held = self.workers.values().filter_map(|kept| Some(&kept.hold.as_ref()?.object));
+        let names: BTreeSet<&Object> = objects.iter().chain(held).chain(self.with_events().take(queued_max)).collect();
+        let worker = |(name, kept): (&WorkerName, &Kept)| ShownWorker {
+            name: name.clone(),
+            object: kept.hold.as_ref().map(|hold| hold.object.clone()),
+            lease_end_ms: kept.hold.as_ref().map(|hold| hold.lease_end_ms),
+            event: kept.hold.as_ref().and_then(|hold| hold.event.as_ref()).map(|(id, _)| *id),
+        };
+        let object = |name: &Object| ShownObject {
+            name: name.clone(),
+            queued: self.events(name).count() as u64,
+            last: self.last(name),
+            owner: self.owner(name).map(|owner| owner.worker.clone()),
+        };
+        Shown {
+            mark: self.mark,
+            is_suspect: self.is_suspect,
+            queued: self.with_events.len() as u64,
+            workers: self.workers.iter().map(worker).collect(),
+            objects: names.into_iter().map(object).collect(),
+        }
+    }
+
     /// Whether a caller that has seen `mark` cannot go on with this state.
     fn is_lost(&self, mark: Stamp) -> bool {
         let Some(last) = self.mark else { return true };
         if self.mutants.is(Mutant::LossUnnoticed) {
             return false;
         }
-        self.is_suspect || last.generation() != mark.generation() || last < mark || last.next().is_none()
+        self.is_suspect
+            || last.generation() != mark.generation()
+            || last < mark
+            || !last.is_followed_by(STAMPS_PER_STEP)
     }
 
     fn lost(&self) -> Outcome {
@@ -146,9 +175,12 @@ impl Memory {
     }
 
     fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> Outcome {
-        let is_newest = self.workers.get(&by.worker).is_some_and(|kept| kept.session == session);
-        if !is_newest && !self.mutants.is(Mutant::SessionUnchecked) {
-            return Outcome::Superseded;
+        match self.workers.get(&by.worker) {
+            None => return Outcome::NotHeld,
+            Some(kept) if kept.session != session && !self.mutants.is(Mutant::SessionUnchecked) => {
+                return Outcome::Superseded;
+            }
+            Some(_) => {}
         }
         match act {
             Act::Take | Act::TakeOver if self.hold(by).is_some() => Outcome::NotHeld,
@@ -157,7 +189,10 @@ impl Memory {
             Act::Claim { object } | Act::Drop { object } if !self.holds(by, object) => Outcome::NotHeld,
             Act::Claim { object } => self.claim(by, object),
             Act::Drop { object } => self.drop_object(by, object),
-            Act::Next { object, token } | Act::Renew { object, token } | Act::Record { object, token, .. }
+            Act::Next { object, token }
+            | Act::Renew { object, token }
+            | Act::Record { object, token, .. }
+            | Act::Advance { object, token, .. }
                 if !self.owns(by, object, *token) =>
             {
                 Outcome::NotHeld
@@ -168,6 +203,8 @@ impl Memory {
                 Outcome::Done
             }
             Act::Record { object, id, .. } => self.record(by, object, *id),
+            Act::Advance { object, token, id } => self.advance(by, (object.clone(), *token), *id),
+            Act::Leave => self.leave(by),
         }
     }
 
@@ -226,6 +263,9 @@ impl Memory {
         let theirs = &mut self.workers.get_mut(&from).expect("found above").hold;
         let hold = if mutants.is(Mutant::TakeOverUnfenced) { theirs.clone() } else { theirs.take() };
         let hold = hold.expect("found above");
+        if !self.is_unfenced() {
+            self.workers.remove(&from);
+        }
         let object = hold.object.clone();
         if self.owners.get(&object).is_some_and(|owner| owner.worker == from) {
             let owner = Owner { worker: by.worker.clone(), token: self.stamp() };
@@ -289,6 +329,38 @@ impl Memory {
         Outcome::Done
     }
 
+    fn advance(&mut self, by: &Caller, owned: (Object, Stamp), id: Stamp) -> Outcome {
+        if self.record(by, &owned.0, id) == Outcome::NotHeld {
+            return Outcome::NotHeld;
+        }
+        let mut entries = 0..OBJECTS_PER_STEP;
+        let (mut object, mut token) = owned;
+        loop {
+            if let Outcome::Next(event) = self.next(by, &object) {
+                return Outcome::Advanced { object, token, event };
+            }
+            self.drop_object(by, &object);
+            (object, token) = loop {
+                if entries.next().is_none() {
+                    return Outcome::Paused;
+                }
+                let Outcome::Taken { object } = self.take(by) else { return Outcome::Empty };
+                match self.claim(by, &object) {
+                    Outcome::Claimed { token, .. } => break (object, token),
+                    _ => self.drop_object(by, &object),
+                };
+            };
+        }
+    }
+
+    fn leave(&mut self, by: &Caller) -> Outcome {
+        if self.hold(by).is_some() {
+            return Outcome::NotHeld;
+        }
+        self.workers.remove(&by.worker);
+        Outcome::Done
+    }
+
     fn drop_object(&mut self, by: &Caller, object: &Object) -> Outcome {
         if self.owners.get(object).is_some_and(|owner| owner.worker == by.worker) {
             if !self.mutants.is(Mutant::ReleaseLater) && !self.mutants.is(Mutant::DropEarly) {
@@ -314,6 +386,7 @@ impl Store for Memory {
     fn apply(&mut self, op: &Op) -> Result<Outcome, Infallible> {
         let mark = match op {
             Op::Look => return Ok(self.look()),
+            Op::Show { objects, queued_max } => return Ok(Outcome::Shown(self.show(objects, *queued_max))),
             Op::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
             Op::Push { mark, .. } => *mark,
             Op::Open { by } | Op::Act { by, .. } => by.mark,
@@ -327,7 +400,7 @@ impl Store for Memory {
             }
             Op::Open { by } => self.open(by),
             Op::Act { by, session, act } => self.act(by, *session, act),
-            Op::Look | Op::Begin { .. } => unreachable!("done above"),
+            Op::Look | Op::Show { .. } | Op::Begin { .. } => unreachable!("done above"),
         })
     }
 }

@@ -9,8 +9,9 @@
 //! | | claims it | sets `OBJ:event.worker` with a new token, unless another worker is there: then it drops the object |
 //! | | draws the next event | from `OBJ:events` to `event.worker:W:event`, with a new id; if there is none, unsets `OBJ:event.worker` |
 //! | | sends it with id, `prev` and token | – |
-//! | | records it | unsets `event.worker:W:event`, sets `OBJ:last.event.id`; then draws again |
-//! | | drops the object | unsets `event.worker:W:object` |
+//! | | records it | unsets `event.worker:W:event`, sets `OBJ:last.event.id` |
+//! | | draws again; if there is no event, drops the object | unsets `event.worker:W:object` |
+//! | | and takes, claims and draws until there is one | the last three lines are one step ([`store::Act::Advance`]) |
 //! | consumer | holds an event until its `prev` was processed | – |
 //!
 //! What holds after every step, the seed's first:

@@ -35,18 +35,38 @@ pub enum Mutant {
     LeasesUnwatched,
 }
 
-/// The mutant that is on, if any.
+/// The mutant that is on, if any, and whether workers do each step of the seed as a step of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mutants {
     #[cfg(test)]
     on: Option<Mutant>,
+    #[cfg(test)]
+    is_stepwise: bool,
 }
 
 impl Mutants {
     /// The order of events with this mistake.
     #[cfg(test)]
     pub(crate) fn only(mutant: Mutant) -> Mutants {
-        Mutants { on: Some(mutant) }
+        Mutants { on: Some(mutant), is_stepwise: false }
+    }
+
+    /// With single steps. That is no mistake: it lets crashes and others in between them.
+    #[cfg(test)]
+    pub(crate) fn stepwise(self) -> Mutants {
+        Mutants { is_stepwise: true, ..self }
+    }
+
+    /// Whether there are to be single steps only.
+    #[cfg(test)]
+    pub fn is_stepwise(self) -> bool {
+        self.is_stepwise
+    }
+
+    /// Whether there are to be single steps only; always false outside the unit-test build.
+    #[cfg(not(test))]
+    pub const fn is_stepwise(self) -> bool {
+        false
     }
 
     /// Whether this mistake is to be made; always false outside the unit-test build.

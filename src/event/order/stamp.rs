@@ -67,6 +67,11 @@ impl Stamp {
         (self.count() < COUNT_MAX).then_some(Stamp(self.0 + 1))
     }
 
+    /// Whether its generation can give so many more.
+    pub fn is_followed_by(self, count: u64) -> bool {
+        count <= COUNT_MAX - self.count()
+    }
+
     /// The number: 2^38 to 2^63 - 1.
     pub fn number(self) -> u64 {
         self.0
@@ -105,6 +110,8 @@ mod tests {
         for number in [0, 1, (1 << 38) - 1, 1 << 63, u64::MAX] {
             assert_eq!(Stamp::from_number(number), None, "{number}");
         }
+        let before_last = Stamp::from_number((4 << 38) - 2).unwrap();
+        assert!(before_last.is_followed_by(1) && !before_last.is_followed_by(2));
         let begin = Stamp::begin(Generation::new(3).unwrap());
         assert_eq!(begin.next().map(Stamp::number), Some((3 << 38) + 1));
         assert_eq!(Stamp::from_number((4 << 38) - 1).unwrap().next(), None, "the generation is used up");

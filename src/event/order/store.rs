@@ -18,9 +18,12 @@
 //!
 //! Three rules are the same for all steps, in this order. A caller names the highest stamp it has seen (`mark`): if the state is of
 //! another generation, or has given out fewer, or may have lost something since its generation began (another server, another file),
-//! or has no stamp left, the outcome is [`Outcome::LostGeneration`]. A worker names its session: if a newer one was opened, the
+//! or has too few stamps left, the outcome is [`Outcome::LostGeneration`]. A worker names its session: if a newer one was opened, the
 //! outcome is [`Outcome::Superseded`]. A worker names what it holds: if the store knows otherwise, the outcome is
 //! [`Outcome::NotHeld`]. In all three nothing was changed.
+//!
+//! A worker's name is forgotten when it ends ([`Act::Leave`]) and when somebody takes over what it holds. It may come back: then its
+//! name is not known, and it begins a run. So what is left of workers are those that run, and those that crashed while they held nothing.
 //!
 //! Safety never rests on a clock. Leases only say how long others wait: with clocks that differ they last longer or shorter, and a
 //! worker whose object was taken over too soon is refused like any other.
@@ -28,6 +31,12 @@
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, Stamp};
 use bytes::Bytes;
+
+/// Entries of `objects.with.events` that one [`Act::Advance`] takes at most, so that no step holds up the others for long.
+pub const OBJECTS_PER_STEP: usize = 64;
+
+/// Stamps that one step gives out at most: for each entry a token, and one id.
+pub(super) const STAMPS_PER_STEP: u64 = OBJECTS_PER_STEP as u64 + 1;
 
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +78,13 @@ pub enum Op {
         /// What.
         act: Act,
     },
+    /// Reads what there is, for people. Outcome: `Shown`, of whatever state.
+    Show {
+        /// Objects that are wanted in any case.
+        objects: Vec<Object>,
+        /// How many of the oldest entries of `objects.with.events` are looked at for more objects.
+        queued_max: usize,
+    },
 }
 
 /// Which worker asks, and when.
@@ -104,6 +120,17 @@ pub enum Act {
         /// By which token.
         token: Stamp,
     },
+    /// What a worker does from one event to the next, in one step: `Record`, then `Next`; if there is no next event, `Drop`, then `Take`,
+    /// `Claim`, and `Next` or `Drop`, over and over until there is one. Outcome: `Advanced`; `Empty` if no object is queued any more;
+    /// `Paused` after [`OBJECTS_PER_STEP`] entries without an event. With the last two the worker holds nothing.
+    Advance {
+        /// The object owned.
+        object: Object,
+        /// By which token.
+        token: Stamp,
+        /// The event.
+        id: Stamp,
+    },
     /// Lets go of the event, which was sent, and writes its id down as the object's last one. Outcome: `Done`.
     Record {
         /// The object owned.
@@ -125,6 +152,8 @@ pub enum Act {
         /// The object taken.
         object: Object,
     },
+    /// Ends the run of a worker that holds nothing: its name is forgotten. Outcome: `Done`.
+    Leave,
 }
 
 /// An event with its id and that of the object's event before, as the store knows them.
@@ -154,7 +183,8 @@ pub enum Outcome {
     },
     /// A newer run of this worker has begun. This one must stop.
     Superseded,
-    /// The worker does not hold the object, or not by this token: somebody took it over.
+    /// The worker does not hold the object, or not by this token: somebody took it over. Or its name is not known any more, which is so
+    /// when it holds nothing: it may begin another run.
     NotHeld,
     /// The events are queued.
     Pushed {
@@ -192,10 +222,64 @@ pub enum Outcome {
     Owned,
     /// The object's next event.
     Next(Stamped),
+    /// The worker has recorded its event and holds and owns this object, with its next event.
+    Advanced {
+        /// The object: that of before, or another one.
+        object: Object,
+        /// By which token.
+        token: Stamp,
+        /// Its next event.
+        event: Stamped,
+    },
+    /// The worker has recorded its event and holds nothing. More may be queued.
+    Paused,
     /// There is none, and the worker is not the owner any more.
     Emptied,
     /// Done.
     Done,
+    /// What there is.
+    Shown(Shown),
+}
+
+/// What there is in the shared state, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shown {
+    /// The last stamp given out; `None` if the state is empty.
+    pub mark: Option<Stamp>,
+    /// Whether something may have been lost, so that a new generation has to begin before anybody goes on.
+    pub is_suspect: bool,
+    /// Entries of `objects.with.events`.
+    pub queued: u64,
+    /// The workers that are known, by name.
+    pub workers: Vec<ShownWorker>,
+    /// The objects that were asked for, those that workers hold and those of the oldest entries, by name, each once.
+    pub objects: Vec<ShownObject>,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShownWorker {
+    /// Its name.
+    pub name: WorkerName,
+    /// The object that it has taken.
+    pub object: Option<Object>,
+    /// When others may take that over, in milliseconds since 1970-01-01 UTC.
+    pub lease_end_ms: Option<u64>,
+    /// The id of the event in process.
+    pub event: Option<Stamp>,
+}
+
+/// An object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShownObject {
+    /// Its name.
+    pub name: Object,
+    /// Events in its queue.
+    pub queued: u64,
+    /// The id of its last event that was sent.
+    pub last: Option<Stamp>,
+    /// Its owner.
+    pub owner: Option<WorkerName>,
 }
 
 /// Where the shared state is kept.

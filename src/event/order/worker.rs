@@ -75,6 +75,8 @@ pub enum Advice {
 pub enum Stop {
     /// Another one with its name has begun.
     Superseded,
+    /// It was to end ([`Worker::on_end`]), and has.
+    Ended,
     /// There is no higher generation, so that no new one can begin (in the year 2093).
     NoGeneration,
 }
@@ -110,6 +112,7 @@ enum State {
         is_out: bool,
     },
     Waiting,
+    Leaving,
     Stopped(Stop),
 }
 
@@ -134,6 +137,8 @@ pub struct Worker {
     /// When to renew its own while an event is sent, in milliseconds.
     renew_ms: u64,
     is_renewing: bool,
+    /// Whether it is to end.
+    is_ending: bool,
     advice: Option<Advice>,
     mutants: Mutants,
 }
@@ -150,6 +155,7 @@ impl Worker {
             leases_ms: 0,
             renew_ms: 0,
             is_renewing: false,
+            is_ending: false,
             advice: None,
             mutants: Mutants::default(),
         }
@@ -165,6 +171,9 @@ impl Worker {
     pub fn poll_step(&mut self, now_ms: u64) -> Step {
         if let Some(advice) = self.advice.take() {
             return Step::Advise(advice);
+        }
+        if self.is_ending && matches!(self.state, State::Free | State::Waiting) {
+            self.state = State::Leaving;
         }
         if self.state == State::Free || self.state == State::Waiting && self.leases_ms <= now_ms {
             self.state = if now_ms < self.leases_ms { State::Taking } else { State::TakingOver { since_ms: now_ms } };
@@ -185,7 +194,15 @@ impl Worker {
             State::Claiming { object } => Act::Claim { object: object.clone() },
             State::Dropping { object } => Act::Drop { object: object.clone() },
             State::Drawing(owned) => Act::Next { object: owned.object.clone(), token: owned.token },
-            State::Recording { owned, id } => Act::Record { object: owned.object.clone(), token: owned.token, id: *id },
+            // Others that are gone are not to wait until nothing is queued: then the steps are single ones.
+            State::Recording { owned, id }
+                if self.is_ending || self.leases_ms <= now_ms || self.mutants.is_stepwise() =>
+            {
+                Act::Record { object: owned.object.clone(), token: owned.token, id: *id }
+            }
+            State::Recording { owned, id } => {
+                Act::Advance { object: owned.object.clone(), token: owned.token, id: *id }
+            }
             State::Sending { owned, event, is_out: is_out @ false } => {
                 *is_out = true;
                 return Step::Send(ordered(owned, event));
@@ -196,6 +213,7 @@ impl Worker {
                 Act::Renew { object: owned.object.clone(), token: owned.token }
             }
             State::Waiting => return Step::Wait { until_ms: self.leases_ms },
+            State::Leaving => Act::Leave,
             State::Stopped(stop) => return Step::Stop(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
@@ -248,11 +266,17 @@ impl Worker {
             (State::Claiming { object }, Outcome::Owned) => State::Dropping { object },
             (State::Drawing(owned), Outcome::Next(event)) => self.send(now_ms, owned, event),
             (State::Drawing(owned), Outcome::Emptied) => State::Dropping { object: owned.object },
+            (State::Recording { .. }, Outcome::Advanced { object, token, event }) => {
+                self.see(token);
+                self.send(now_ms, Owned { object, token }, event)
+            }
+            (State::Recording { .. }, Outcome::Empty) => State::Waiting,
             (State::Recording { owned, .. }, Outcome::Done) if self.mutants.is(Mutant::DropEarly) => {
                 State::Dropping { object: owned.object }
             }
             (State::Recording { owned, .. }, Outcome::Done) => State::Drawing(owned),
-            (State::Dropping { .. }, Outcome::Done) => State::Free,
+            (State::Recording { .. }, Outcome::Paused) | (State::Dropping { .. }, Outcome::Done) => State::Free,
+            (State::Leaving, Outcome::Done) => State::Stopped(Stop::Ended),
             (state, outcome) => panic!("{outcome:?} is no outcome of what was asked for by {state:?}"),
         };
     }
@@ -282,12 +306,17 @@ impl Worker {
         }
     }
 
+    /// The worker is to end: it sends what is queued of the object that it has taken, takes no other, and stops.
+    pub fn on_end(&mut self) {
+        self.is_ending = true;
+    }
+
     /// The highest stamp that it has seen; to be remembered for the next run.
     pub fn mark(&self) -> Option<Stamp> {
         self.mark
     }
 
-    /// The object that it has taken. A worker without one can be ended and delays nobody.
+    /// The object that it has taken. A worker without one can be killed and delays nobody.
     pub fn object(&self) -> Option<&Object> {
         match &self.state {
             State::Claiming { object } | State::Dropping { object } => Some(object),

@@ -6,15 +6,19 @@
 use super::canon::Alike;
 use super::explore::{explore, explore_with};
 use super::world::{LEASE_MS, Scenario};
+use crate::event::order::mutant::Mutants;
 
-/// So many states at least, so that the model cannot become empty unnoticed.
+/// Once with single steps, and once as workers do them. So many states at least of single steps, so that the model cannot become empty
+/// unnoticed.
 fn check(states_min: usize, scenario: &Scenario) {
-    match explore(scenario) {
-        Ok(seen) => {
-            println!("{seen:?}");
-            assert!(states_min <= seen.states && 0 < seen.quiet, "only {seen:?}");
+    for (mutants, states_min) in [(Mutants::default().stepwise(), states_min), (Mutants::default(), states_min / 5)] {
+        match explore(&Scenario { mutants, ..scenario.clone() }) {
+            Ok(seen) => {
+                println!("{seen:?}");
+                assert!(states_min <= seen.states && 0 < seen.quiet, "only {seen:?}");
+            }
+            Err(text) => panic!("{text}"),
         }
-        Err(text) => panic!("{text}"),
     }
 }
 
@@ -83,6 +87,13 @@ fn two_workers_of_one_name() {
         Scenario { workers: &["A", "A"], pushes: &[("x", 0), ("y", 0)], is_warm: false, ..Scenario::default() };
     check(15_000, &Scenario { crashes: 1, restarts: 1, ..scenario.clone() });
     check(9_000, &Scenario { restarts: 2, ..scenario });
+}
+
+#[test]
+fn workers_end_while_others_go_on() {
+    let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1), ("x", 0)], ends: 1, ..Scenario::default() };
+    check(5_000, &Scenario { crashes: 1, restarts: 1, ticks: 1, ..scenario.clone() });
+    check(1_000, &Scenario { workers: &["A", "A"], restarts: 1, is_warm: false, ..scenario });
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! Proves that the model can fail: each deliberate mistake is noticed, and by what it breaks.
+//! Proves that the model can fail: each deliberate mistake is noticed, and by what it breaks. Workers do single steps here, unless the
+//! mistake is looked for in the step from one event to the next.
 
 use super::explore::explore;
 use super::world::Scenario;
 use crate::event::order::mutant::{Mutant, Mutants};
 
 /// Goes through a scenario of two workers with the mistake; gives what is wrong first.
-fn hunt(mutant: Mutant, scenario: &Scenario) -> String {
-    let scenario = Scenario { mutants: Mutants::only(mutant), ..scenario.clone() };
+fn hunt(mutant: Mutant, mutants: Mutants, scenario: &Scenario) -> String {
+    let scenario = Scenario { mutants, ..scenario.clone() };
     explore(&scenario).map_or_else(|text| text, |seen| panic!("{mutant:?} was not noticed: {seen:?}"))
 }
 
@@ -22,8 +23,25 @@ fn two() -> Scenario {
 }
 
 fn check(mutant: Mutant, scenario: &Scenario, expected: &str) {
-    let found = hunt(mutant, scenario);
+    let found = hunt(mutant, Mutants::only(mutant).stepwise(), scenario);
     assert!(found.contains(expected), "{mutant:?} was noticed by {found}");
+}
+
+#[test]
+fn in_the_step_from_one_event_to_the_next() {
+    for mutant in [
+        Mutant::NewIdOnResend,
+        Mutant::TakeOverUnfenced,
+        Mutant::TakeOverEarly,
+        Mutant::TakeOverOwnedOnly,
+        Mutant::RecordBeforeSend,
+        Mutant::ClaimOwned,
+        Mutant::UnfinishedForgotten,
+        Mutant::LastForgotten,
+        Mutant::LeasesUnwatched,
+    ] {
+        hunt(mutant, Mutants::only(mutant), &two());
+    }
 }
 
 #[test]

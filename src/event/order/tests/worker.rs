@@ -1,9 +1,10 @@
 //! A worker step by step against a store in memory: what it asks for, in which order, and what it tells.
 
 use crate::event::order::memory::Memory;
+use crate::event::order::mutant::Mutants;
 use crate::event::order::name::{Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
-use crate::event::order::store::{Act, Op, Outcome, Store};
+use crate::event::order::store::{Act, OBJECTS_PER_STEP, Op, Outcome, Store};
 use crate::event::order::worker::{Advice, Settings, Step, Stop, Worker};
 use bytes::Bytes;
 
@@ -13,17 +14,18 @@ fn worker(name: &str, mark: Option<Stamp>) -> Worker {
     Worker::new(Settings { name: WorkerName::new(name).unwrap(), lease_ms: LEASE_MS }, mark)
 }
 
-fn object() -> Object {
-    Object::new("x").unwrap()
+fn push(store: &mut Memory, events: &[&'static str]) {
+    push_to(store, "x", events);
 }
 
 /// Pushes main events, and begins a generation if there is none.
-fn push(store: &mut Memory, events: &[&'static str]) {
+fn push_to(store: &mut Memory, object: &str, events: &[&'static str]) {
+    let object = Object::new(object).unwrap();
     let _ = store.apply(&Op::Begin { found: None, generation: Generation::new(1).unwrap() });
     for event in events {
         let Ok(Outcome::Looked { mark }) = store.apply(&Op::Look) else { panic!("a generation was begun") };
         let (data, main) = (Bytes::new(), Bytes::from_static(event.as_bytes()));
-        let Ok(outcome) = store.apply(&Op::Push { mark, object: object(), data, main, subs: Vec::new() });
+        let Ok(outcome) = store.apply(&Op::Push { mark, object: object.clone(), data, main, subs: Vec::new() });
         assert_eq!(outcome, Outcome::Pushed { mark });
     }
 }
@@ -34,13 +36,15 @@ fn shown(step: &Step) -> String {
         Step::Apply(Op::Look) => "look".to_owned(),
         Step::Apply(Op::Begin { generation, .. }) => format!("begin {generation}"),
         Step::Apply(Op::Open { .. }) => "open".to_owned(),
-        Step::Apply(Op::Push { .. }) => unreachable!("workers do not push"),
+        Step::Apply(Op::Push { .. } | Op::Show { .. }) => unreachable!("workers do neither"),
         Step::Apply(Op::Act { act, .. }) => match act {
             Act::Take => "take".to_owned(),
             Act::TakeOver => "take over".to_owned(),
             Act::Claim { .. } => "claim".to_owned(),
             Act::Next { .. } => "next".to_owned(),
             Act::Record { .. } => "record".to_owned(),
+            Act::Advance { .. } => "advance".to_owned(),
+            Act::Leave => "leave".to_owned(),
             Act::Renew { .. } => "renew".to_owned(),
             Act::Drop { .. } => "drop".to_owned(),
         },
@@ -82,11 +86,53 @@ fn the_steps_are_those_of_the_seed() {
     assert_eq!(run(&mut a, &mut store, 0, true), "look, begin 1, open, take over, take, wait 100");
     push(&mut store, &["one", "two"]);
     a.on_push();
+    let mut stepwise = a.clone().mutated(Mutants::default().stepwise());
     let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, \
                     take, claim, next, drop, take, wait 100";
-    assert_eq!(run(&mut a, &mut store, 1, true), expected);
+    assert_eq!(run(&mut stepwise, &mut store.clone(), 1, true), expected);
+    assert_eq!(
+        run(&mut a, &mut store, 1, true),
+        "take, claim, next, send 3 - @2, advance, send 4 3 @2, advance, wait 100"
+    );
     assert_eq!(run(&mut a, &mut store, 100, true), "take over, take, wait 200");
-    assert_eq!((a.object(), a.mark().map(Stamp::count)), (None, Some(5)));
+    assert_eq!((a.object(), a.mark().map(Stamp::count)), (None, Some(4)));
+}
+
+/// From one event to the next is what the single steps are, one after the other.
+#[test]
+fn the_step_from_one_event_to_the_next_is_the_single_steps() {
+    for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y"]] {
+        let mut ends = Vec::new();
+        for mutants in [Mutants::default(), Mutants::default().stepwise()] {
+            let (mut store, mut a) = (Memory::default(), worker("A", None).mutated(mutants));
+            for name in &objects {
+                push_to(&mut store, name, &["main"]);
+            }
+            run(&mut a, &mut store, 0, true);
+            ends.push(store);
+        }
+        assert_eq!(ends[0], ends[1], "{objects:?}");
+    }
+}
+
+#[test]
+fn entries_without_events_are_passed_over_a_bounded_number_at_a_time() {
+    let (mut store, mut a) = (Memory::default(), worker("A", None));
+    push(&mut store, &["one"; OBJECTS_PER_STEP + 2]);
+    let steps = run(&mut a, &mut store, 0, true);
+    assert!(steps.ends_with("advance, take, claim, next, drop, take, wait 100"), "{steps}");
+}
+
+#[test]
+fn a_worker_that_is_to_end_finishes_its_object_and_is_forgotten() {
+    let (mut store, mut a) = (Memory::default(), worker("A", None));
+    push(&mut store, &["one", "two"]);
+    push_to(&mut store, "y", &["three"]);
+    assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
+    a.on_end();
+    a.on_sent(a.mark().unwrap());
+    assert_eq!(run(&mut a, &mut store, 0, true), "record, next, send 4 3 @2, record, next, drop, leave, Ended");
+    assert_eq!((store.workers().count(), store.with_events().count()), (0, 2));
 }
 
 #[test]
@@ -126,7 +172,7 @@ fn of_two_workers_with_one_name_the_newer_one_runs() {
     assert!(run(&mut old, &mut store, 0, false).ends_with("send 3 - @2"));
     assert_eq!(run(&mut new, &mut store, 1, false), "look, open, claim, send 3 - @5");
     old.on_sent(old.mark().unwrap());
-    assert_eq!(run(&mut old, &mut store, 2, true), "record, Superseded");
+    assert_eq!(run(&mut old, &mut store, 2, true), "advance, Superseded");
     assert_eq!(old.poll_step(3), Step::Stop(Stop::Superseded));
 }
 
@@ -179,8 +225,8 @@ fn a_state_that_went_back_is_told() {
     store.go_back(earlier.clone());
     assert_eq!(run(&mut a, &mut store, 99, true), "wait 100");
     a.on_push();
-    let expected = "take over, look, lost 1 found 1, begin 2, open, take over, take, claim, next, send 3 - @2, record, \
-                    next, drop, take, wait 200";
+    let expected = "take over, look, lost 1 found 1, begin 2, open, take over, take, claim, next, send 3 - @2, \
+                    advance, wait 200";
     assert_eq!(run(&mut a, &mut store, 100, true), expected);
     // A backup, which does not know that it is one: whoever remembers more notices.
     let mut store = earlier.clone();

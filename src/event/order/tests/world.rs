@@ -6,7 +6,7 @@ use crate::event::order::mutant::Mutants;
 use crate::event::order::name::{Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
 use crate::event::order::store::{Act, Op, Outcome, Store};
-use crate::event::order::worker::{Advice, OrderedEvent, Settings, Step, Worker};
+use crate::event::order::worker::{Advice, OrderedEvent, Settings, Step, Stop, Worker};
 use bytes::Bytes;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct Scenario {
     pub crashes: u8,
     /// Starts of workers that crashed or stopped.
     pub restarts: u8,
+    /// How often a worker is told to end.
+    pub ends: u8,
     /// How often time passes, and by how much.
     pub ticks: u8,
     pub tick_ms: u64,
@@ -42,6 +44,7 @@ impl Default for Scenario {
             pushes: &[("x", 0)],
             crashes: 0,
             restarts: 0,
+            ends: 0,
             ticks: 0,
             tick_ms: LEASE_MS,
             losses: 0,
@@ -134,6 +137,7 @@ pub struct World {
     now_ms: u64,
     crashes: u8,
     restarts: u8,
+    ends: u8,
     ticks: u8,
     losses: u8,
     saved: Option<Arc<Saved>>,
@@ -153,6 +157,8 @@ pub enum Move {
     Wake(usize),
     Crash(usize),
     Restart(usize),
+    /// This worker is told to end.
+    End(usize),
     Tick,
     /// From here on the store may go back to this state.
     Save,
@@ -171,6 +177,7 @@ impl World {
             now_ms: 0,
             crashes: scenario.crashes,
             restarts: scenario.restarts,
+            ends: scenario.ends,
             ticks: scenario.ticks,
             losses: scenario.losses,
             saved: None,
@@ -189,7 +196,7 @@ impl World {
     pub fn digest(&self, alike: Alike) -> u128 {
         let mut all = Canon::new(alike);
         (self.pushed, self.now_ms, &self.sent).hash(&mut all);
-        (self.crashes, self.restarts, self.ticks, self.losses, &self.saved).hash(&mut all);
+        (self.crashes, self.restarts, self.ends, self.ticks, self.losses, &self.saved).hash(&mut all);
         self.front.map(Stamp::generation).hash(&mut all);
         if alike == Alike::Same {
             (&self.store, &self.front).hash(&mut all);
@@ -267,6 +274,9 @@ impl World {
             if 0 < self.crashes && slot.worker.is_some() {
                 moves.push(Move::Crash(index));
             }
+            if 0 < self.ends && slot.worker.is_some() {
+                moves.push(Move::End(index));
+            }
         }
         // Time matters only to what has a lease.
         if 0 < self.ticks && self.holds().next().is_some() {
@@ -301,6 +311,10 @@ impl World {
             Move::Restart(index) => {
                 self.restarts -= 1;
                 self.start(index);
+            }
+            Move::End(index) => {
+                self.ends -= 1;
+                self.worker(index).on_end();
             }
             Move::Tick => {
                 self.ticks -= 1;
@@ -384,8 +398,14 @@ impl World {
                 Ok(())
             }
             Step::Advise(Advice::TakenOver { .. }) => Ok(()),
-            Step::Stop(_) => {
+            Step::Stop(stop) => {
+                let name = &self.fixed.names[index];
+                let is_kept = self.store.workers().any(|(kept, _)| kept == name);
+                let is_only = self.fixed.names.iter().filter(|other| *other == name).count() == 1;
                 self.slots[index].worker = None;
+                if stop == Stop::Ended && is_kept && is_only {
+                    return Err(format!("the name of {name}, which has ended, is kept"));
+                }
                 Ok(())
             }
             Step::Wait { .. } => unreachable!("no move"),
@@ -480,9 +500,13 @@ impl World {
         let others = || before.workers().filter(|(name, _)| **name != by.worker);
         let ends = || others().filter_map(|(_, kept)| kept.hold.as_ref().map(|hold| hold.lease_end_ms));
         match (act, outcome) {
-            (Act::Next { object, token } | Act::Record { object, token, .. } | Act::Renew { object, token }, _)
-                if before.owner(object).is_none_or(|owner| owner.worker != by.worker || owner.token != *token) =>
-            {
+            (
+                Act::Next { object, token }
+                | Act::Record { object, token, .. }
+                | Act::Advance { object, token, .. }
+                | Act::Renew { object, token },
+                _,
+            ) if before.owner(object).is_none_or(|owner| owner.worker != by.worker || owner.token != *token) => {
                 wrong("Q4: done by an old token")
             }
             (Act::TakeOver, Outcome::Taken { .. }) if ends().all(|end_ms| by.now_ms < end_ms) => {
