@@ -13,6 +13,7 @@ mod local;
 mod log;
 mod multicast;
 mod netns;
+mod order;
 mod pace;
 mod polls;
 mod readme;

@@ -103,6 +103,7 @@ const LAYERS: &[Layer] = &[
             "lru",
             "mio",
             "nix",
+            "redis",
             "rusqlite",
             "rustls",
             "serde",

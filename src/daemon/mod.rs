@@ -18,6 +18,7 @@ pub mod log;
 mod log_file;
 pub(crate) mod mailbox;
 pub mod multicast;
+pub mod order;
 pub(crate) mod outbox;
 pub mod queue;
 pub mod self_test;

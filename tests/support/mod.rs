@@ -2,6 +2,7 @@
 
 pub mod bus;
 pub mod command;
+pub mod redis_server;
 
 use std::fs;
 use std::path::{Path, PathBuf};

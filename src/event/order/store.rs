@@ -36,7 +36,7 @@ use bytes::Bytes;
 pub const OBJECTS_PER_STEP: usize = 64;
 
 /// Stamps that one step gives out at most: for each entry a token, and one id.
-pub(super) const STAMPS_PER_STEP: u64 = OBJECTS_PER_STEP as u64 + 1;
+pub const STAMPS_PER_STEP: u64 = OBJECTS_PER_STEP as u64 + 1;
 
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

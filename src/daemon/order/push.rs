@@ -1,0 +1,119 @@
+//! A front end: pushes events of an object with its new state.
+
+use super::error::{Fault, OrderError};
+use super::run::{Retries, now_ms};
+use crate::event::order::name::Object;
+use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::store::{Op, Outcome, Store};
+use bytes::Bytes;
+use std::thread;
+use std::time::Duration;
+
+/// A front end.
+#[derive(Debug)]
+pub struct FrontEnd<S> {
+    store: S,
+    mark: Option<Stamp>,
+    patience: Duration,
+}
+
+/// What is pushed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// The object.
+    pub object: Object,
+    /// Its new state.
+    pub data: Bytes,
+    /// The main event.
+    pub main: Bytes,
+    /// The subevents, which follow it in this order.
+    pub subs: Vec<Bytes>,
+}
+
+impl Push {
+    /// The step, of a front end that has seen `mark`.
+    fn at(&self, mark: Stamp) -> Op {
+        let Push { object, data, main, subs } = self.clone();
+        Op::Push { mark, object, data, main, subs }
+    }
+}
+
+/// The events are queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pushed {
+    /// The highest stamp seen, to be remembered.
+    pub mark: Stamp,
+    /// That the state had been lost before, or may have been.
+    pub lost: Option<Lost>,
+}
+
+/// The state was lost or went back, or may have: what was pushed before may be gone, and is to be pushed again if it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The generation that this front end knew.
+    pub known: Option<Generation>,
+    /// What it found instead; `None` if the state is empty.
+    pub found: Option<Generation>,
+}
+
+impl<S: Store<Error = OrderError>> FrontEnd<S> {
+    /// `mark` is the highest stamp remembered of a run before, if any; `patience` is how long the store may fail in a row.
+    pub fn new(store: S, mark: Option<Stamp>, patience: Duration) -> FrontEnd<S> {
+        FrontEnd { store, mark, patience }
+    }
+
+    /// Queues the events and sets the state of the object, in one step.
+    ///
+    /// # Errors
+    /// It was not done, since the store fails for longer than the patience or in a way that does not pass. Or it is not known whether it
+    /// was ([`OrderError::is_unknown`]): then it is not tried again, since the events might be queued twice.
+    pub fn push(&mut self, push: &Push) -> Result<Pushed, OrderError> {
+        let mut retries = Retries::new(self.patience);
+        let (mut known, mut lost) = (self.mark, None);
+        loop {
+            let op = known.map_or(Op::Look, |mark| push.at(mark));
+            match self.store.apply(&op) {
+                Ok(Outcome::Pushed { mark }) => {
+                    self.mark = Some(mark);
+                    return Ok(Pushed { mark, lost });
+                }
+                Ok(Outcome::Looked { mark }) if self.mark <= Some(mark) => {
+                    // Somebody else may have begun the generation.
+                    if self.mark.is_some_and(|before| before.generation() < mark.generation()) {
+                        self.note(&mut lost, Some(mark.generation()));
+                    }
+                    known = Some(mark);
+                }
+                Ok(Outcome::LostGeneration { .. }) if known.is_some() => known = None,
+                Ok(Outcome::LostGeneration { found }) => self.begin(&mut lost, found)?,
+                Ok(Outcome::Looked { mark }) => self.begin(&mut lost, Some(mark.generation()))?,
+                Ok(outcome) => unreachable!("{outcome:?} of a push"),
+                Err(error) if error.is_unknown() && known.is_some() => return Err(error),
+                Err(error) => match retries.failed(&error) {
+                    Some(pause) => thread::sleep(pause),
+                    None => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Notes the first loss; that there is nothing where nobody knew of anything is a beginning.
+    fn note(&self, lost: &mut Option<Lost>, found: Option<Generation>) {
+        let known = self.mark.map(Stamp::generation);
+        if known.max(found).is_some() {
+            lost.get_or_insert(Lost { known, found });
+        }
+    }
+
+    /// Whatever comes of it, another look tells what there is now.
+    fn begin(&mut self, lost: &mut Option<Lost>, found: Option<Generation>) -> Result<(), OrderError> {
+        self.note(lost, found);
+        let known = self.mark.map(Stamp::generation).max(found);
+        let none = || OrderError { at: "order".into(), fault: Fault::Other("there is no higher generation".into()) };
+        let generation = Generation::after(known, now_ms()).ok_or_else(none)?;
+        match self.store.apply(&Op::Begin { found, generation }) {
+            Err(error) if !error.is_passing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+-- One step of the order of events (event::order::store) on the keys of seed 001, which Redis does as a whole.
+--
+-- Redis does not undo what a script did before an error. So each part reads all that it is going to change, which fails if a
+-- key holds something else, before it changes anything. Stamps are decimal texts, since numbers are exact below 2^53 only; the count
+-- and the generation are below that. Before this text stand VERSION, OBJECTS_PER_STEP, COUNT_LAST, RADIX_HIGH and RADIX_LOW.
+
+local prefix, op = ARGV[1], ARGV[2]
+
+local function call(command, key, ...)
+  local reply = redis.pcall(command, prefix .. key, ...)
+  if type(reply) == 'table' and reply.err then
+    error({ err = reply.err .. ' [key ' .. prefix .. key .. ']' })
+  end
+  return reply
+end
+
+local kept = call('HMGET', 'generation', 'version', 'number', 'replid')
+if kept[1] and kept[1] ~= VERSION then
+  error({ err = 'SEQCASTVERSION ' .. kept[1] })
+end
+local generation, count = tonumber(kept[2]), call('GET', 'next.event.id')
+if count and not string.match(count, '^%d+$') then
+  error({ err = 'WRONGTYPE no count [key ' .. prefix .. 'next.event.id]' })
+end
+count = tonumber(count or nil)
+-- Another run of the server, or another server: each that becomes a primary draws a new one.
+local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
+local is_suspect = generation and (kept[3] ~= replid or not count)
+
+-- generation * 2^38 + of, as text.
+local function stamp_of(of)
+  local low = generation * RADIX_LOW + of
+  return string.format('%.0f%06.0f', generation * RADIX_HIGH + math.floor(low / 1e6), low % 1e6)
+end
+
+local function next_stamp()
+  count = call('INCR', 'next.event.id')
+  return stamp_of(count)
+end
+
+local function lost()
+  return { 'lost', kept[2] }
+end
+
+local function look()
+  if not generation or is_suspect or COUNT_LAST < count then
+    return lost()
+  end
+  return { 'looked', stamp_of(count) }
+end
+
+local function owner_of(object)
+  local owner = call('GET', object .. ':event.worker')
+  if not owner then
+    return false
+  end
+  local token, worker = string.match(owner, '^(%d+) (.*)$')
+  if not token then
+    error({ err = 'WRONGTYPE no owner [key ' .. prefix .. object .. ':event.worker]' })
+  end
+  return worker, token
+end
+
+if op == 'look' then
+  return look()
+end
+
+if op == 'begin' then
+  local found, new = ARGV[3], ARGV[4]
+  if found == (kept[2] or '') and (found == '' or tonumber(found) < tonumber(new)) then
+    call('HSET', 'generation', 'version', VERSION, 'number', new, 'replid', replid)
+    call('SET', 'next.event.id', '0')
+    kept[2], generation, count, is_suspect = new, tonumber(new), 0, false
+  end
+  return look()
+end
+
+if op == 'show' then
+  local workers, objects, wanted, seen = {}, {}, {}, {}
+  for at = 4, #ARGV do
+    wanted[#wanted + 1] = ARGV[at]
+  end
+  for _, worker in ipairs(call('SMEMBERS', 'event.workers')) do
+    local key = 'event.worker:' .. worker
+    local object = call('LINDEX', key .. ':object', 0)
+    local lease_end = object and call('ZSCORE', 'leases', object .. '\0' .. worker)
+    workers[#workers + 1] = { worker, object, lease_end, call('GET', key .. ':event.id') }
+    wanted[#wanted + 1] = object or nil
+  end
+  if tonumber(ARGV[3]) > 0 then
+    for _, object in ipairs(call('LRANGE', 'objects.with.events', -tonumber(ARGV[3]), -1)) do
+      wanted[#wanted + 1] = object
+    end
+  end
+  for _, object in ipairs(wanted) do
+    if not seen[object] then
+      seen[object] = true
+      local queued, last = call('LLEN', object .. ':events'), call('GET', object .. ':last.event.id')
+      local owner = owner_of(object)
+      objects[#objects + 1] = { object, queued, last, owner }
+    end
+  end
+  local mark = generation and stamp_of(count or 0)
+  return { 'shown', mark or false, is_suspect and 1 or 0, call('LLEN', 'objects.with.events'), workers, objects }
+end
+
+-- All others name the highest stamp that they have seen.
+local mark_generation, mark_count = tonumber(ARGV[3]), tonumber(ARGV[4])
+if not generation or is_suspect or generation ~= mark_generation or count < mark_count or COUNT_LAST < count then
+  return lost()
+end
+
+if op == 'push' then
+  local object = ARGV[5]
+  call('STRLEN', object .. ':data')
+  call('LLEN', object .. ':events')
+  call('LLEN', 'objects.with.events')
+  call('SET', object .. ':data', ARGV[6])
+  for at = 7, #ARGV do
+    call('LPUSH', object .. ':events', ARGV[at])
+  end
+  call('LPUSH', 'objects.with.events', object)
+  return { 'pushed', stamp_of(count) }
+end
+
+local worker, session, now, lease_end = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
+local object, token, id = ARGV[9], ARGV[10], ARGV[11]
+local key_object = 'event.worker:' .. worker .. ':object'
+local key_event = 'event.worker:' .. worker .. ':event'
+local key_id = 'event.worker:' .. worker .. ':event.id'
+local key_session = 'event.worker:' .. worker .. ':session'
+
+local held = call('LINDEX', key_object, 0)
+local opened = call('GET', key_session)
+
+local function renew(of)
+  call('ZADD', 'leases', lease_end, of .. '\0' .. worker)
+end
+
+if op == 'open' then
+  call('SCARD', 'event.workers')
+  call('ZCARD', 'leases')
+  opened = next_stamp()
+  call('SET', key_session, opened)
+  call('SADD', 'event.workers', worker)
+  if held then
+    renew(held)
+  end
+  return { 'opened', opened, held }
+end
+
+if not opened then
+  return { 'not held' }
+elseif opened ~= session then
+  return { 'superseded' }
+end
+
+-- The parts change these where they change the keys.
+local in_process = call('LLEN', key_event) > 0
+call('STRLEN', key_id)
+
+local function forget(name)
+  call('DEL', 'event.worker:' .. name .. ':session')
+  call('SREM', 'event.workers', name)
+end
+
+local function take()
+  local first = call('LINDEX', 'objects.with.events', -1)
+  if not first then
+    return false
+  end
+  owner_of(first)
+  call('LLEN', first .. ':events')
+  call('STRLEN', first .. ':last.event.id')
+  call('ZCARD', 'leases')
+  call('RPOPLPUSH', 'objects.with.events', prefix .. key_object)
+  renew(first)
+  return first
+end
+
+local function own(of)
+  local new = next_stamp()
+  call('SET', of .. ':event.worker', new .. ' ' .. worker)
+  return new
+end
+
+-- The id, the one before, and the event.
+local function draw(of)
+  local last = call('GET', of .. ':last.event.id')
+  local event = call('RPOPLPUSH', of .. ':events', prefix .. key_event)
+  if not event then
+    call('DEL', of .. ':event.worker')
+    return false
+  end
+  local new = next_stamp()
+  call('SET', key_id, new)
+  return new, last, event
+end
+
+local function record(of)
+  call('STRLEN', of .. ':last.event.id')
+  call('RPOP', key_event)
+  call('DEL', key_id)
+  call('SET', of .. ':last.event.id', id)
+end
+
+local function drop(of)
+  call('RPOP', key_object)
+  call('ZREM', 'leases', of .. '\0' .. worker)
+end
+
+if op == 'take' then
+  local taken = not held and take()
+  return held and { 'not held' } or taken and { 'taken', taken } or { 'empty' }
+end
+
+if op == 'take over' then
+  if held then
+    return { 'not held' }
+  end
+  local first = call('ZRANGE', 'leases', 0, 0, 'WITHSCORES')
+  if not first[1] or now < tonumber(first[2]) then
+    return { 'none ended', first[2] or false }
+  end
+  local zero = string.find(first[1], '\0', 1, true)
+  local of, from = string.sub(first[1], 1, zero - 1), string.sub(first[1], zero + 1)
+  local theirs = 'event.worker:' .. from
+  local unfinished, owner = call('GET', theirs .. ':event.id'), owner_of(of)
+  call('LLEN', theirs .. ':event')
+  call('SCARD', 'event.workers')
+  call('RPOPLPUSH', theirs .. ':object', prefix .. key_object)
+  call('RPOPLPUSH', theirs .. ':event', prefix .. key_event)
+  if unfinished then
+    call('SET', key_id, unfinished)
+    call('DEL', theirs .. ':event.id')
+  end
+  if owner == from then
+    own(of)
+  end
+  call('ZREM', 'leases', first[1])
+  renew(of)
+  forget(from)
+  return { 'taken', of }
+end
+
+if op == 'leave' then
+  if held then
+    return { 'not held' }
+  end
+  call('SCARD', 'event.workers')
+  forget(worker)
+  return { 'done' }
+end
+
+-- All others name the object that the worker has taken, and most of them the token by which it owns it.
+local owner, owner_token
+if held == object then
+  owner, owner_token = owner_of(object)
+end
+local owns = owner == worker and owner_token == token
+if held ~= object or (op ~= 'claim' and op ~= 'drop' and not owns) then
+  return { 'not held' }
+end
+
+if op == 'claim' then
+  local last = call('GET', object .. ':last.event.id')
+  renew(object)
+  if owner and owner ~= worker then
+    return { 'owned' }
+  end
+  return { 'claimed', own(object), call('GET', key_id), last, call('LINDEX', key_event, 0) }
+end
+
+if op == 'drop' then
+  if owner == worker then
+    return { 'not held' }
+  end
+  drop(object)
+  return { 'done' }
+end
+
+if op == 'renew' then
+  renew(object)
+  return { 'done' }
+end
+
+if op == 'next' then
+  if in_process then
+    return { 'not held' }
+  end
+  call('LLEN', object .. ':events')
+  renew(object)
+  local new, last, event = draw(object)
+  return new and { 'next', new, last, event } or { 'emptied' }
+end
+
+-- What is left ends the event in process.
+if call('GET', key_id) ~= id then
+  return { 'not held' }
+end
+call('LLEN', object .. ':events')
+record(object)
+renew(object)
+if op == 'record' then
+  return { 'done' }
+end
+
+local entries = 0
+while true do
+  local new, last, event = draw(object)
+  if new then
+    return { 'advanced', object, token, new, last, event }
+  end
+  drop(object)
+  repeat
+    if entries == OBJECTS_PER_STEP then
+      return { 'paused' }
+    end
+    entries = entries + 1
+    object = take()
+    if not object then
+      return { 'empty' }
+    end
+    owner = owner_of(object)
+    local is_free = not owner or owner == worker
+    if is_free then
+      token = own(object)
+    else
+      drop(object)
+    end
+  until is_free
+end

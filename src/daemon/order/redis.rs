@@ -1,0 +1,408 @@
+//! The shared state in Redis, for several hosts: Redis 7.0 or later, or Valkey; a single primary, with replicas or without. No cluster:
+//! the objects that wait are one list.
+//!
+//! The keys are those of [`event::order::store`](crate::event::order::store), behind a prefix; no key of an object can be that of another
+//! or of a worker, since what follows the last colon tells them apart. Beside them stand:
+//!
+//! | key | holds |
+//! |---|---|
+//! | `generation` | a hash: the `version` of the keys, the `number` of the generation, and the `replid` of the server that it began on |
+//! | `next.event.id` | the count alone, as the seed has it |
+//! | `leases` | when the lease on each object that was taken ends: a sorted set of object, NUL, worker |
+//! | `event.workers` | the names of the workers that are known |
+//!
+//! A server draws a new replication id whenever it starts and whenever it becomes a primary. Each step compares it with that of the generation, within
+//! the script: whatever a server has lost by a restart, a failover, or both in a row, nobody goes on from what is left before a new
+//! generation has begun. So every restart is taken for a loss, also one that lost nothing.
+
+use super::error::{Fault, OrderError};
+use crate::daemon::clock::Clock;
+use crate::event::order::name::{Object, WorkerName};
+use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::store::{
+    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+};
+use crate::time::Instant;
+use bytes::Bytes;
+use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What names of keys begin with, unless another prefix is chosen. No prefix in use may begin with another one.
+pub const PREFIX: &str = "seqcast:";
+
+/// Of the keys; a greater one is of a later program.
+const VERSION: u32 = 1;
+/// How long a server may take to answer. A step takes well below a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// After so long without a step a connection is tried before it is used: servers and ways close those that are idle.
+const IDLE: Duration = Duration::from_secs(1);
+/// The lease that ends last, in milliseconds: scores of sorted sets are exact below 2^53.
+const LEASE_END_MAX: u64 = (1 << 53) - 1;
+/// The steps.
+const STEPS: &str = include_str!("redis.lua");
+
+/// A shared state in Redis.
+pub struct RedisStore {
+    client: Client,
+    at: String,
+    prefix: String,
+    script: Script,
+    /// With the time of the last step.
+    connection: Option<(Connection, Instant)>,
+}
+
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisStore").field("at", &self.at).field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// The state under `prefix` at `redis://[user:password@]host[:port][/database]`. The server is asked with the first step.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn new(url: &str, prefix: &str) -> Result<RedisStore, OrderError> {
+        let wrong = |why| OrderError { at: "redis".into(), fault: Fault::Address(why) };
+        if !url.starts_with("redis://") {
+            return Err(wrong("the address of a Redis server begins with redis://"));
+        }
+        let client = Client::open(url).map_err(|_| wrong("this is no address of a Redis server"))?;
+        let info = client.get_connection_info();
+        let ConnectionAddr::Tcp(host, port) = info.addr() else {
+            return Err(wrong("the address of a Redis server names host and port"));
+        };
+        let at = format!("redis://{host}:{port}/{}", info.redis_settings().db());
+        let (radix, entries) = (Stamp::begin(Generation::new(1).expect("1 is one")).number(), OBJECTS_PER_STEP);
+        let head = format!(
+            "local VERSION, OBJECTS_PER_STEP, COUNT_LAST, RADIX_HIGH, RADIX_LOW = '{VERSION}', {entries}, {}, {}, {}\n",
+            radix - 1 - STAMPS_PER_STEP,
+            radix / 1_000_000,
+            radix % 1_000_000
+        );
+        let script = Script::new(&(head + STEPS));
+        Ok(RedisStore { client, at, prefix: prefix.to_owned(), script, connection: None })
+    }
+
+    fn error(&self, fault: Fault) -> OrderError {
+        OrderError { at: self.at.clone(), fault }
+    }
+
+    fn connect(&self) -> Result<Connection, OrderError> {
+        let failed = |error: RedisError| self.error(fault(&error, false));
+        let mut connection = self.client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
+        connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        connection.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let info: String = redis::cmd("INFO").query(&mut connection).map_err(failed)?;
+        match unfit(&info) {
+            Some(why) => Err(self.error(Fault::Unfit(why))),
+            None => Ok(connection),
+        }
+    }
+
+    /// A connection that was alive just now.
+    fn connected(&mut self) -> Result<Connection, OrderError> {
+        let Some((mut connection, used)) = self.connection.take() else { return self.connect() };
+        if Clock::now().instant.since(used) < IDLE || redis::cmd("PING").exec(&mut connection).is_ok() {
+            return Ok(connection);
+        }
+        self.connect()
+    }
+
+    fn ask(&mut self, op: &Op) -> Result<Value, OrderError> {
+        let mut connection = self.connected()?;
+        match invocation(&self.script, &self.prefix, op).invoke(&mut connection) {
+            Ok(value) => {
+                self.connection = Some((connection, Clock::now().instant));
+                Ok(value)
+            }
+            Err(error) => {
+                // What comes on it later may be the answer to this step.
+                if !error.is_io_error() {
+                    self.connection = Some((connection, Clock::now().instant));
+                }
+                Err(self.error(fault(&error, true)))
+            }
+        }
+    }
+}
+
+impl Store for RedisStore {
+    type Error = OrderError;
+
+    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+        let mut asked = self.ask(op);
+        // What only reads can be done twice.
+        if matches!(op, Op::Look | Op::Show { .. }) && asked.as_ref().is_err_and(OrderError::is_unknown) {
+            asked = self.ask(op);
+        }
+        let what = format!("keys {}*", self.prefix);
+        outcome(asked?).ok_or_else(|| self.error(Fault::Foreign(what)))
+    }
+}
+
+/// How a server may lose the state, or cannot hold it, by what it tells of itself.
+fn unfit(info: &str) -> Option<&'static str> {
+    let of = |name: &str| {
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| *found == name).map_or("", |(_, value)| value)
+    };
+    if of("cluster_enabled") == "1" {
+        return Some("is a cluster, which the order cannot use: name a single primary");
+    }
+    let evicts = of("maxmemory") != "0" && of("maxmemory_policy").starts_with("allkeys");
+    evicts.then_some("throws keys away when its memory is full: set maxmemory-policy to noeviction")
+}
+
+/// What an error means; `is_sent` if the step may have reached the server.
+fn fault(error: &RedisError, is_sent: bool) -> Fault {
+    let words = || {
+        let detail = error.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
+        format!("{}{detail}", error.code().unwrap_or_default()).trim().to_owned()
+    };
+    match error.kind() {
+        ErrorKind::Io if is_sent => return Fault::Unknown(error.to_string()),
+        ErrorKind::Io => return Fault::Away(error.to_string()),
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => return Fault::Denied(words()),
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => return Fault::ReadOnly,
+        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => return Fault::Busy,
+        ErrorKind::Parse => return Fault::Foreign("no Redis server answers there".into()),
+        _ => {}
+    }
+    match error.code() {
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Fault::Denied(words()),
+        Some("READONLY") => Fault::ReadOnly,
+        Some("BUSY" | "LOADING" | "MASTERDOWN") => Fault::Busy,
+        Some("WRONGTYPE") => Fault::Foreign(words()),
+        Some("OOM" | "MISCONF" | "NOREPLICAS") => Fault::Full(words()),
+        Some("SEQCASTVERSION") => {
+            Fault::Version { found: error.detail().unwrap_or_default().to_owned(), known: VERSION }
+        }
+        Some(_) => Fault::Other(words()),
+        None => Fault::Other(error.to_string()),
+    }
+}
+
+// ---- what is asked
+
+fn invocation<'a>(script: &'a Script, prefix: &str, op: &Op) -> redis::ScriptInvocation<'a> {
+    let mut asked = script.prepare_invoke();
+    asked.arg(prefix).arg(name(op));
+    match op {
+        Op::Look => {}
+        Op::Begin { found, generation } => {
+            asked.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
+        }
+        Op::Push { mark, object, data, main, subs } => {
+            seen(&mut asked, *mark);
+            asked.arg(object.as_str()).arg(&data[..]).arg(&main[..]);
+            for sub in subs {
+                asked.arg(&sub[..]);
+            }
+        }
+        Op::Open { by } => caller(&mut asked, by, None),
+        Op::Act { by, session, act } => {
+            caller(&mut asked, by, Some(*session));
+            match act {
+                Act::Take | Act::TakeOver | Act::Leave => {}
+                Act::Claim { object } | Act::Drop { object } => {
+                    asked.arg(object.as_str());
+                }
+                Act::Next { object, token } | Act::Renew { object, token } => {
+                    asked.arg(object.as_str()).arg(token.number());
+                }
+                Act::Record { object, token, id } | Act::Advance { object, token, id } => {
+                    asked.arg(object.as_str()).arg(token.number()).arg(id.number());
+                }
+            }
+        }
+        Op::Show { objects, queued_max } => {
+            asked.arg(*queued_max);
+            for object in objects {
+                asked.arg(object.as_str());
+            }
+        }
+    }
+    asked
+}
+
+/// What the script calls the step.
+fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Look => "look",
+        Op::Begin { .. } => "begin",
+        Op::Push { .. } => "push",
+        Op::Open { .. } => "open",
+        Op::Show { .. } => "show",
+        Op::Act { act, .. } => match act {
+            Act::Take => "take",
+            Act::TakeOver => "take over",
+            Act::Claim { .. } => "claim",
+            Act::Next { .. } => "next",
+            Act::Advance { .. } => "advance",
+            Act::Record { .. } => "record",
+            Act::Renew { .. } => "renew",
+            Act::Drop { .. } => "drop",
+            Act::Leave => "leave",
+        },
+    }
+}
+
+fn seen(asked: &mut redis::ScriptInvocation<'_>, mark: Stamp) {
+    asked.arg(mark.generation().number()).arg(mark.count());
+}
+
+fn caller(asked: &mut redis::ScriptInvocation<'_>, by: &Caller, session: Option<Stamp>) {
+    seen(asked, by.mark);
+    asked.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
+    asked.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
+}
+
+// ---- what is answered
+
+/// The parts of an answer, in turn; each is `None` if it is not what it should be.
+struct Parts(std::vec::IntoIter<Value>);
+
+impl Parts {
+    fn of(value: Value) -> Option<Parts> {
+        match value {
+            Value::Array(parts) => Some(Parts(parts.into_iter())),
+            _ => None,
+        }
+    }
+
+    /// `Some(None)` if the part is nothing, or left out at the end.
+    fn bytes(&mut self) -> Option<Option<Vec<u8>>> {
+        match self.0.next() {
+            None | Some(Value::Nil) => Some(None),
+            Some(Value::BulkString(bytes)) => Some(Some(bytes)),
+            Some(Value::Int(number)) => Some(Some(number.to_string().into_bytes())),
+            Some(_) => None,
+        }
+    }
+
+    fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+        match self.bytes()? {
+            None => Some(None),
+            Some(bytes) => Some(Some(parse(std::str::from_utf8(&bytes).ok()?)?)),
+        }
+    }
+
+    fn number(&mut self) -> Option<Option<u64>> {
+        self.parsed(|text| text.parse().ok())
+    }
+
+    fn stamp(&mut self) -> Option<Option<Stamp>> {
+        self.parsed(|text| Stamp::from_number(text.parse().ok()?))
+    }
+
+    fn object(&mut self) -> Option<Option<Object>> {
+        self.parsed(|text| Object::new(text).ok())
+    }
+
+    fn worker(&mut self) -> Option<Option<WorkerName>> {
+        self.parsed(|text| WorkerName::new(text).ok())
+    }
+
+    /// An event, if there is one.
+    fn stamped(&mut self) -> Option<Option<Stamped>> {
+        match (self.stamp()?, self.stamp()?, self.bytes()?) {
+            (Some(id), prev, Some(payload)) => Some(Some(Stamped { id, prev, payload: Bytes::from(payload) })),
+            (None, _, None) => Some(None),
+            _ => None,
+        }
+    }
+
+    /// Each of which has parts of its own.
+    fn each<T>(&mut self, one: impl Fn(&mut Parts) -> Option<T>) -> Option<Vec<T>> {
+        let Some(Value::Array(all)) = self.0.next() else { return None };
+        all.into_iter().map(|parts| one(&mut Parts::of(parts)?)).collect()
+    }
+}
+
+/// `None` if no script of ours answers so.
+fn outcome(value: Value) -> Option<Outcome> {
+    let mut parts = Parts::of(value)?;
+    Some(match parts.bytes()??.as_slice() {
+        b"lost" => Outcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? },
+        b"looked" => Outcome::Looked { mark: parts.stamp()?? },
+        b"pushed" => Outcome::Pushed { mark: parts.stamp()?? },
+        b"opened" => Outcome::Opened { session: parts.stamp()??, object: parts.object()? },
+        b"superseded" => Outcome::Superseded,
+        b"not held" => Outcome::NotHeld,
+        b"taken" => Outcome::Taken { object: parts.object()?? },
+        b"empty" => Outcome::Empty,
+        b"none ended" => Outcome::NoneEnded { first_ms: parts.number()? },
+        b"claimed" => Outcome::Claimed { token: parts.stamp()??, unfinished: parts.stamped()? },
+        b"owned" => Outcome::Owned,
+        b"next" => Outcome::Next(parts.stamped()??),
+        b"emptied" => Outcome::Emptied,
+        b"advanced" => Outcome::Advanced { object: parts.object()??, token: parts.stamp()??, event: parts.stamped()?? },
+        b"paused" => Outcome::Paused,
+        b"done" => Outcome::Done,
+        b"shown" => Outcome::Shown(shown(&mut parts)?),
+        _ => return None,
+    })
+}
+
+fn shown(parts: &mut Parts) -> Option<Shown> {
+    let (mark, is_suspect, queued) = (parts.stamp()?, parts.number()?? == 1, parts.number()??);
+    let workers = parts.each(|parts| {
+        let (name, object) = (parts.worker()??, parts.object()?);
+        Some((name.clone(), ShownWorker { name, object, lease_end_ms: parts.number()?, event: parts.stamp()? }))
+    })?;
+    let objects = parts.each(|parts| {
+        let (name, queued) = (parts.object()??, parts.number()??);
+        Some((name.clone(), ShownObject { name, queued, last: parts.stamp()?, owner: parts.worker()? }))
+    })?;
+    // By name.
+    let workers = BTreeMap::from_iter(workers).into_values().collect();
+    let objects = BTreeMap::from_iter(objects).into_values().collect();
+    Some(Shown { mark, is_suspect, queued, workers, objects })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_server_and_its_password_is_told_to_nobody() {
+        let store = RedisStore::new("redis://ann:secret@example.org:7000/3", PREFIX).unwrap();
+        assert_eq!(store.at, "redis://example.org:7000/3");
+        assert!(!format!("{store:?}").contains("secret"));
+        for url in ["rediss://:secret@a", "unix:///secret", "redis://:secret@a:b", "secret", "redis://:secret@a/b"] {
+            let error = RedisStore::new(url, PREFIX).unwrap_err();
+            assert!(!error.to_string().contains("secret") && error.to_string().contains("redis://"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_may_throw_keys_away_or_is_a_cluster_is_refused() {
+        let info = |memory: &str, policy: &str, cluster: &str| {
+            format!("# Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\ncluster_enabled:{cluster}\r\n")
+        };
+        assert_eq!(unfit(&info("0", "allkeys-lru", "0")), None);
+        assert_eq!(unfit(&info("1000", "volatile-lru", "0")), None);
+        assert!(unfit(&info("1000", "allkeys-lru", "0")).unwrap().contains("noeviction"));
+        assert!(unfit(&info("0", "noeviction", "1")).unwrap().contains("cluster"));
+    }
+
+    #[test]
+    fn what_no_script_of_ours_answers_is_refused() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        for (parts, expected) in [
+            (vec![text("taken"), text("x")], Some(Outcome::Taken { object: Object::new("x").unwrap() })),
+            (vec![text("taken"), text("a\nb")], None),
+            (vec![text("taken")], None),
+            (vec![text("looked"), text("7")], None),
+            (vec![text("next"), text("274877906945"), Value::Nil], None),
+            (vec![text("none ended"), text("soon")], None),
+            (vec![text("none ended"), Value::Nil], Some(Outcome::NoneEnded { first_ms: None })),
+            (vec![text("what")], None),
+            (vec![], None),
+        ] {
+            assert_eq!(outcome(Value::Array(parts.clone())), expected, "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Runs a worker on a store: sends what it says, waits when nothing is queued, and tries again while the store is away.
+
+use super::error::OrderError;
+use crate::daemon::clock::Clock;
+use crate::event::order::stamp::Stamp;
+use crate::event::order::store::{Act, Op, Outcome, Store};
+use crate::event::order::worker::{Advice, OrderedEvent, Settings, Step, Stop, Worker};
+use crate::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The first wait when nothing is queued, or when something failed; each further one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest wait when nothing is queued: nobody tells a worker of a push, so that long an event may lie.
+const IDLE_MAX: Duration = Duration::from_millis(20);
+/// The longest wait for a store that is away, and for a sender that does not take an event.
+const AWAY_MAX: Duration = Duration::from_secs(1);
+/// How long a worker that is to end may not notice.
+const NOTICE: Duration = Duration::from_millis(50);
+
+/// What a worker tells while it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Something happened to the shared state, or to what the worker held.
+    Advice(Advice),
+    /// The store fails; the worker tries again until its patience ends. Told once.
+    Away(OrderError),
+    /// The store does not fail any more.
+    Back,
+}
+
+/// A worker and whom it works for.
+#[derive(Debug)]
+pub struct Run<'a, Send, Tell> {
+    /// Of the worker.
+    pub settings: Settings,
+    /// The highest stamp remembered of a run before, if any.
+    pub mark: Option<Stamp>,
+    /// How long the store may fail in a row.
+    pub patience: Duration,
+    /// Sends an event, so durably as is wanted, and gives whether it was sent; if not, it is asked again. It may get the same event more
+    /// than once, and should take less than half a lease.
+    pub send: Send,
+    /// Hears what happens.
+    pub tell: Tell,
+    /// Set when the worker is to end. It finishes the object that it has, and takes no other.
+    pub is_ending: &'a AtomicBool,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Why.
+    pub stop: Stop,
+    /// The highest stamp seen, to be remembered.
+    pub mark: Option<Stamp>,
+}
+
+impl<Send, Tell> Run<'_, Send, Tell>
+where
+    Send: FnMut(&OrderedEvent) -> bool,
+    Tell: FnMut(Notice),
+{
+    /// Works until it is to end, or another worker of its name has begun.
+    ///
+    /// # Errors
+    /// The store failed for longer than the patience, or in a way that does not pass. What the worker holds is taken over when its
+    /// lease ends, or goes on when it is started again.
+    pub fn run<S: Store<Error = OrderError>>(mut self, store: &mut S) -> Result<Ended, OrderError> {
+        let mut worker = Worker::new(self.settings.clone(), self.mark);
+        let mut retries = Retries::new(self.patience);
+        let mut unsent = None;
+        let mut idle = PAUSE_MIN;
+        loop {
+            if self.is_ending.load(Ordering::Relaxed) {
+                worker.on_end();
+            }
+            match worker.poll_step(now_ms()) {
+                Step::Apply(op) => {
+                    let applied = store.apply(&op);
+                    // It goes on being sent only while the object is held.
+                    if !(is_renewal(&op) && applied == Ok(Outcome::Done)) {
+                        unsent = None;
+                    }
+                    match applied {
+                        Ok(outcome) => {
+                            if !matches!(outcome, Outcome::Empty) {
+                                idle = PAUSE_MIN;
+                            }
+                            worker.on_outcome(now_ms(), outcome);
+                            if retries.succeeded() {
+                                (self.tell)(Notice::Back);
+                            }
+                        }
+                        Err(error) => self.on_error(&mut worker, &mut retries, error)?,
+                    }
+                }
+                Step::Send(event) => match (self.send)(&event) {
+                    true => worker.on_sent(event.id),
+                    false => unsent = Some((event, PAUSE_MIN)),
+                },
+                Step::Advise(advice) => (self.tell)(Notice::Advice(advice)),
+                Step::Wait { until_ms } => {
+                    let left = Duration::from_millis(until_ms.saturating_sub(now_ms()));
+                    match &mut unsent {
+                        Some((event, pause)) => {
+                            self.wait(left.min(*pause));
+                            *pause = (*pause * 2).min(AWAY_MAX);
+                            if (self.send)(event) {
+                                worker.on_sent(event.id);
+                                unsent = None;
+                            }
+                        }
+                        None => {
+                            self.wait(left.min(idle));
+                            idle = (idle * 2).min(IDLE_MAX);
+                            worker.on_push();
+                        }
+                    }
+                }
+                Step::Stop(stop) => return Ok(Ended { stop, mark: worker.mark() }),
+            }
+        }
+    }
+
+    fn on_error(&mut self, worker: &mut Worker, retries: &mut Retries, error: OrderError) -> Result<(), OrderError> {
+        let is_first = retries.is_fresh();
+        match retries.failed(&error) {
+            Some(pause) if !self.is_ending.load(Ordering::Relaxed) => {
+                if is_first {
+                    (self.tell)(Notice::Away(error));
+                }
+                worker.on_unknown();
+                self.wait(pause);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Not for longer than it takes to notice that it is to end.
+    fn wait(&self, pause: Duration) {
+        let mut left = pause;
+        while !left.is_zero() && !self.is_ending.load(Ordering::Relaxed) {
+            let part = left.min(NOTICE);
+            thread::sleep(part);
+            left -= part;
+        }
+    }
+}
+
+fn is_renewal(op: &Op) -> bool {
+    matches!(op, Op::Act { act: Act::Renew { .. }, .. })
+}
+
+/// Now, in milliseconds since 1970-01-01 UTC.
+pub(super) fn now_ms() -> u64 {
+    Clock::now().wall.as_nanos() / 1_000_000
+}
+
+/// How often and how long something that fails is tried.
+#[derive(Debug)]
+pub(super) struct Retries {
+    patience: Duration,
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl Retries {
+    pub(super) fn new(patience: Duration) -> Retries {
+        Retries { patience, since: None, pause: PAUSE_MIN }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// How long to wait before the next try; `None` if there is to be none.
+    pub(super) fn failed(&mut self, error: &OrderError) -> Option<Duration> {
+        let now = Clock::now().instant;
+        let since = *self.since.get_or_insert(now);
+        if !error.is_passing() || self.patience <= now.since(since) {
+            return None;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(AWAY_MAX);
+        Some(pause)
+    }
+
+    /// Gives whether it had failed before.
+    fn succeeded(&mut self) -> bool {
+        self.pause = PAUSE_MIN;
+        self.since.take().is_some()
+    }
+}

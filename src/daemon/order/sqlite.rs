@@ -1,0 +1,579 @@
+//! The shared state in a SQLite file, for several processes of one host.
+//!
+//! | table | a row is |
+//! |---|---|
+//! | `state` | the generation, the count of its last stamp, and which file it began in; one row |
+//! | `object` | an object: `OBJ:data`, `OBJ:last.event.id`, `OBJ:event.worker` |
+//! | `event` | an event in `OBJ:events`, in the order of `number` |
+//! | `queue` | an entry of `objects.with.events`, in the order of `number` |
+//! | `worker` | a worker: `event.worker:W:*` |
+//!
+//! Each step is a transaction, and survives a crash of the host when it is answered: WAL with `synchronous=FULL`
+//! (<https://sqlite.org/wal.html>). So nothing is lost but by those who copy and restore files. A generation remembers the file in
+//! which it began, by inode and time of birth: in a copy a new generation has to begin. A restore that writes over the file itself, or takes away the
+//! `-wal` file beside it, shows only to those who remember a higher stamp.
+
+use super::error::{Fault, OrderError};
+use crate::event::order::name::{NameError, Object, WorkerName};
+use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::store::{
+    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+};
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params,
+};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+/// Marks a file as ours, in its header: "sqor".
+const APPLICATION_ID: i32 = 0x7371_6f72;
+/// Of the tables; a greater one is of a later program.
+const VERSION: i32 = 1;
+/// What every SQLite file begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// How long one waits before trying again while another process writes. A step takes about as long as the disk needs to store it.
+const PAUSE: Duration = Duration::from_micros(200);
+/// How often one tries: for five seconds at least.
+const TRIES_MAX: i32 = 25_000;
+
+const SCHEMA: &str = "
+    CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, count INTEGER NOT NULL, file TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE object (
+        name TEXT PRIMARY KEY, data BLOB NOT NULL, last INTEGER, owner TEXT, token INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE event (number INTEGER PRIMARY KEY, object TEXT NOT NULL, payload BLOB NOT NULL) STRICT;
+    CREATE INDEX event_object ON event (object, number);
+    CREATE TABLE queue (number INTEGER PRIMARY KEY, object TEXT NOT NULL) STRICT;
+    CREATE TABLE worker (
+        name TEXT PRIMARY KEY, session INTEGER NOT NULL, object TEXT, lease_end INTEGER, event_id INTEGER, event BLOB
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX worker_lease ON worker (lease_end, object, name) WHERE object IS NOT NULL;
+";
+
+/// A shared state in a file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connection: Connection,
+    path: PathBuf,
+    /// Which file that is.
+    identity: String,
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it. Other processes of this host may have it open.
+    ///
+    /// # Errors
+    /// It is none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
+    pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
+        let wrong = |fault| OrderError { at: path.display().to_string(), fault };
+        let failed = |error| wrong(fault(&error));
+        check_head(path).map_err(wrong)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.busy_handler(Some(wait)).map_err(failed)?;
+        check_version(&connection).map_err(wrong)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        make_tables(&mut connection).map_err(failed)?;
+        check_length(path, &connection).map_err(wrong)?;
+        let identity = identity(path).map_err(|error| wrong(Fault::Away(error.to_string())))?;
+        Ok(SqliteStore { connection, path: path.to_owned(), identity })
+    }
+}
+
+impl Store for SqliteStore {
+    type Error = OrderError;
+
+    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+        let wrong = |fault| OrderError { at: self.path.display().to_string(), fault };
+        if identity(&self.path).ok().as_ref() != Some(&self.identity) {
+            return Err(wrong(Fault::Replaced));
+        }
+        let is_reading = matches!(op, Op::Look | Op::Show { .. });
+        let behavior = if is_reading { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+        let transaction = self.connection.transaction_with_behavior(behavior).map_err(|error| wrong(fault(&error)))?;
+        let outcome = Steps::begin(&transaction, &self.identity)
+            .and_then(|mut steps| {
+                let outcome = steps.apply(op)?;
+                steps.end()?;
+                Ok(outcome)
+            })
+            .map_err(|error| wrong(fault(&error)))?;
+        transaction.commit().map_err(|error| match fault(&error) {
+            Fault::Other(why) => wrong(Fault::Unknown(why)),
+            fault => wrong(fault),
+        })?;
+        Ok(outcome)
+    }
+}
+
+/// Whether to try again, after a pause, while another process writes.
+fn wait(tries: i32) -> bool {
+    thread::sleep(PAUSE);
+    tries < TRIES_MAX
+}
+
+/// Tells a file from its copies, as far as the file system can: by its inode, and by its birth, since inodes come again.
+fn identity(path: &Path) -> io::Result<String> {
+    let metadata = fs::metadata(path)?;
+    let born = metadata.created().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
+}
+
+/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
+/// what it opens.
+fn check_head(path: &Path) -> Result<(), Fault> {
+    let system = |error: io::Error| Fault::Away(error.to_string());
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(system(error)),
+    };
+    if !file.metadata().map_err(system)?.is_file() {
+        return Err(Fault::Foreign("no file".into()));
+    }
+    let mut head = Vec::new();
+    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head).map_err(system)?;
+    // Empty after a crash before anything was written to a new file.
+    if head.is_empty() || head == MAGIC { Ok(()) } else { Err(Fault::Foreign("another kind of file".into())) }
+}
+
+/// Whether it is ours, and of no later program, or has no content yet.
+fn check_version(connection: &Connection) -> Result<(), Fault> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(|error| fault(&error));
+    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
+        return Ok(());
+    }
+    if number("PRAGMA application_id")? != APPLICATION_ID {
+        return Err(Fault::Foreign("another program's tables".into()));
+    }
+    match number("PRAGMA user_version")? {
+        VERSION => Ok(()),
+        version => Err(Fault::Version { found: version.to_string(), known: VERSION.unsigned_abs() }),
+    }
+}
+
+/// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
+fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    transaction.commit()
+}
+
+/// Whether the file, with what waits beside it written back, is as long as it says. Another process that writes it back just now makes
+/// it look short for a moment.
+fn check_length(path: &Path, connection: &Connection) -> Result<(), Fault> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(&error));
+    let (mut length, mut wanted) = (0, 0);
+    for _ in 0..50 {
+        number("PRAGMA wal_checkpoint(PASSIVE)")?;
+        wanted = number("PRAGMA page_count")?.unsigned_abs() * number("PRAGMA page_size")?.unsigned_abs();
+        length = fs::metadata(path).map_err(|error| Fault::Away(error.to_string()))?.len();
+        if wanted <= length {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Err(Fault::Damaged(format!("it has {length} of {wanted} bytes")))
+}
+
+fn fault(error: &rusqlite::Error) -> Fault {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    match (error.sqlite_error_code(), error) {
+        (Some(ErrorCode::DiskFull), _) => Fault::Full(error.to_string()),
+        (Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked), _) => Fault::Busy,
+        (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase), _)
+        | (_, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)) => {
+            Fault::Damaged(error.to_string())
+        }
+        _ => Fault::Other(error.to_string()),
+    }
+}
+
+/// A step within its transaction.
+struct Steps<'t> {
+    transaction: &'t Transaction<'t>,
+    identity: &'t str,
+    /// The last stamp given out, as it was and as it is; `None` if there is no generation.
+    mark: Option<(Stamp, Stamp)>,
+    is_suspect: bool,
+}
+
+impl<'t> Steps<'t> {
+    fn begin(transaction: &'t Transaction<'t>, identity: &'t str) -> rusqlite::Result<Steps<'t>> {
+        let mut steps = Steps { transaction, identity, mark: None, is_suspect: false };
+        let found = steps.find("SELECT generation, count, file FROM state", [], |row| {
+            let (generation, count) = (row.get(0)?, unsigned(row, 1)?.unwrap_or(0));
+            let begin = Generation::new(generation).map(Stamp::begin).filter(|begin| begin.is_followed_by(count));
+            let stamp = begin.and_then(|begin| Stamp::from_number(begin.number() + count));
+            Ok((stamp.ok_or(rusqlite::Error::IntegralValueOutOfRange(1, 0))?, row.get::<_, String>(2)? != identity))
+        })?;
+        if let Some((stamp, is_suspect)) = found {
+            (steps.mark, steps.is_suspect) = (Some((stamp, stamp)), is_suspect);
+        }
+        Ok(steps)
+    }
+
+    fn end(self) -> rusqlite::Result<()> {
+        match self.mark {
+            Some((before, mark)) if before != mark => self.run("UPDATE state SET count = ?1", [signed(mark.count())]),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&self, sql: &str, parameters: impl Params) -> rusqlite::Result<()> {
+        self.transaction.prepare_cached(sql)?.execute(parameters).map(drop)
+    }
+
+    fn find<T>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.transaction.prepare_cached(sql)?.query_row(parameters, read).optional()
+    }
+
+    fn apply(&mut self, op: &Op) -> rusqlite::Result<Outcome> {
+        let mark = match op {
+            Op::Look => return Ok(self.look()),
+            Op::Show { objects, queued_max } => return self.show(objects, *queued_max).map(Outcome::Shown),
+            Op::Begin { found, generation } => return self.begin_generation(*found, *generation),
+            Op::Push { mark, .. } => *mark,
+            Op::Open { by } | Op::Act { by, .. } => by.mark,
+        };
+        if self.is_lost(mark) {
+            return Ok(self.lost());
+        }
+        match op {
+            Op::Push { object, data, main, subs, .. } => self.push(object, data, std::iter::once(main).chain(subs)),
+            Op::Open { by } => self.open(by),
+            Op::Act { by, session, act } => self.act(by, *session, act),
+            Op::Look | Op::Show { .. } | Op::Begin { .. } => unreachable!("done above"),
+        }
+    }
+
+    fn mark(&self) -> Option<Stamp> {
+        self.mark.map(|(_, mark)| mark)
+    }
+
+    fn is_lost(&self, seen: Stamp) -> bool {
+        self.is_suspect
+            || self.mark().is_none_or(|mark| {
+                mark.generation() != seen.generation() || mark < seen || !mark.is_followed_by(STAMPS_PER_STEP)
+            })
+    }
+
+    fn lost(&self) -> Outcome {
+        Outcome::LostGeneration { found: self.mark().map(Stamp::generation) }
+    }
+
+    fn look(&self) -> Outcome {
+        match self.mark() {
+            Some(mark) if !self.is_lost(mark) => Outcome::Looked { mark },
+            _ => self.lost(),
+        }
+    }
+
+    fn begin_generation(&mut self, found: Option<Generation>, new: Generation) -> rusqlite::Result<Outcome> {
+        if self.mark().map(Stamp::generation) == found && found < Some(new) {
+            self.run("INSERT OR REPLACE INTO state VALUES (1, ?1, 0, ?2)", params![new.number(), self.identity])?;
+            self.mark = Some((Stamp::begin(new), Stamp::begin(new)));
+            self.is_suspect = false;
+        }
+        Ok(self.look())
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        let (before, mark) = self.mark.expect("checked before each step");
+        let next = mark.next().expect("checked before each step");
+        self.mark = Some((before, next));
+        next
+    }
+
+    fn push<'e>(
+        &self,
+        object: &Object,
+        data: &Bytes,
+        events: impl Iterator<Item = &'e Bytes>,
+    ) -> rusqlite::Result<Outcome> {
+        let name = object.as_str();
+        self.run(
+            "INSERT INTO object (name, data) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
+            params![name, &data[..]],
+        )?;
+        for event in events {
+            self.run("INSERT INTO event (object, payload) VALUES (?1, ?2)", params![name, &event[..]])?;
+        }
+        self.run("INSERT INTO queue (object) VALUES (?1)", [name])?;
+        Ok(Outcome::Pushed { mark: self.mark().expect("checked before each step") })
+    }
+
+    fn open(&mut self, by: &Caller) -> rusqlite::Result<Outcome> {
+        let session = self.stamp();
+        self.run(
+            "INSERT INTO worker (name, session) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET session = excluded.session",
+            params![by.worker.as_str(), signed(session.number())],
+        )?;
+        let sql = "SELECT object FROM worker WHERE name = ?1";
+        let held = self.find(sql, [by.worker.as_str()], |row| object(row, 0))?.flatten();
+        if held.is_some() {
+            self.renew(by)?;
+        }
+        Ok(Outcome::Opened { session, object: held })
+    }
+
+    fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> rusqlite::Result<Outcome> {
+        let found =
+            self.find("SELECT session, object, event_id FROM worker WHERE name = ?1", [by.worker.as_str()], |row| {
+                Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?))
+            })?;
+        let Some((opened, held, in_process)) = found else { return Ok(Outcome::NotHeld) };
+        if opened != Some(session) {
+            return Ok(Outcome::Superseded);
+        }
+        let (object, token) = match act {
+            Act::Take | Act::TakeOver | Act::Leave => (None, None),
+            Act::Claim { object } | Act::Drop { object } => (Some(object), None),
+            Act::Next { object, token }
+            | Act::Renew { object, token }
+            | Act::Record { object, token, .. }
+            | Act::Advance { object, token, .. } => (Some(object), Some(*token)),
+        };
+        let ends = match act {
+            Act::Record { id, .. } | Act::Advance { id, .. } => Some(*id),
+            Act::Next { .. } => None,
+            _ => in_process,
+        };
+        let owner = object.map(|object| self.owner(object)).transpose()?.flatten();
+        let is_owner = owner.as_ref().is_some_and(|(worker, _)| *worker == by.worker);
+        let owns = token.is_none() || is_owner && owner.as_ref().map(|(_, token)| *token) == token;
+        let drops_owned = is_owner && matches!(act, Act::Drop { .. });
+        if held.as_ref() != object || !owns || drops_owned || ends != in_process {
+            return Ok(Outcome::NotHeld);
+        }
+        if object.is_some() {
+            self.renew(by)?;
+        }
+        match act {
+            Act::Take => Ok(self.take(by)?.map_or(Outcome::Empty, |object| Outcome::Taken { object })),
+            Act::TakeOver => self.take_over(by),
+            Act::Claim { .. } if owner.is_some() && !is_owner => Ok(Outcome::Owned),
+            Act::Claim { object } => self.claim(by, object),
+            Act::Next { object, .. } => Ok(self.draw(by, object)?.map_or(Outcome::Emptied, Outcome::Next)),
+            Act::Renew { .. } => Ok(Outcome::Done),
+            Act::Record { object, id, .. } => self.record(by, object, *id).map(|()| Outcome::Done),
+            Act::Advance { object, token, id } => {
+                self.record(by, object, *id)?;
+                self.advance(by, object, *token)
+            }
+            Act::Drop { .. } => self.let_go(by).map(|()| Outcome::Done),
+            Act::Leave => self.forget(&by.worker).map(|()| Outcome::Done),
+        }
+    }
+
+    fn owner(&self, object: &Object) -> rusqlite::Result<Option<(WorkerName, Stamp)>> {
+        let sql = "SELECT owner, token FROM object WHERE name = ?1";
+        let found = self.find(sql, [object.as_str()], |row| Ok((worker(row, 0)?, stamp(row, 1)?)))?;
+        Ok(found.and_then(|(worker, token)| worker.zip(token)))
+    }
+
+    fn own(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Stamp> {
+        let token = self.stamp();
+        self.run(
+            "UPDATE object SET owner = ?2, token = ?3 WHERE name = ?1",
+            params![object.as_str(), by.worker.as_str(), signed(token.number())],
+        )?;
+        Ok(token)
+    }
+
+    fn last(&self, object: &Object) -> rusqlite::Result<Option<Stamp>> {
+        let sql = "SELECT last FROM object WHERE name = ?1";
+        Ok(self.find(sql, [object.as_str()], |row| stamp(row, 0))?.flatten())
+    }
+
+    fn renew(&self, by: &Caller) -> rusqlite::Result<()> {
+        self.run("UPDATE worker SET lease_end = ?2 WHERE name = ?1", params![by.worker.as_str(), lease_end(by)])
+    }
+
+    fn forget(&self, name: &WorkerName) -> rusqlite::Result<()> {
+        self.run("DELETE FROM worker WHERE name = ?1", [name.as_str()])
+    }
+
+    fn take(&self, by: &Caller) -> rusqlite::Result<Option<Object>> {
+        let sql = "DELETE FROM queue WHERE number = (SELECT min(number) FROM queue) RETURNING object";
+        let Some(object) = self.find(sql, [], |row| object(row, 0))?.flatten() else { return Ok(None) };
+        self.run(
+            "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
+            params![by.worker.as_str(), object.as_str(), lease_end(by)],
+        )?;
+        Ok(Some(object))
+    }
+
+    fn take_over(&mut self, by: &Caller) -> rusqlite::Result<Outcome> {
+        let sql = "SELECT name, object, lease_end, event_id, event FROM worker WHERE object IS NOT NULL \
+                   ORDER BY lease_end, object, name LIMIT 1";
+        let found = self.find(sql, [], |row| {
+            let (from, of) = (worker(row, 0)?, object(row, 1)?);
+            Ok((from.zip(of), unsigned(row, 2)?.unwrap_or(0), stamp(row, 3)?, row.get::<_, Option<Vec<u8>>>(4)?))
+        })?;
+        let Some((Some((from, object)), first_ms, event_id, event)) = found else {
+            return Ok(Outcome::NoneEnded { first_ms: None });
+        };
+        if by.now_ms < first_ms {
+            return Ok(Outcome::NoneEnded { first_ms: Some(first_ms) });
+        }
+        self.forget(&from)?;
+        self.run(
+            "UPDATE worker SET object = ?2, lease_end = ?3, event_id = ?4, event = ?5 WHERE name = ?1",
+            params![by.worker.as_str(), object.as_str(), lease_end(by), event_id.map(|id| signed(id.number())), event],
+        )?;
+        if self.owner(&object)?.is_some_and(|(owner, _)| owner == from) {
+            self.own(by, &object)?;
+        }
+        Ok(Outcome::Taken { object })
+    }
+
+    fn claim(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Outcome> {
+        let token = self.own(by, object)?;
+        let prev = self.last(object)?;
+        let sql = "SELECT event_id, event FROM worker WHERE name = ?1 AND event_id IS NOT NULL";
+        let unfinished = self.find(sql, [by.worker.as_str()], |row| {
+            let (id, payload) = (stamp(row, 0)?, Bytes::from(row.get::<_, Vec<u8>>(1)?));
+            Ok(id.map(|id| Stamped { id, prev, payload }))
+        })?;
+        Ok(Outcome::Claimed { token, unfinished: unfinished.flatten() })
+    }
+
+    /// The object's next event; if there is none, it has no owner any more.
+    fn draw(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Option<Stamped>> {
+        let sql =
+            "DELETE FROM event WHERE number = (SELECT min(number) FROM event WHERE object = ?1) RETURNING payload";
+        let Some(payload) = self.find(sql, [object.as_str()], |row| row.get::<_, Vec<u8>>(0))? else {
+            self.run("UPDATE object SET owner = NULL, token = NULL WHERE name = ?1", [object.as_str()])?;
+            return Ok(None);
+        };
+        let (id, prev) = (self.stamp(), self.last(object)?);
+        self.run(
+            "UPDATE worker SET event_id = ?2, event = ?3 WHERE name = ?1",
+            params![by.worker.as_str(), signed(id.number()), payload],
+        )?;
+        Ok(Some(Stamped { id, prev, payload: Bytes::from(payload) }))
+    }
+
+    fn record(&self, by: &Caller, object: &Object, id: Stamp) -> rusqlite::Result<()> {
+        self.run("UPDATE worker SET event_id = NULL, event = NULL WHERE name = ?1", [by.worker.as_str()])?;
+        self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
+    }
+
+    /// What follows `record`.
+    fn advance(&mut self, by: &Caller, object: &Object, token: Stamp) -> rusqlite::Result<Outcome> {
+        let (mut object, mut token) = (object.clone(), token);
+        let mut entries = 0..OBJECTS_PER_STEP;
+        loop {
+            if let Some(event) = self.draw(by, &object)? {
+                return Ok(Outcome::Advanced { object, token, event });
+            }
+            self.let_go(by)?;
+            (object, token) = loop {
+                if entries.next().is_none() {
+                    return Ok(Outcome::Paused);
+                }
+                let Some(object) = self.take(by)? else { return Ok(Outcome::Empty) };
+                if self.owner(&object)?.is_none_or(|(owner, _)| owner == by.worker) {
+                    let token = self.own(by, &object)?;
+                    break (object, token);
+                }
+                self.let_go(by)?;
+            };
+        }
+    }
+
+    fn let_go(&self, by: &Caller) -> rusqlite::Result<()> {
+        self.run("UPDATE worker SET object = NULL, lease_end = NULL WHERE name = ?1", [by.worker.as_str()])
+    }
+
+    fn show(&self, objects: &[Object], queued_max: usize) -> rusqlite::Result<Shown> {
+        let mut names: BTreeSet<Object> = objects.iter().cloned().collect();
+        let sql = "SELECT name, object, lease_end, event_id FROM worker ORDER BY name";
+        let mut workers = Vec::new();
+        let mut statement = self.transaction.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (Some(name), object) = (worker(row, 0)?, object(row, 1)?) else { continue };
+            names.extend(object.clone());
+            workers.push(ShownWorker { name, object, lease_end_ms: unsigned(row, 2)?, event: stamp(row, 3)? });
+        }
+        let mut statement = self.transaction.prepare_cached("SELECT object FROM queue ORDER BY number LIMIT ?1")?;
+        let mut rows = statement.query([i64::try_from(queued_max).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            names.extend(object(row, 0)?);
+        }
+        let count = |sql: &str, parameters: &[&str]| -> rusqlite::Result<u64> {
+            Ok(self.find(sql, rusqlite::params_from_iter(parameters), |row| unsigned(row, 0))?.flatten().unwrap_or(0))
+        };
+        let of = |name: Object| {
+            Ok(ShownObject {
+                queued: count("SELECT count(*) FROM event WHERE object = ?1", &[name.as_str()])?,
+                last: self.last(&name)?,
+                owner: self.owner(&name)?.map(|(owner, _)| owner),
+                name,
+            })
+        };
+        Ok(Shown {
+            mark: self.mark(),
+            is_suspect: self.is_suspect,
+            queued: count("SELECT count(*) FROM queue", &[])?,
+            workers,
+            objects: names.into_iter().map(of).collect::<rusqlite::Result<_>>()?,
+        })
+    }
+}
+
+fn lease_end(by: &Caller) -> i64 {
+    i64::try_from(by.lease_end_ms()).unwrap_or(i64::MAX)
+}
+
+/// Counts and stamps have 63 bits at most.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).expect("below 2^63")
+}
+
+fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<u64>> {
+    let number: Option<i64> = row.get(at)?;
+    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, number);
+    number.map(|number| u64::try_from(number).map_err(|_| wrong(number))).transpose()
+}
+
+fn stamp(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Stamp>> {
+    let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
+    unsigned(row, at)?.map(|number| Stamp::from_number(number).ok_or_else(|| wrong(number))).transpose()
+}
+
+fn object(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Object>> {
+    name(row, at, Object::new)
+}
+
+fn worker(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerName>> {
+    name(row, at, WorkerName::new)
+}
+
+fn name<T>(row: &Row<'_>, at: usize, parse: fn(&str) -> Result<T, NameError>) -> rusqlite::Result<Option<T>> {
+    let text: Option<String> = row.get(at)?;
+    let wrong = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
+    text.map(|text| parse(&text).map_err(wrong)).transpose()
+}

@@ -1,0 +1,11 @@
+//! The order of events in its real stores: on a redis-server of the test's own, and in SQLite files.
+
+mod conform;
+
+use seqcast::event::order::store::{Op, Outcome, Store};
+
+const REDIS_PREFIX: &str = "t:";
+
+fn apply<S: Store<Error: std::fmt::Debug>>(store: &mut S, op: &Op) -> Outcome {
+    store.apply(op).expect("the store is there")
+}

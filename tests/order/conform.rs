@@ -1,0 +1,284 @@
+//! All stores do the same: random histories of several front ends and workers, with restarts, and with steps that name the wrong object,
+//! token, session or stamp, have the same outcomes and leave the same state.
+
+use super::{REDIS_PREFIX, apply};
+use crate::support::TempDir;
+use crate::support::redis_server::RedisServer;
+use bytes::Bytes;
+use seqcast::daemon::order::redis::RedisStore;
+use seqcast::daemon::order::sqlite::SqliteStore;
+use seqcast::event::order::memory::Memory;
+use seqcast::event::order::name::{Object, WorkerName};
+use seqcast::event::order::stamp::{Generation, Stamp};
+use seqcast::event::order::store::{Act, Caller, Op, Outcome, Shown, Store};
+use seqcast::rng::Rng;
+use std::collections::BTreeMap;
+
+/// Names that would break a store that does not keep them apart.
+const OBJECTS: [&str; 6] =
+    ["work:1", "event.worker:A", "objects.with", "work:1:events", "' OR 1=1 --; \"\\ %s \u{1f980}", "{x}*?[a-c]"];
+const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
+
+/// What a caller may know: drawn from what was seen, so that it is often right and sometimes old.
+#[derive(Default)]
+struct Known {
+    stamps: Vec<Stamp>,
+    sessions: BTreeMap<WorkerName, Stamp>,
+    held: BTreeMap<WorkerName, (Object, Option<Stamp>, Option<Stamp>)>,
+    mark: Option<Stamp>,
+    now_ms: u64,
+}
+
+impl Known {
+    fn see(&mut self, by: Option<&WorkerName>, act: Option<&Act>, outcome: &Outcome) {
+        let seen: &[Stamp] = match outcome {
+            Outcome::Looked { mark } | Outcome::Pushed { mark } => &[*mark],
+            Outcome::Opened { session, .. } => &[*session],
+            Outcome::Claimed { token, .. } => &[*token],
+            Outcome::Next(event) => &[event.id],
+            Outcome::Advanced { token, event, .. } => &[*token, event.id],
+            _ => &[],
+        };
+        self.stamps.extend(seen);
+        self.mark = self.mark.max(seen.iter().max().copied());
+        let Some(by) = by else { return };
+        match (outcome, act) {
+            (Outcome::Opened { session, object }, _) => {
+                self.sessions.insert(by.clone(), *session);
+                if let Some(object) = object {
+                    self.held.insert(by.clone(), (object.clone(), None, None));
+                }
+            }
+            (Outcome::Taken { object }, _) => drop(self.held.insert(by.clone(), (object.clone(), None, None))),
+            (Outcome::Claimed { token, unfinished }, Some(Act::Claim { object })) => {
+                let id = unfinished.as_ref().map(|event| event.id);
+                self.held.insert(by.clone(), (object.clone(), Some(*token), id));
+            }
+            (Outcome::Next(event), Some(Act::Next { object, token })) => {
+                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(event.id)));
+            }
+            (Outcome::Advanced { object, token, event }, _) => {
+                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(event.id)));
+            }
+            (Outcome::Done, Some(Act::Record { object, token, .. })) => {
+                self.held.insert(by.clone(), (object.clone(), Some(*token), None));
+            }
+            (Outcome::Emptied, Some(Act::Next { object, .. })) => {
+                self.held.insert(by.clone(), (object.clone(), None, None));
+            }
+            (Outcome::Empty | Outcome::Paused | Outcome::NotHeld, _) | (Outcome::Done, Some(Act::Drop { .. })) => {
+                self.held.remove(by);
+            }
+            _ => {}
+        }
+    }
+
+    fn any(&self, rng: &mut Rng) -> Stamp {
+        self.stamps[rng.below(self.stamps.len() as u64) as usize]
+    }
+
+    /// The highest one, mostly.
+    fn mark(&self, rng: &mut Rng) -> Stamp {
+        let mark = self.mark.expect("a generation was begun first");
+        match rng.below(60) {
+            0 => mark.next().expect("far from the last"),
+            1 => Stamp::begin(Generation::new(mark.generation().number() + 1).expect("far from the last")),
+            2..10 => self.any(rng),
+            _ => mark,
+        }
+    }
+
+    fn op(&mut self, rng: &mut Rng) -> Op {
+        let pick = |rng: &mut Rng, names: &[&'static str]| names[rng.below(names.len() as u64) as usize];
+        let object = Object::new(pick(rng, &OBJECTS)).expect("a name");
+        self.now_ms += rng.below(30);
+        let number = rng.below(1_000_000);
+        let bytes = |kind: &str| Bytes::from([kind.as_bytes(), &[0, 255, b'\n'], &number.to_le_bytes()].concat());
+        if rng.chance(0.1) {
+            let subs = (0..rng.below(3)).map(|_| bytes("sub")).collect();
+            return Op::Push { mark: self.mark(rng), object, data: bytes("data"), main: bytes("main"), subs };
+        }
+        if rng.chance(0.02) {
+            let found = self.mark.map(Stamp::generation).filter(|_| rng.chance(0.8));
+            let number = found.map_or(3, Generation::number) + rng.below(3) as u32;
+            return Op::Begin { found, generation: Generation::new(number).expect("small") };
+        }
+        if rng.chance(0.02) {
+            return Op::Look;
+        }
+        let worker = WorkerName::new(pick(rng, &WORKERS)).expect("a name");
+        let by = Caller { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
+        let Some(session) = self.sessions.get(&by.worker).copied().filter(|_| rng.chance(0.95)) else {
+            return Op::Open { by };
+        };
+        let session = if rng.chance(0.02) { self.any(rng) } else { session };
+        let act = self.act(rng, &by.worker, object);
+        Op::Act { by, session, act }
+    }
+
+    fn act(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> Act {
+        let held = self.held.get(worker).cloned();
+        let wrong = Stamp::begin(Generation::new(1).expect("one"));
+        let (mut object, mut token, mut id) = match held {
+            Some((object, token, id)) => (object, token.unwrap_or(wrong), id.unwrap_or(wrong)),
+            None => (other.clone(), wrong, wrong),
+        };
+        match rng.below(30) {
+            0 => object = other,
+            1 => token = self.any(rng),
+            2 => id = self.any(rng),
+            _ => {}
+        }
+        // What a worker would do, mostly.
+        let likely = match self.held.get(worker) {
+            None => 0..5,
+            Some((_, None, _)) => 5..8,
+            Some((_, Some(_), None)) => 8..10,
+            Some((_, Some(_), Some(_))) => 10..15,
+        };
+        let among = if rng.chance(0.15) { 0..17 } else { likely };
+        match rng.between(among.start, among.end - 1) {
+            0..4 => Act::Take,
+            4 => Act::TakeOver,
+            5 | 6 => Act::Claim { object },
+            7 => Act::Drop { object },
+            8 | 9 => Act::Next { object, token },
+            10..13 => Act::Advance { object, token, id },
+            13 | 14 => Act::Record { object, token, id },
+            15 => Act::Renew { object, token },
+            _ => Act::Leave,
+        }
+    }
+}
+
+fn shown(outcome: Outcome) -> Shown {
+    let Outcome::Shown(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
+    shown
+}
+
+/// Gives how often each outcome was seen.
+fn check<S: Store<Error: std::fmt::Debug>>(
+    seed: u64,
+    steps: usize,
+    real: &mut S,
+    again: impl Fn() -> S,
+) -> BTreeMap<String, u32> {
+    let (mut rng, mut twin, mut known) = (Rng::new(seed), Memory::default(), Known::default());
+    let mut counts = BTreeMap::new();
+    let mut both = |real: &mut S, op: &Op, what: &str| {
+        let (expected, outcome) = (apply(&mut twin, op), apply(real, op));
+        assert_eq!(outcome, expected, "seed {seed}, {what}: {op:?}");
+        outcome
+    };
+    both(real, &Op::Look, "first");
+    let begin = Op::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
+    known.see(None, None, &both(real, &begin, "second"));
+    for step in 0..steps {
+        let op = known.op(&mut rng);
+        let outcome = both(real, &op, &format!("step {step}"));
+        let (by, act) = match &op {
+            Op::Open { by } => (Some(&by.worker), None),
+            Op::Act { by, act, .. } => (Some(&by.worker), Some(act)),
+            _ => (None, None),
+        };
+        known.see(by, act, &outcome);
+        let name = format!("{outcome:?}").split([' ', '(']).next().expect("a word").to_owned();
+        *counts.entry(name).or_insert(0) += 1;
+        if step % 10 == 0 {
+            let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();
+            let queued_max = rng.below(4) as usize;
+            let all = shown(both(real, &Op::Show { objects, queued_max }, "shown"));
+            assert!(all.mark.is_some() && OBJECTS.len() <= all.objects.len());
+            both(real, &Op::Show { objects: Vec::new(), queued_max }, "shown");
+        }
+        if step % 500 == 499 {
+            *real = again();
+        }
+    }
+    counts
+}
+
+/// So that no outcome goes unchecked.
+fn check_counts(counts: &BTreeMap<String, u32>) {
+    let names = [
+        "Advanced",
+        "Claimed",
+        "Done",
+        "Emptied",
+        "Empty",
+        "Looked",
+        "LostGeneration",
+        "Next",
+        "NoneEnded",
+        "NotHeld",
+        "Opened",
+        "Owned",
+        "Pushed",
+        "Superseded",
+        "Taken",
+    ];
+    for name in names {
+        assert!(counts.get(name).is_some_and(|count| 3 <= *count), "{name}: {counts:?}");
+    }
+}
+
+fn sum(all: &mut BTreeMap<String, u32>, counts: BTreeMap<String, u32>) {
+    counts.into_iter().for_each(|(name, count)| *all.entry(name).or_insert(0) += count);
+}
+
+#[test]
+fn redis_does_what_the_twin_in_memory_does() {
+    let dir = TempDir::new();
+    let server = RedisServer::durable(dir.path());
+    let mut all = BTreeMap::new();
+    for seed in 0..6 {
+        server.command::<()>(&["FLUSHALL"]);
+        let open = || RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address");
+        sum(&mut all, check(seed, 2000, &mut open(), open));
+    }
+    check_counts(&all);
+}
+
+#[test]
+fn sqlite_does_what_the_twin_in_memory_does() {
+    let mut all = BTreeMap::new();
+    for seed in 0..6 {
+        let dir = TempDir::new();
+        let open = || SqliteStore::open(&dir.path().join("order.db")).expect("a file");
+        sum(&mut all, check(seed, 2000, &mut open(), open));
+    }
+    check_counts(&all);
+}
+
+/// More entries without events than one step goes through.
+#[test]
+fn all_stores_pause_after_as_many_entries() {
+    fn check<S: Store<Error: std::fmt::Debug>>(mut store: S) -> Vec<Outcome> {
+        let mark = Stamp::begin(Generation::new(2).expect("one"));
+        apply(&mut store, &Op::Begin { found: None, generation: mark.generation() });
+        let object = Object::new("x").expect("a name");
+        for _ in 0..70 {
+            let (object, data, main) = (object.clone(), Bytes::new(), Bytes::from("e"));
+            apply(&mut store, &Op::Push { mark, object, data, main, subs: Vec::new() });
+        }
+        let by = Caller { worker: WorkerName::new("A").expect("a name"), mark, now_ms: 0, lease_ms: 9 };
+        let Outcome::Opened { session, .. } = apply(&mut store, &Op::Open { by: by.clone() }) else { panic!("opens") };
+        let mut act = |act| apply(&mut store, &Op::Act { by: by.clone(), session, act });
+        act(Act::Take);
+        let Outcome::Claimed { token, .. } = act(Act::Claim { object: object.clone() }) else { panic!("claims") };
+        let mut outcomes = vec![act(Act::Next { object: object.clone(), token })];
+        loop {
+            let id = match outcomes.last() {
+                Some(Outcome::Next(event) | Outcome::Advanced { event, .. }) => event.id,
+                _ => return outcomes,
+            };
+            outcomes.push(act(Act::Advance { object: object.clone(), token, id }));
+        }
+    }
+    let dir = TempDir::new();
+    let server = RedisServer::durable(dir.path());
+    let outcomes = check(Memory::default());
+    assert_eq!((outcomes.len(), outcomes.last()), (71, Some(&Outcome::Paused)));
+    assert_eq!(check(RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address")), outcomes);
+    assert_eq!(check(SqliteStore::open(&dir.path().join("order.db")).expect("a file")), outcomes);
+}

@@ -1,0 +1,95 @@
+//! A real redis-server of a test's own.
+
+use redis::{Client, Connection};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A server that is killed with the value.
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+}
+
+impl RedisServer {
+    /// A server on a free port that keeps its data in `dir`; `arguments` as redis-server knows them.
+    pub fn start(dir: &Path, arguments: &[&str]) -> RedisServer {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+        RedisServer::start_on(port, dir, arguments)
+    }
+
+    /// A server that keeps everything it has answered to.
+    pub fn durable(dir: &Path) -> RedisServer {
+        RedisServer::start(dir, DURABLE)
+    }
+
+    /// As `start`, on this port.
+    pub fn start_on(port: u16, dir: &Path, arguments: &[&str]) -> RedisServer {
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
+            .arg(dir)
+            .args(["--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed: tools/test installs it");
+        let server = RedisServer { child, port };
+        // It answers LOADING before it can be used.
+        for _ in 0..2000 {
+            let answers = |mut connection: Connection| redis::cmd("DBSIZE").exec(&mut connection).is_ok();
+            if server.client().get_connection().is_ok_and(answers) || server.needs_password() {
+                return server;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("redis-server on port {port} does not answer");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    fn client(&self) -> Client {
+        Client::open(self.url()).expect("an address")
+    }
+
+    fn needs_password(&self) -> bool {
+        let Ok(mut connection) = self.client().get_connection() else { return false };
+        redis::cmd("DBSIZE").exec(&mut connection).is_err_and(|error| error.code() == Some("NOAUTH"))
+    }
+
+    pub fn connection(&self) -> Connection {
+        self.client().get_connection().expect("it answers")
+    }
+
+    /// One command with its arguments.
+    pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection()).expect("a command that it knows")
+    }
+
+    /// As `kill -9` does; gives the port.
+    pub fn kill(mut self) -> u16 {
+        self.end();
+        self.port
+    }
+
+    fn end(&mut self) {
+        self.child.kill().expect("a process of our own");
+        self.child.wait().expect("a process of our own");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Every answered write is on the disk.
+pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
