@@ -9,6 +9,7 @@ pub mod client;
 pub mod codec;
 pub mod event;
 pub mod frame;
+pub mod hat;
 pub mod local;
 pub mod nats;
 pub mod out;

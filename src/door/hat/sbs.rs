@@ -1,0 +1,332 @@
+//! SBS, the encoding of Hat: values one after the other, without tags. Who reads must know what stands there.
+//!
+//! ```text
+//! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, bit 6 of the first one is the sign
+//! boolean   00 or 01
+//! text      integer: how many bytes · UTF-8
+//! bytes     integer: how many bytes · the bytes
+//! array     integer: how many elements · each of them
+//! record    its fields
+//! choice    integer: which of the alternatives, from 0 · its value
+//! optional  a choice of nothing and a value
+//! ```
+//!
+//! Integers have no limit of their own. Here they have ten bytes at most, which hold every signed and unsigned number of 64 bits. They
+//! are written in the fewest bytes; more are accepted, as the rule of decoding gives them a value.
+
+use bytes::{BufMut, BytesMut};
+use std::fmt;
+
+/// The most bytes of an integer that is read.
+const INTEGER_BYTES_MAX: usize = 10;
+
+/// Bytes that are no value of the kind that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Where the value begins, in bytes from the start of what is read.
+    pub at: usize,
+    /// What is wrong with it.
+    pub why: Why,
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It ends too early.
+    Short,
+    /// An integer of more than ten bytes.
+    Integer,
+    /// A boolean with this byte.
+    Boolean(u8),
+    /// A text that is not UTF-8.
+    Text,
+    /// A length or a number of elements below 0, or greater than what is left has room for.
+    Length(i128),
+    /// There is no such alternative.
+    Choice(i128),
+    /// A number that does not fit what it stands for.
+    Range(i128),
+    /// It has its form, and stands for nothing that there is.
+    Meaningless,
+    /// Something stands behind the end.
+    Trailing,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: ", self.at)?;
+        match self.why {
+            Why::Short => write!(f, "the value ends too early"),
+            Why::Integer => write!(f, "an integer has at most {INTEGER_BYTES_MAX} bytes"),
+            Why::Boolean(byte) => write!(f, "{byte:#04x} is no boolean"),
+            Why::Text => write!(f, "a text must be UTF-8"),
+            Why::Length(length) => write!(f, "a length of {length} does not fit what is there"),
+            Why::Choice(index) => write!(f, "there is no alternative {index}"),
+            Why::Range(number) => write!(f, "{number} is out of range"),
+            Why::Meaningless => write!(f, "nothing there is has this value"),
+            Why::Trailing => write!(f, "something stands behind the end"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Reads values from bytes. After an error nothing more is read.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Of all the bytes.
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    /// Where the next value begins, in bytes from the start.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// [`Why::Short`], [`Why::Integer`].
+    pub fn integer(&mut self) -> Result<i128, Malformed> {
+        let rest = &self.bytes[self.at..];
+        let last = rest.iter().take(INTEGER_BYTES_MAX).position(|byte| byte & 0x80 != 0);
+        let Some(last) = last else {
+            return Err(self.malformed(if rest.len() < INTEGER_BYTES_MAX { Why::Short } else { Why::Integer }));
+        };
+        let sign = if rest[0] & 0x40 == 0 { 0 } else { -1 };
+        self.at += last + 1;
+        Ok(rest[..=last].iter().fold(sign, |value, byte| value << 7 | i128::from(byte & 0x7f)))
+    }
+
+    /// A number of the type that it stands for.
+    ///
+    /// # Errors
+    /// [`Why::Range`], and those of [`Reader::integer`].
+    pub fn number<T: TryFrom<i128>>(&mut self) -> Result<T, Malformed> {
+        let at = self.at;
+        let value = self.integer()?;
+        T::try_from(value).map_err(|_| Malformed { at, why: Why::Range(value) })
+    }
+
+    /// Yes or no.
+    ///
+    /// # Errors
+    /// [`Why::Short`], [`Why::Boolean`].
+    pub fn boolean(&mut self) -> Result<bool, Malformed> {
+        let why = match self.bytes.get(self.at) {
+            Some(byte @ (0 | 1)) => {
+                self.at += 1;
+                return Ok(*byte == 1);
+            }
+            Some(byte) => Why::Boolean(*byte),
+            None => Why::Short,
+        };
+        Err(self.malformed(why))
+    }
+
+    /// Bytes.
+    ///
+    /// # Errors
+    /// [`Why::Length`], and those of [`Reader::integer`].
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.count(1)?;
+        self.at += length;
+        Ok(&self.bytes[self.at - length..self.at])
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// [`Why::Text`], and those of [`Reader::bytes`].
+    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+        let at = self.at;
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed { at, why: Why::Text })
+    }
+
+    /// How many elements of so many bytes at least an array has: no more than there is room for in what is left.
+    ///
+    /// # Errors
+    /// [`Why::Length`], and those of [`Reader::integer`].
+    pub fn count(&mut self, element_bytes_min: usize) -> Result<usize, Malformed> {
+        let at = self.at;
+        let count = self.integer()?;
+        let room = (self.bytes.len() - self.at) / element_bytes_min;
+        let fits = usize::try_from(count).ok().filter(|count| *count <= room);
+        fits.ok_or(Malformed { at, why: Why::Length(count) })
+    }
+
+    /// Which of so many alternatives it is.
+    ///
+    /// # Errors
+    /// [`Why::Choice`], and those of [`Reader::integer`].
+    pub fn choice(&mut self, count: usize) -> Result<usize, Malformed> {
+        let at = self.at;
+        let index = self.integer()?;
+        let known = usize::try_from(index).ok().filter(|index| *index < count);
+        known.ok_or(Malformed { at, why: Why::Choice(index) })
+    }
+
+    /// A value that may be absent.
+    ///
+    /// # Errors
+    /// Those of [`Reader::choice`] and of `read`.
+    pub fn optional<T, E: From<Malformed>>(
+        &mut self,
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        if self.choice(2)? == 0 { Ok(None) } else { read(self).map(Some) }
+    }
+
+    /// Nothing is left.
+    ///
+    /// # Errors
+    /// [`Why::Trailing`].
+    pub fn end(&self) -> Result<(), Malformed> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(Why::Trailing)) }
+    }
+
+    fn malformed(&self, why: Why) -> Malformed {
+        Malformed { at: self.at, why }
+    }
+}
+
+/// Appends a number, in the fewest bytes.
+pub fn put_integer(out: &mut BytesMut, value: i128) {
+    let mut groups = 1;
+    // The last of the bits that are left out must be that of the sign.
+    while !(-1..=0).contains(&(value >> (7 * groups - 1))) {
+        groups += 1;
+    }
+    for group in (0..groups).rev() {
+        let last = if group == 0 { 0x80 } else { 0 };
+        out.put_u8((value >> (7 * group)) as u8 & 0x7f | last);
+    }
+}
+
+/// Appends a length, a number of elements or the index of an alternative.
+pub fn put_count(out: &mut BytesMut, count: usize) {
+    put_integer(out, count as i128);
+}
+
+/// Appends yes or no.
+pub fn put_boolean(out: &mut BytesMut, value: bool) {
+    out.put_u8(u8::from(value));
+}
+
+/// Appends bytes.
+pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    put_count(out, bytes.len());
+    out.put_slice(bytes);
+}
+
+/// Appends a text.
+pub fn put_text(out: &mut BytesMut, text: &str) {
+    put_bytes(out, text.as_bytes());
+}
+
+/// Appends a value that may be absent.
+pub fn put_optional<T>(out: &mut BytesMut, value: Option<T>, put: impl FnOnce(&mut BytesMut, T)) {
+    put_count(out, usize::from(value.is_some()));
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn encoded(put: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        put(&mut out);
+        out.to_vec()
+    }
+
+    #[test]
+    fn integers_have_the_bytes_of_the_reference() {
+        for (value, bytes) in [
+            (0, &[0x80][..]),
+            (1, &[0x81]),
+            (-1, &[0xff]),
+            (63, &[0xbf]),
+            (64, &[0x00, 0xc0]),
+            (-64, &[0xc0]),
+            (-65, &[0x7f, 0xbf]),
+            (127, &[0x00, 0xff]),
+            (128, &[0x01, 0x80]),
+            (-128, &[0x7f, 0x80]),
+            (-129, &[0x7e, 0xff]),
+            (8191, &[0x3f, 0xff]),
+            (8192, &[0x00, 0x40, 0x80]),
+            (-8192, &[0x40, 0x80]),
+            (-8193, &[0x7f, 0x3f, 0xff]),
+            (2_147_483_647, &[0x07, 0x7f, 0x7f, 0x7f, 0xff]),
+            (-2_147_483_648, &[0x78, 0x00, 0x00, 0x00, 0x80]),
+            (i128::from(i64::MAX), &[0x00, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0xff]),
+            (i128::from(i64::MIN), &[0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0x80]),
+        ] {
+            assert_eq!(encoded(|out| put_integer(out, value)), bytes, "{value}");
+            assert_eq!(Reader::new(bytes).integer(), Ok(value));
+        }
+        assert_eq!(encoded(|out| put_text(out, "ž🙂")), *b"\x86\xc5\xbe\xf0\x9f\x99\x82");
+    }
+
+    #[test]
+    fn every_number_of_64_bits_comes_back_in_the_fewest_bytes() {
+        let mut rng = Rng::new(1);
+        for round in 0..20_000 {
+            let bits = rng.next_u64() >> rng.below(64);
+            let value = if round % 2 == 0 { i128::from(bits) } else { i128::from(bits as i64) };
+            let bytes = encoded(|out| put_integer(out, value));
+            assert_eq!(Reader::new(&bytes).integer(), Ok(value));
+            if 1 < bytes.len() {
+                let shorter = Reader::new(&bytes[1..]).integer();
+                assert_ne!(shorter, Ok(value), "{value}: the first byte says nothing");
+            }
+        }
+        assert_eq!(encoded(|out| put_integer(out, i128::from(u64::MAX))).len(), INTEGER_BYTES_MAX);
+    }
+
+    #[test]
+    fn integers_in_more_bytes_than_needed_have_the_same_value() {
+        assert_eq!(Reader::new(&[0, 0, 0x85]).integer(), Ok(5));
+        assert_eq!(Reader::new(&[0x7f, 0x7f, 0xff]).integer(), Ok(-1));
+        assert_eq!(Reader::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x85]).integer(), Ok(5));
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_where_it_stands() {
+        let check = |bytes: &[u8], read: fn(&mut Reader<'_>) -> Option<Malformed>, why| {
+            // A byte in front, to see the place.
+            let shifted = [b"\x81", bytes].concat();
+            let mut reader = Reader::new(&shifted);
+            reader.integer().unwrap();
+            assert_eq!(read(&mut reader), Some(Malformed { at: 1, why }), "{bytes:?}");
+        };
+        check(b"", |reader| reader.integer().err(), Why::Short);
+        check(&[0; 9], |reader| reader.integer().err(), Why::Short);
+        check(&[0; 10], |reader| reader.integer().err(), Why::Integer);
+        check(&[0x7f; 4000], |reader| reader.integer().err(), Why::Integer);
+        check(b"\x02\x80", |reader| reader.number::<u8>().err(), Why::Range(256));
+        check(b"\xff", |reader| reader.number::<u64>().err(), Why::Range(-1));
+        check(b"", |reader| reader.boolean().err(), Why::Short);
+        check(b"\x81", |reader| reader.boolean().err(), Why::Boolean(0x81));
+        check(b"\x82a", |reader| reader.bytes().err(), Why::Length(2));
+        check(b"\xff", |reader| reader.bytes().err(), Why::Length(-1));
+        check(b"\x82\xc3\x28", |reader| reader.text().err(), Why::Text);
+        check(b"\x82abc", |reader| reader.count(2).err(), Why::Length(2));
+        let longest = encoded(|out| put_integer(out, i128::from(i64::MAX)));
+        check(&longest, |reader| reader.count(3).err(), Why::Length(i128::from(i64::MAX)));
+        check(b"\x83", |reader| reader.choice(3).err(), Why::Choice(3));
+        check(b"\x82", |reader| reader.optional(Reader::integer).err(), Why::Choice(2));
+        check(b"a", |reader| reader.end().err(), Why::Trailing);
+        assert_eq!(Reader::new(b"\x81").optional(Reader::integer), Err(Malformed { at: 1, why: Why::Short }));
+    }
+}

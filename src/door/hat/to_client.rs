@@ -1,0 +1,160 @@
+//! What servers say.
+//!
+//! ```text
+//! InitRes      choice: status · text of an error
+//! StatusNotify status = choice: standby, starting, operational, stopping
+//! EventsNotify array of events
+//! RegisterRes  choice: array of events · failure
+//! QueryRes     array of events · more follows boolean
+//! ```
+
+use super::Fault;
+use super::chatter::{Message, PING, PONG};
+use super::sbs::{Malformed, Reader, put_boolean, put_count, put_text};
+use super::value::{events, put_events};
+use crate::event::model::Event;
+use crate::event::store::Answer;
+use bytes::BytesMut;
+use std::fmt;
+
+const INIT_RES: &str = "HatEventer.MsgInitRes";
+const STATUS_NOTIFY: &str = "HatEventer.MsgStatusNotify";
+pub(super) const EVENTS_NOTIFY: &str = "HatEventer.MsgEventsNotify";
+const REGISTER_RES: &str = "HatEventer.MsgRegisterRes";
+const QUERY_RES: &str = "HatEventer.MsgQueryRes";
+
+/// Types of messages that only servers send.
+pub(super) const OF_SERVERS: [&str; 5] = [INIT_RES, STATUS_NOTIFY, EVENTS_NOTIFY, REGISTER_RES, QUERY_RES];
+
+/// What a server says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Another one does the work.
+    Standby,
+    /// It is about to work.
+    Starting,
+    /// It works; only now it registers events.
+    Operational,
+    /// It is about to work no more.
+    Stopping,
+}
+
+impl Status {
+    /// In the order of their numbers.
+    const ALL: [Status; 4] = [Status::Standby, Status::Starting, Status::Operational, Status::Stopping];
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Standby => "standby",
+            Status::Starting => "starting",
+            Status::Operational => "operational",
+            Status::Stopping => "stopping",
+        })
+    }
+}
+
+/// What a server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToClient {
+    /// Whether somebody is there.
+    Ping,
+    /// That somebody is there.
+    Pong,
+    /// The client is welcome and the server has this status, or why it is not welcome.
+    Init(Result<Status, String>),
+    /// The server has another status.
+    Status(Status),
+    /// Events to which the client subscribes.
+    Events(Vec<Event>),
+    /// The events that were registered; `None` if that failed.
+    Registered(Option<Vec<Event>>),
+    /// The answer to a question.
+    Answer(Answer),
+}
+
+impl ToClient {
+    /// The type of the message.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            ToClient::Ping => PING,
+            ToClient::Pong => PONG,
+            ToClient::Init(_) => INIT_RES,
+            ToClient::Status(_) => STATUS_NOTIFY,
+            ToClient::Events(_) => EVENTS_NOTIFY,
+            ToClient::Registered(_) => REGISTER_RES,
+            ToClient::Answer(_) => QUERY_RES,
+        }
+    }
+
+    /// The body of the message.
+    pub fn encode(&self) -> BytesMut {
+        let mut out = BytesMut::new();
+        match self {
+            ToClient::Ping | ToClient::Pong => {}
+            ToClient::Init(Ok(status)) => {
+                put_count(&mut out, 0);
+                put_status(&mut out, *status);
+            }
+            ToClient::Init(Err(text)) => {
+                put_count(&mut out, 1);
+                put_text(&mut out, text);
+            }
+            ToClient::Status(status) => put_status(&mut out, *status),
+            ToClient::Events(events) => put_events(&mut out, events.iter()),
+            ToClient::Registered(Some(events)) => {
+                put_count(&mut out, 0);
+                put_events(&mut out, events.iter());
+            }
+            ToClient::Registered(None) => put_count(&mut out, 1),
+            ToClient::Answer(answer) => {
+                put_events(&mut out, answer.events.iter());
+                put_boolean(&mut out, answer.more_follows);
+            }
+        }
+        out
+    }
+
+    /// Reads what the message says, as a client does.
+    ///
+    /// # Errors
+    /// [`Fault::Malformed`], [`Fault::UnknownType`].
+    pub fn decode(message: &Message<'_>) -> Result<ToClient, Fault> {
+        let mut reader = Reader::new(message.body);
+        let (type_name, read) = match message.type_name {
+            PING => (PING, Ok(ToClient::Ping)),
+            PONG => (PONG, Ok(ToClient::Pong)),
+            INIT_RES => (INIT_RES, init_answer(&mut reader).map(ToClient::Init)),
+            STATUS_NOTIFY => (STATUS_NOTIFY, status(&mut reader).map(ToClient::Status)),
+            EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(ToClient::Events)),
+            REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(ToClient::Registered)),
+            QUERY_RES => (QUERY_RES, answer(&mut reader).map(ToClient::Answer)),
+            name => return Err(Fault::unknown_type(name)),
+        };
+        let malformed = |error| Fault::Malformed { type_name, error };
+        let said = read.map_err(malformed)?;
+        reader.end().map_err(malformed)?;
+        Ok(said)
+    }
+}
+
+fn put_status(out: &mut BytesMut, status: Status) {
+    put_count(out, Status::ALL.iter().position(|other| *other == status).expect("one of all"));
+}
+
+fn init_answer(reader: &mut Reader<'_>) -> Result<Result<Status, String>, Malformed> {
+    Ok(if reader.choice(2)? == 0 { Ok(status(reader)?) } else { Err(reader.text()?.to_owned()) })
+}
+
+fn status(reader: &mut Reader<'_>) -> Result<Status, Malformed> {
+    Ok(Status::ALL[reader.choice(Status::ALL.len())?])
+}
+
+fn registered(reader: &mut Reader<'_>) -> Result<Option<Vec<Event>>, Malformed> {
+    if reader.choice(2)? == 0 { events(reader).map(Some) } else { Ok(None) }
+}
+
+fn answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
+    Ok(Answer { events: events(reader)?, more_follows: reader.boolean()? })
+}

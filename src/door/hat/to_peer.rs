@@ -1,0 +1,321 @@
+//! What clients say.
+//!
+//! ```text
+//! InitReq     name text · token optional text · subscriptions array of types · server optional integer · persisted boolean
+//! EventsAck   –
+//! RegisterReq array of registrations
+//! QueryReq    choice: latest · timeseries · server
+//!
+//! latest      types optional
+//! timeseries  types optional · from, to, source from, source to: optional timestamps · choice: descending, ascending
+//!             · choice: by timestamp, by source timestamp · limit optional integer · after optional id
+//! server      server integer · persisted boolean · limit optional integer · after optional id
+//! ```
+//!
+//! `persisted` is not looked at, since nobody is told of an event before it is stored. Numbers that no event, server or time has are
+//! not malformed: nothing is found with them.
+
+use super::chatter::{Message, PING, PONG};
+use super::sbs::{Malformed, Reader, put_boolean, put_count, put_integer, put_optional, put_text};
+use super::to_client::OF_SERVERS;
+use super::value::{id, micros, put_id, put_pattern, put_registration, put_time, registration, subtypes, time};
+use super::{Fault, Refusal, Settings};
+use crate::event::model::{EventId, Registration, ServerId};
+use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::timestamp::Timestamp;
+use crate::subject::event_type::{TypeError, TypePattern};
+use bytes::BytesMut;
+
+pub(super) const INIT_REQ: &str = "HatEventer.MsgInitReq";
+const EVENTS_ACK: &str = "HatEventer.MsgEventsAck";
+const REGISTER_REQ: &str = "HatEventer.MsgRegisterReq";
+const QUERY_REQ: &str = "HatEventer.MsgQueryReq";
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToPeer {
+    /// Whether somebody is there.
+    Ping,
+    /// That somebody is there.
+    Pong,
+    /// Who it is.
+    Init(Init),
+    /// Register these events, or why that cannot be.
+    Register(Result<Vec<Registration>, Refusal>),
+    /// A question; `None` if nothing can be found with it.
+    Query(Option<Query>),
+    /// It has got events. Nobody asked for that.
+    EventsAck,
+}
+
+/// The first thing that a client says, pings apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Init {
+    /// Its name, for people; it may be empty, and others may have it too.
+    pub name: String,
+    /// What proves who it is.
+    pub token: Option<String>,
+    /// Which events it is to be told of.
+    pub subscription: Subscription,
+    /// Only of those that are stored; all are, here.
+    pub persisted: bool,
+}
+
+/// Which events a client is told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subscription {
+    /// Those with a type that one of these matches. What can match no type is left out.
+    pub patterns: Vec<TypePattern>,
+    /// Only those of this server.
+    pub server: Option<ServerId>,
+}
+
+impl ToPeer {
+    /// Reads what the message says.
+    ///
+    /// # Errors
+    /// The client is at fault, and its connection ends.
+    pub fn decode(message: &Message<'_>, settings: &Settings) -> Result<ToPeer, Fault> {
+        let mut reader = Reader::new(message.body);
+        let types_max = settings.types_max;
+        let (type_name, read) = match message.type_name {
+            PING => (PING, Ok(ToPeer::Ping)),
+            PONG => (PONG, Ok(ToPeer::Pong)),
+            EVENTS_ACK => (EVENTS_ACK, Ok(ToPeer::EventsAck)),
+            INIT_REQ => (INIT_REQ, init(&mut reader, types_max).map(ToPeer::Init)),
+            REGISTER_REQ => match registrations(&mut reader, settings) {
+                // What follows was not read.
+                Ok(Err(refusal @ Refusal::TooMany { .. })) => return Ok(ToPeer::Register(Err(refusal))),
+                read => (REGISTER_REQ, read.map(ToPeer::Register).map_err(Wrong::Form)),
+            },
+            QUERY_REQ => (QUERY_REQ, query(&mut reader, types_max).map(ToPeer::Query)),
+            name => return Err(not_of_a_client(name)),
+        };
+        let whole = read.and_then(|said| Ok(reader.end().map(|()| said)?));
+        whole.map_err(|wrong| match wrong {
+            Wrong::Form(error) => Fault::Malformed { type_name, error },
+            Wrong::Meaning(fault) => fault,
+        })
+    }
+
+    /// The type of the message.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            ToPeer::Ping => PING,
+            ToPeer::Pong => PONG,
+            ToPeer::Init(_) => INIT_REQ,
+            ToPeer::Register(_) => REGISTER_REQ,
+            ToPeer::Query(_) => QUERY_REQ,
+            ToPeer::EventsAck => EVENTS_ACK,
+        }
+    }
+
+    /// The body of the message, as a client writes it; `None` for what is only said in ways that have no meaning.
+    pub fn encode(&self) -> Option<BytesMut> {
+        let mut out = BytesMut::new();
+        match self {
+            ToPeer::Ping | ToPeer::Pong | ToPeer::EventsAck => {}
+            ToPeer::Init(init) => put_init(&mut out, init),
+            ToPeer::Register(registrations) => {
+                let registrations = registrations.as_ref().ok()?;
+                put_count(&mut out, registrations.len());
+                registrations.iter().for_each(|registration| put_registration(&mut out, registration));
+            }
+            ToPeer::Query(query) => put_query(&mut out, query.as_ref()?),
+        }
+        Some(out)
+    }
+}
+
+/// Of types that only a server sends, and of those that there are not.
+fn not_of_a_client(name: &str) -> Fault {
+    match OF_SERVERS.into_iter().find(|known| *known == name) {
+        Some(known) => Fault::Unexpected(known),
+        None => Fault::unknown_type(name),
+    }
+}
+
+/// What is wrong with the body of a message.
+enum Wrong {
+    Form(Malformed),
+    Meaning(Fault),
+}
+
+impl From<Malformed> for Wrong {
+    fn from(malformed: Malformed) -> Wrong {
+        Wrong::Form(malformed)
+    }
+}
+
+fn init(reader: &mut Reader<'_>, types_max: usize) -> Result<Init, Wrong> {
+    let name = reader.text()?.to_owned();
+    let token = reader.optional(Reader::text)?.map(str::to_owned);
+    let mut patterns = patterns(reader, types_max)?;
+    let server = reader.optional(Reader::integer)?.map(server);
+    if server == Some(None) {
+        patterns.clear();
+    }
+    let subscription = Subscription { patterns, server: server.flatten() };
+    Ok(Init { name, token, subscription, persisted: reader.boolean()? })
+}
+
+/// The server with this number, if one can have it.
+fn server(number: i128) -> Option<ServerId> {
+    u32::try_from(number).ok().map(ServerId)
+}
+
+/// Reads types that are asked for; those that can match nothing are left out.
+fn patterns(reader: &mut Reader<'_>, max: usize) -> Result<Vec<TypePattern>, Wrong> {
+    let count = reader.count(1)?;
+    if max < count {
+        return Err(Wrong::Meaning(Fault::Types { count, max }));
+    }
+    let (mut list, mut patterns) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        subtypes(reader, &mut list)?;
+        patterns.extend(pattern(&list));
+    }
+    Ok(patterns)
+}
+
+/// The pattern with these subtypes, unless there is no type that it matches.
+fn pattern(subtypes: &[&str]) -> Option<TypePattern> {
+    match (TypePattern::new(subtypes.iter().copied()), subtypes) {
+        (Ok(pattern), _) => Some(pattern),
+        // There is no place for any subtype more, but for none.
+        (Err(TypeError::Subject(_)), [head @ .., "*"]) => TypePattern::new(head.iter().copied()).ok(),
+        (Err(_), _) => None,
+    }
+}
+
+/// Reads events to be registered: all of them, so that nothing has no form, unless there are too many.
+fn registrations(
+    reader: &mut Reader<'_>,
+    settings: &Settings,
+) -> Result<Result<Vec<Registration>, Refusal>, Malformed> {
+    // A type, no source timestamp, no payload.
+    let (count, max) = (reader.count(3)?, settings.registrations_max);
+    if max < count {
+        return Ok(Err(Refusal::TooMany { count, max }));
+    }
+    let (mut list, mut found) = (Vec::new(), Ok(Vec::new()));
+    for number in 1..=count {
+        let read = registration(reader, settings.message_bytes_max, &mut list)?;
+        match (&mut found, read) {
+            (Ok(found), Ok(registration)) => found.push(registration),
+            (Ok(_), Err(error)) => found = Err(Refusal::Event { number, error }),
+            (Err(_), _) => {}
+        }
+    }
+    Ok(found)
+}
+
+fn query(reader: &mut Reader<'_>, types_max: usize) -> Result<Option<Query>, Wrong> {
+    match reader.choice(3)? {
+        0 => Ok(Some(Query::Latest(reader.optional(|reader| patterns(reader, types_max))?))),
+        1 => series(reader, types_max),
+        _ => of_server(reader),
+    }
+}
+
+fn series(reader: &mut Reader<'_>, types_max: usize) -> Result<Option<Query>, Wrong> {
+    let types = reader.optional(|reader| patterns(reader, types_max))?;
+    let mut next = || reader.optional(micros);
+    let (time, source_time) = (span(next()?, next()?), span(next()?, next()?));
+    let is_descending = reader.choice(2)? == 0;
+    let by = if reader.choice(2)? == 0 { By::Time } else { By::SourceTime };
+    let limit = limit(reader)?;
+    let event_id = |[of, session, instance]: [i128; 3]| {
+        Some(EventId { server: server(of)?, session: word(session)?, instance: word(instance)? })
+    };
+    let after = match reader.optional(id)?.map(event_id) {
+        // Nothing stands behind what no event is.
+        Some(None) => return Ok(None),
+        after => after.flatten(),
+    };
+    let (Some(time), Some(source_time)) = (time, source_time) else { return Ok(None) };
+    Ok(Some(Query::Series(Series { types, time, source_time, by, is_descending, after, limit })))
+}
+
+fn of_server(reader: &mut Reader<'_>) -> Result<Option<Query>, Wrong> {
+    let number = reader.integer()?;
+    let _persisted = reader.boolean()?;
+    let limit = limit(reader)?;
+    let after = reader.optional(id)?;
+    if let Some([after, ..]) = after
+        && after != number
+    {
+        return Err(Wrong::Meaning(Fault::OtherServer { after, server: number }));
+    }
+    let Some(server) = server(number) else { return Ok(None) };
+    // Whoever asks for what follows an id that no event has gets what follows the place where it would be.
+    let after = after.map(|[_, session, instance]| match word(session) {
+        Some(session) => {
+            EventId { server, session, instance: word(instance).unwrap_or(if instance < 0 { 0 } else { u64::MAX }) }
+        }
+        None if session < 0 => EventId { server, session: 0, instance: 0 },
+        None => EventId { server, session: u64::MAX, instance: u64::MAX },
+    });
+    Ok(Some(Query::Server(OfServer { server, after, limit })))
+}
+
+fn word(number: i128) -> Option<u64> {
+    u64::try_from(number).ok()
+}
+
+/// How many events are wanted at most.
+fn limit(reader: &mut Reader<'_>) -> Result<Option<usize>, Malformed> {
+    let limit = reader.optional(Reader::integer)?;
+    Ok(limit.map(|limit| usize::try_from(limit).unwrap_or(if limit < 0 { 0 } else { usize::MAX })))
+}
+
+/// The times from one to the other, both in microseconds since 1970; `None` if there are none between them.
+fn span(from: Option<i128>, to: Option<i128>) -> Option<Span> {
+    let (first, last) = (i128::from(Timestamp::MIN.as_micros()), i128::from(Timestamp::MAX.as_micros()));
+    let is_empty = from.is_some_and(|from| last < from) || to.is_some_and(|to| to < first);
+    let is_reversed = matches!((from, to), (Some(from), Some(to)) if to < from);
+    let bound = |micros: i128| time(micros.clamp(first, last)).expect("between two times");
+    (!is_empty && !is_reversed).then(|| Span { from: from.map(bound), to: to.map(bound) })
+}
+
+fn put_init(out: &mut BytesMut, init: &Init) {
+    put_text(out, &init.name);
+    put_optional(out, init.token.as_deref(), put_text);
+    put_patterns(out, &init.subscription.patterns);
+    put_optional(out, init.subscription.server, |out, server| put_integer(out, server.0.into()));
+    put_boolean(out, init.persisted);
+}
+
+fn put_patterns(out: &mut BytesMut, patterns: &[TypePattern]) {
+    put_count(out, patterns.len());
+    patterns.iter().for_each(|pattern| put_pattern(out, pattern));
+}
+
+fn put_query(out: &mut BytesMut, query: &Query) {
+    let put_limit = |out: &mut BytesMut, limit| put_optional(out, limit, put_count);
+    match query {
+        Query::Latest(types) => {
+            put_count(out, 0);
+            put_optional(out, types.as_deref(), put_patterns);
+        }
+        Query::Series(series) => {
+            put_count(out, 1);
+            put_optional(out, series.types.as_deref(), put_patterns);
+            let Series { time, source_time, .. } = series;
+            for bound in [time.from, time.to, source_time.from, source_time.to] {
+                put_optional(out, bound, put_time);
+            }
+            put_count(out, usize::from(!series.is_descending));
+            put_count(out, usize::from(series.by == By::SourceTime));
+            put_limit(out, series.limit);
+            put_optional(out, series.after, put_id);
+        }
+        Query::Server(of_server) => {
+            put_count(out, 2);
+            put_integer(out, of_server.server.0.into());
+            put_boolean(out, false);
+            put_limit(out, of_server.limit);
+            put_optional(out, of_server.after, put_id);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What messages are made of: types, times, ids and events.
+//!
+//! ```text
+//! type         array of texts
+//! timestamp    seconds integer · microseconds integer, which are added; both from 1970
+//! id           server, session, instance: integers
+//! payload      choice: (type text · bytes) · JSON text
+//! registration type · source timestamp optional · payload optional
+//! event        id · type · timestamp · source timestamp optional · payload optional
+//! ```
+
+use super::payload::{self, LAX_JSON};
+use super::sbs::{Malformed, Reader, Why, put_count, put_integer, put_optional, put_text};
+use crate::event::model::{Event, EventId, JsonError, Payload, Registration, ServerId};
+use crate::event::timestamp::Timestamp;
+use crate::subject::SUBJECT_TOKENS_MAX;
+use crate::subject::event_type::{EventType, TypeError, TypePattern};
+use bytes::BytesMut;
+use std::fmt;
+
+/// So many bytes of an event's headers on the bus at most, the name of its payload's type apart.
+const HEADERS_BYTES_MAX: usize = 256;
+const SECOND_MICROS: i128 = 1_000_000;
+
+/// Why an event cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventError {
+    /// Its type is none.
+    Type(TypeError),
+    /// Its source timestamp lies outside of the years 0000 to 9999. Holds microseconds since 1970.
+    SourceTime(i128),
+    /// Its payload is called JSON and is not.
+    Json(JsonError),
+    /// Its payload is called as one that this door makes itself: [`LAX_JSON`].
+    Reserved,
+    /// Its payload is too large.
+    TooLarge {
+        /// So many bytes, the name of its type included,
+        bytes: usize,
+        /// of at most so many.
+        bytes_max: usize,
+    },
+}
+
+impl fmt::Display for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EventError::Type(error) => error.fmt(f),
+            EventError::SourceTime(micros) => {
+                write!(f, "a source timestamp {micros} µs from 1970 is not in the years 0000 to 9999")
+            }
+            EventError::Json(error) => error.fmt(f),
+            EventError::Reserved => write!(f, "a binary payload must not be called {LAX_JSON}"),
+            EventError::TooLarge { bytes, bytes_max } => {
+                write!(f, "a payload of {bytes} bytes, {bytes_max} are allowed")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EventError {}
+
+/// Reads a list of texts in place of what is there. Of one that is longer than that of any pattern no more than shows this is kept.
+pub(super) fn subtypes<'a>(reader: &mut Reader<'a>, list: &mut Vec<&'a str>) -> Result<(), Malformed> {
+    list.clear();
+    for _ in 0..reader.count(1)? {
+        let subtype = reader.text()?;
+        if list.len() <= SUBJECT_TOKENS_MAX + 1 {
+            list.push(subtype);
+        }
+    }
+    Ok(())
+}
+
+/// Appends a type.
+fn put_type(out: &mut BytesMut, event_type: &EventType) {
+    put_count(out, event_type.subtypes().count());
+    event_type.subtypes().for_each(|subtype| put_text(out, &subtype));
+}
+
+/// Appends a type that is asked for.
+pub(super) fn put_pattern(out: &mut BytesMut, pattern: &TypePattern) {
+    // No subtype holds a '/'.
+    let text = pattern.to_string();
+    put_count(out, text.split('/').count());
+    text.split('/').for_each(|subtype| put_text(out, subtype));
+}
+
+/// Reads a timestamp, in microseconds since 1970.
+pub(super) fn micros(reader: &mut Reader<'_>) -> Result<i128, Malformed> {
+    Ok(reader.integer()? * SECOND_MICROS + reader.integer()?)
+}
+
+/// The time so many microseconds after 1970, if there is one.
+pub(super) fn time(micros: i128) -> Option<Timestamp> {
+    Timestamp::from_micros(i64::try_from(micros).ok()?).ok()
+}
+
+/// Appends a timestamp.
+pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
+    let micros = i128::from(time.as_micros());
+    put_integer(out, micros.div_euclid(SECOND_MICROS));
+    put_integer(out, micros.rem_euclid(SECOND_MICROS));
+}
+
+/// Reads server, session and instance, whether an event can have them or not.
+pub(super) fn id(reader: &mut Reader<'_>) -> Result<[i128; 3], Malformed> {
+    Ok([reader.integer()?, reader.integer()?, reader.integer()?])
+}
+
+/// Appends an id.
+pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
+    put_integer(out, id.server.0.into());
+    put_integer(out, id.session.into());
+    put_integer(out, id.instance.into());
+}
+
+/// Reads an event to be registered, which is of at most so many bytes as a message on the bus. `list` is scratch.
+pub(super) fn registration<'a>(
+    reader: &mut Reader<'a>,
+    message_bytes_max: usize,
+    list: &mut Vec<&'a str>,
+) -> Result<Result<Registration, EventError>, Malformed> {
+    let payload_bytes_max = message_bytes_max.saturating_sub(HEADERS_BYTES_MAX);
+    subtypes(reader, list)?;
+    let micros = reader.optional(micros)?;
+    let payload = reader.optional(|reader| payload::read(reader, payload_bytes_max))?;
+    let checked = || {
+        let event_type = EventType::new(list.iter().copied()).map_err(EventError::Type)?;
+        let source_timestamp = micros.map(|micros| time(micros).ok_or(EventError::SourceTime(micros))).transpose()?;
+        Ok(Registration { event_type, source_timestamp, payload: payload.transpose()? })
+    };
+    Ok(checked())
+}
+
+/// Appends an event to be registered.
+pub(super) fn put_registration(out: &mut BytesMut, registration: &Registration) {
+    put_type(out, &registration.event_type);
+    put_content(out, registration.source_timestamp, registration.payload.as_ref());
+}
+
+fn put_content(out: &mut BytesMut, source_timestamp: Option<Timestamp>, payload: Option<&Payload>) {
+    put_optional(out, source_timestamp, put_time);
+    put_optional(out, payload, payload::put);
+}
+
+/// Reads events.
+pub(super) fn events(reader: &mut Reader<'_>) -> Result<Vec<Event>, Malformed> {
+    // Three numbers, a type, a time of two numbers, no source timestamp, no payload.
+    let count = reader.count(8)?;
+    let mut list = Vec::new();
+    (0..count).map(|_| event(reader, &mut list)).collect()
+}
+
+fn event<'a>(reader: &mut Reader<'a>, list: &mut Vec<&'a str>) -> Result<Event, Malformed> {
+    let meaningless = Malformed { at: reader.at(), why: Why::Meaningless };
+    let server = ServerId(reader.number()?);
+    let id = EventId { server, session: reader.number()?, instance: reader.number()? };
+    subtypes(reader, list)?;
+    let event_type = EventType::new(list.iter().copied()).map_err(|_| meaningless)?;
+    let timestamp = time(micros(reader)?).ok_or(meaningless)?;
+    let source_timestamp = reader.optional(micros)?.map(|micros| time(micros).ok_or(meaningless)).transpose()?;
+    let payload = reader.optional(|reader| payload::read(reader, usize::MAX))?.transpose().map_err(|_| meaningless)?;
+    Ok(Event { id, event_type, timestamp, source_timestamp, payload })
+}
+
+/// Appends events.
+pub(super) fn put_events<'a>(out: &mut BytesMut, events: impl ExactSizeIterator<Item = &'a Event>) {
+    put_count(out, events.len());
+    for event in events {
+        put_id(out, event.id);
+        put_type(out, &event.event_type);
+        put_time(out, event.timestamp);
+        put_content(out, event.source_timestamp, event.payload.as_ref());
+    }
+}
