@@ -6,6 +6,8 @@
 //! | frames, and chatter: numbered messages in conversations | [`chatter`] |
 //! | what clients say, and what servers say | [`to_peer`], [`to_client`] |
 //! | what that is made of | [`value`], [`payload`] |
+//! | one client | [`session`] |
+//! | which clients are told of which events | [`subscribers`] |
 //!
 //! # What differs from the reference
 //!
@@ -21,11 +23,16 @@
 pub mod chatter;
 pub mod payload;
 pub mod sbs;
+pub mod session;
+pub mod subscribers;
+#[cfg(test)]
+mod tests;
 pub mod to_client;
 pub mod to_peer;
 pub mod value;
 
 pub use chatter::{Message, Parser};
+pub use session::{Ask, RequestId, Session};
 
 use crate::door::access::Access;
 use crate::event::model::ServerId;
