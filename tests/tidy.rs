@@ -123,7 +123,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "sim",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "door"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door"],
         crates: &["bytes", "crc32c", "foldhash", "hashbrown"],
     },
     Layer {

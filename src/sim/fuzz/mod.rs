@@ -3,6 +3,7 @@
 //! `tools/fuzz` runs them with libFuzzer, `tools/fuzz-run` without, and `tests/corpus.rs` replays what both found.
 
 mod decode;
+mod hat;
 mod history;
 mod local;
 mod nats;
@@ -12,6 +13,7 @@ mod repair;
 mod script;
 
 pub use decode::decode;
+pub use hat::hat;
 pub use history::history;
 pub use local::local;
 pub use nats::nats;
@@ -30,13 +32,14 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "decode", body: decode },
     Target { name: "peer", body: peer },
     Target { name: "local", body: local },
     Target { name: "history", body: history },
     Target { name: "redis", body: redis },
     Target { name: "nats", body: nats },
+    Target { name: "hat", body: hat },
 ];
 
 /// Bytes of the check value at the end of a datagram.

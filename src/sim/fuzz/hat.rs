@@ -1,0 +1,282 @@
+//! Target `hat`: the bytes of a connection of the Hat door, with a journal behind it that answers at once or at any time.
+
+use super::script::Script;
+use crate::door::access::{Access, Account, Credentials};
+use crate::door::hat::chatter::{Conversation, PING};
+use crate::door::hat::subscribers::Subscribers;
+use crate::door::hat::to_client::{Status, ToClient};
+use crate::door::hat::to_peer::ToPeer;
+use crate::door::hat::{Ask, Fault, Message, Parser, RequestId, Session, Settings};
+use crate::door::out::Out;
+use crate::event::model::{Event, Registration};
+use crate::event::registrar::Registrar;
+use crate::event::store::memory::MemoryJournal;
+use crate::event::store::{Answer, Journal, Query};
+use crate::event::timestamp::Timestamp;
+use crate::rng::Rng;
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// Types of messages, by number.
+const TYPES: [&str; 9] = [
+    "HatChatter.Ping",
+    "HatChatter.Pong",
+    "HatEventer.MsgInitReq",
+    "HatEventer.MsgRegisterReq",
+    "HatEventer.MsgQueryReq",
+    "HatEventer.MsgEventsAck",
+    "HatEventer.MsgEventsNotify",
+    "HatEventer.MsgQueryRes",
+    "HatEventer",
+];
+
+const REQUESTS_MAX: usize = 4;
+
+/// The first byte says who may come in, whether what follows are frames or messages to be framed, and how the stream is cut.
+///
+/// A message to be framed is a byte for its type and marks, one for the length of its body, and the body.
+pub fn hat(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let choices = script.u8();
+    let (is_closed, announces, is_framed) = (choices & 1 != 0, choices & 2 != 0, choices & 4 != 0);
+    let cut_bytes = 1 + usize::from(choices >> 3);
+    let stream = if is_framed { script.take(bytes.len()).to_vec() } else { framed(script) };
+    let settings = settings(is_closed, announces);
+    let whole = World::new(&settings, None).play(&stream, stream.len().max(1));
+    let cut = World::new(&settings, None).play(&stream, cut_bytes);
+    assert_eq!(whole, cut, "cut into parts of {cut_bytes} bytes");
+    // Whenever the journal answers, the client gets the same answers in the same order.
+    let late = World::new(&settings, Some(Rng::new(choices.into()))).play(&stream, cut_bytes);
+    let (whole_answers, late_answers) = (answers(&whole.1), answers(&late.1));
+    if whole.0.is_some() {
+        assert!(whole_answers.starts_with(&late_answers), "{whole_answers:?}\n{late_answers:?}");
+    } else {
+        assert_eq!(whole_answers, late_answers);
+    }
+}
+
+fn framed(mut script: Script<'_>) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut id = 0;
+    while !script.is_done() {
+        let (kind, length) = (script.u8(), script.u8());
+        let type_name = TYPES[usize::from(kind & 0x3f) % TYPES.len()];
+        id += 1;
+        let conversation = Conversation { first: id, is_own: kind & 0x40 == 0 };
+        let message =
+            Message { id, conversation, is_last: kind & 0x80 != 0, type_name, body: script.take(usize::from(length)) };
+        stream.extend_from_slice(&message.frame());
+    }
+    stream
+}
+
+fn settings(is_closed: bool, announces: bool) -> Settings {
+    let token = Account { credentials: Credentials::Token("pw".into()), headers: false };
+    Settings {
+        access: Access { accounts: if is_closed { vec![token] } else { Vec::new() }, headers: false },
+        announces,
+        frame_bytes_max: 1024,
+        stranger_bytes_max: 256,
+        message_bytes_max: 512,
+        registrations_max: 5,
+        types_max: 4,
+        requests_max: REQUESTS_MAX,
+        ..Settings::default()
+    }
+}
+
+/// What the door said, with the conversation as the client names it.
+type Said = Vec<(Conversation, ToClient)>;
+
+/// The answers to requests.
+fn answers(said: &Said) -> Vec<&(Conversation, ToClient)> {
+    let is_answer = |said: &&(Conversation, ToClient)| {
+        matches!(said.1, ToClient::Init(_) | ToClient::Registered(_) | ToClient::Answer(_))
+    };
+    said.iter().filter(is_answer).collect()
+}
+
+struct World {
+    settings: Settings,
+    session: Session,
+    out: Out,
+    registrar: Registrar,
+    journal: MemoryJournal,
+    subscribers: Subscribers,
+    /// Decides when the journal answers; at once, if there is none.
+    delays: Option<Rng>,
+    /// What it has done, or what is to be told then, and not told.
+    late: Vec<(RequestId, Done)>,
+    is_subscribed: bool,
+    is_over: bool,
+}
+
+enum Done {
+    Registered(Option<Vec<Event>>),
+    Answered(Answer),
+}
+
+impl World {
+    fn new(settings: &Settings, delays: Option<Rng>) -> World {
+        World {
+            session: Session::new(Arc::new(settings.clone()), Status::Operational, Instant::ZERO),
+            settings: settings.clone(),
+            out: Out::new(),
+            registrar: Registrar::new(settings.server, 0, Timestamp::MIN),
+            journal: MemoryJournal::default(),
+            subscribers: Subscribers::new(1),
+            delays,
+            late: Vec::new(),
+            is_subscribed: false,
+            is_over: false,
+        }
+    }
+
+    /// Why it ended, if the client is at fault, and what was said.
+    fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<Fault>, Said) {
+        let mut parser = Parser::new(&self.settings);
+        let mut fault = None;
+        for part in stream.chunks(cut_bytes) {
+            parser.push(part);
+            fault = self.read(&mut parser).err();
+            assert!(parser.held_bytes() <= 2 * self.settings.frame_bytes_max + stream.len());
+            if fault.is_some() {
+                break;
+            }
+        }
+        match &fault {
+            Some(fault) => self.session.on_fault(fault, &mut self.out),
+            None => self.stop(),
+        }
+        assert_eq!(self.session.deadline(), None);
+        let said = said(&self.out.take());
+        let has_stopped = matches!(said.last(), Some((_, ToClient::Status(Status::Standby))));
+        assert_eq!(has_stopped, self.is_subscribed && fault.is_none());
+        (fault, said)
+    }
+
+    fn stop(&mut self) {
+        // One who is not welcome yet is not answered any more.
+        while !self.is_subscribed && !self.late.is_empty() {
+            self.answer_one();
+        }
+        self.session.on_stop(&mut self.out);
+        self.act();
+        while !self.late.is_empty() {
+            self.answer_one();
+        }
+        assert!(self.is_over, "nothing is left to wait for");
+    }
+
+    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+        loop {
+            while self.session.is_full() {
+                self.answer_one();
+            }
+            let Some(message) = parser.next()? else { return Ok(()) };
+            comes_back(&message, &self.settings);
+            self.session.on_command(Instant::ZERO, message, &mut self.out)?;
+            if self.session.is_admitted() {
+                parser.admit();
+            }
+            self.act();
+            while self.delays.as_mut().is_some_and(|rng| rng.below(3) == 0) && !self.late.is_empty() {
+                self.answer_one();
+            }
+        }
+    }
+
+    fn act(&mut self) {
+        while let Some(ask) = self.session.poll_ask() {
+            match ask {
+                Ask::Admitted { .. } => assert!(self.session.is_admitted()),
+                Ask::Subscribe(subscription) => {
+                    assert!(subscription.patterns.len() <= self.settings.types_max && !self.is_subscribed);
+                    self.is_subscribed = true;
+                    self.subscribers.insert(1, subscription);
+                }
+                Ask::Register { request, registrations } => {
+                    let done = Done::Registered(self.register(registrations));
+                    self.late.push((request, done));
+                }
+                Ask::Query { request, query } => {
+                    assert_eq!(query.check(), Ok(()));
+                    let answer = self.query(&query);
+                    self.late.push((request, Done::Answered(answer)));
+                }
+                Ask::Refused(refusal) => drop(refusal.to_string()),
+                Ask::Close => self.is_over = true,
+            }
+            assert!(self.late.len() <= REQUESTS_MAX);
+            while self.delays.is_none() && !self.late.is_empty() {
+                self.answer_one();
+            }
+        }
+    }
+
+    /// `None` now and then, but for the same registrations in each play.
+    fn register(&mut self, registrations: Vec<Registration>) -> Option<Vec<Event>> {
+        assert!(self.session.is_admitted() && !registrations.is_empty());
+        assert!(registrations.len() <= self.settings.registrations_max);
+        if registrations[0].event_type.subject().as_bytes().len() % 8 == 7 {
+            return None;
+        }
+        let events = self.registrar.register(Timestamp::MIN, registrations);
+        assert_eq!(self.journal.append(&events), Ok(events.len()));
+        let World { subscribers, session, out, .. } = self;
+        subscribers.tell_each(&events, |_, events| assert_eq!(session.on_events(events, out), events.len()));
+        Some(events)
+    }
+
+    fn query(&mut self, query: &Query) -> Answer {
+        match self.journal.query(query) {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        }
+    }
+
+    fn answer_one(&mut self) {
+        let count = self.late.len() as u64;
+        let at = self.delays.as_mut().map_or(0, |rng| rng.below(count));
+        let (request, done) = self.late.remove(usize::try_from(at).expect("an index"));
+        match done {
+            Done::Registered(events) => self.session.on_registered(request, events, &mut self.out),
+            Done::Answered(answer) => self.session.on_answered(request, answer, &mut self.out),
+        }
+        self.act();
+    }
+}
+
+/// Panics unless what the message says, if it says something, is read again from what a client would write.
+fn comes_back(message: &Message<'_>, settings: &Settings) {
+    let again = Message::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
+    assert_eq!(again, Ok(true));
+    let Ok(said) = ToPeer::decode(message, settings) else { return };
+    if let Some(body) = said.encode() {
+        assert_eq!(ToPeer::decode(&Message { body: &body, ..*message }, settings), Ok(said));
+    }
+}
+
+/// Panics unless the bytes are frames as a client expects them.
+fn said(bytes: &[u8]) -> Said {
+    let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+    parser.push(bytes);
+    let (mut said, mut id): (Said, i128) = (Vec::new(), 0);
+    while let Some(message) = parser.next().expect("frames") {
+        id += 1;
+        assert_eq!(message.id, id);
+        assert_eq!(message.is_last, message.type_name != PING);
+        let what = ToClient::decode(&message).expect("messages of a server");
+        let begins = matches!(what, ToClient::Status(_) | ToClient::Events(_) | ToClient::Ping);
+        assert!(!begins || message.conversation == Conversation { first: id, is_own: true });
+        if let ToClient::Events(events) = &what {
+            let is_one_session = events
+                .windows(2)
+                .all(|two| two[0].id.session == two[1].id.session && two[0].id.instance < two[1].id.instance);
+            assert!(!events.is_empty() && is_one_session);
+        }
+        said.push((message.conversation.of_other_side(), what));
+    }
+    assert_eq!(parser.held_bytes(), 0, "part of a frame");
+    said
+}
