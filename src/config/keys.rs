@@ -207,6 +207,14 @@ keys! {
     "redis-open" redis_open: bool = "no", YES, "yes";
     /// Certificates and key with which Redis clients connect encrypted; they must, unless `optional` stands behind them.
     "redis-tls" redis_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
+    /// Where clients of Hat Event Server connect: `off`, `on` (127.0.0.1:23012), a port, an address, or both.
+    "hat" hat: Option<SocketAddr> = "off", Listen { port: 23012 }, "on";
+    /// Whether the Hat door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    "hat-open" hat_open: bool = "no", YES, "yes";
+    /// Certificates and key with which Hat clients connect encrypted; they must, unless `optional` stands behind them.
+    "hat-tls" hat_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
+    /// Whether events tell that the Hat door opens, and that clients of it come and go, as Hat Event Server does.
+    "hat-events" hat_events: bool = "yes", YES, "no";
     /// Who may use the doors: users with passwords, tokens, nkeys. Without any, everyone may.
     "accounts" accounts: Vec<Account> = "none", Accounts, "user alice password s3cret";
     /// Clients of all doors together.

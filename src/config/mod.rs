@@ -29,6 +29,7 @@ use document::{Entry, Item, Node, Place};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -527,7 +528,7 @@ impl Draft {
         let config = &self.config;
         let least = config.client_queue_size.saturating_mul(PARTS);
         let (upper, lower) = (find("door-memory").expect("a key"), find("client-queue-size").expect("a key"));
-        let has_doors = config.nats.is_some() || config.redis.is_some();
+        let has_doors = config.nats.is_some() || config.redis.is_some() || config.hat.is_some();
         if !has_doors || least <= config.door_memory || self.refused[upper] || self.refused[lower] {
             return;
         }
@@ -541,7 +542,11 @@ impl Draft {
     /// A door that others than this host reach needs accounts, or word that it needs none.
     fn check_doors(&mut self) {
         let config = &self.config;
-        let doors = [("nats", config.nats, config.nats_open), ("redis", config.redis, config.redis_open)];
+        let doors = [
+            ("nats", config.nats, config.nats_open),
+            ("redis", config.redis, config.redis_open),
+            ("hat", config.hat, config.hat_open),
+        ];
         for (key, listen, is_open) in doors {
             let index = find(key).expect("a key");
             let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
@@ -555,13 +560,18 @@ impl Draft {
 
     /// Two doors cannot listen at one place.
     fn check_places(&mut self) {
-        let (Some(nats), Some(redis)) = (self.config.nats, self.config.redis) else { return };
-        let overlap = nats.ip() == redis.ip() || nats.ip().is_unspecified() || redis.ip().is_unspecified();
-        if nats.port() != redis.port() || nats.port() == 0 || !overlap {
-            return;
+        let doors = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
+        let doors: Vec<_> = doors.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+        let overlap = |a: SocketAddr, b: SocketAddr| {
+            let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+            is_same && a.port() == b.port() && a.port() != 0
+        };
+        for (index, (key, address)) in doors.iter().enumerate() {
+            if let Some((other, place)) = doors[..index].iter().find(|(_, place)| overlap(*place, *address)) {
+                let reason = Reason::SamePlace { address: *address, other, place: *place };
+                self.fail_key(find(key).expect("a key"), reason, "give one of the two another port".to_owned());
+            }
         }
-        let reason = Reason::SamePlace { address: redis, other: "nats", place: nats };
-        self.fail_key(find("redis").expect("a key"), reason, "give one of the two another port".to_owned());
     }
 
     fn finish(mut self) -> Result<Config, ConfigErrors> {

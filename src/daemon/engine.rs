@@ -200,6 +200,9 @@ impl Engine {
     pub(crate) fn stop(&mut self, now: Now) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
+            if self.doors.announces_events() {
+                self.announce_events(now, "STOPPED");
+            }
             self.announce_stop();
             self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);
@@ -412,7 +415,7 @@ impl Engine {
                     tracing::debug!(%error, client = id.0, "deregister");
                 }
             }
-            Kind::Door(Some(connection)) => self.on_door_gone(id, connection),
+            Kind::Door(Some(connection)) => self.on_door_gone(now, id, connection),
             Kind::Door(None) | Kind::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
@@ -523,7 +526,7 @@ impl Engine {
                 self.begin_await(now, Waiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
             Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
-            Command::EventsDone(outcome) => self.on_events_done(*outcome),
+            Command::EventsDone(outcome) => self.on_events_done(now, *outcome),
             Command::Show { query, answer } => {
                 // Who asked may have stopped waiting.
                 let _ = answer.send(self.show(now, &query));

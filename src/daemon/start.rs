@@ -116,8 +116,12 @@ impl Engine {
             watched.map_err(step("watch the Unix socket"))?;
         }
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
+        let mut events = EventService::new(config);
+        if config.server_id.is_some() || options.serve && config.hat.is_some() {
+            events.open().map_err(StartError::Events)?;
+        }
         let mut doors = match options.serve {
-            true => Doors::open(config, epoch).map_err(StartError::Door)?,
+            true => Doors::open(config, epoch, events.server()).map_err(StartError::Door)?,
             false => Doors::closed(config),
         };
         doors.register(poll.registry()).map_err(step("watch the doors"))?;
@@ -156,7 +160,7 @@ impl Engine {
             clients_refused: 0,
             doors,
             awaits: Awaits::default(),
-            events: EventService::new(config),
+            events,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: Commands::default(),
             published: None,
@@ -188,8 +192,8 @@ impl Engine {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.act(started);
-        if config.server_id.is_some() {
-            engine.open_events().map_err(StartError::Events)?;
+        if options.serve && config.hat.is_some() && config.hat_events {
+            engine.announce_events(started, "STARTED");
         }
         Ok(engine)
     }

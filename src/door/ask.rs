@@ -1,5 +1,6 @@
 //! What a door and the peer say to each other, whatever protocol the client speaks.
 
+use crate::door::event::EventRequest;
 use crate::message::{Count, Headers, PeerName, SubId, Wanted};
 use crate::subject::Subject;
 use std::net::SocketAddr;
@@ -48,6 +49,13 @@ pub enum Ask<'a> {
         /// The name.
         name: String,
     },
+    /// Ask the journal something about events: answered by `on_events_answered`.
+    Events(EventAsk),
+    /// Something that the client asked for was refused, which the protocol tells it without the reason: for people.
+    Refused {
+        /// Why.
+        reason: String,
+    },
     /// End another client, or this one.
     Kill {
         /// Its number, as in [`ClientFacts::id`].
@@ -74,10 +82,21 @@ impl Ask<'_> {
             Ask::Clients { only } => Ask::Clients { only },
             Ask::Admitted { account } => Ask::Admitted { account },
             Ask::Named { name } => Ask::Named { name },
+            Ask::Events(ask) => Ask::Events(ask),
+            Ask::Refused { reason } => Ask::Refused { reason },
             Ask::Kill { client } => Ask::Kill { client },
             Ask::Close => Ask::Close,
         }
     }
+}
+
+/// What a client asks of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventAsk {
+    /// The session's number for the request.
+    pub id: u64,
+    /// The request.
+    pub request: EventRequest,
 }
 
 /// A connection that begins.

@@ -3,7 +3,7 @@
 use crate::door::access::Access;
 use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers};
 use crate::door::out::Out;
-use crate::door::{nats, redis};
+use crate::door::{hat, nats, redis};
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -19,6 +19,8 @@ pub enum Protocol {
     Nats,
     /// Redis clients.
     Redis,
+    /// Clients of Hat Event Server.
+    Hat,
 }
 
 impl Protocol {
@@ -27,6 +29,7 @@ impl Protocol {
         match self {
             Protocol::Nats => "nats",
             Protocol::Redis => "redis",
+            Protocol::Hat => "hat",
         }
     }
 }
@@ -44,6 +47,8 @@ pub enum Settings {
     Nats(Arc<nats::Settings>),
     /// Of the Redis door.
     Redis(Arc<redis::Settings>),
+    /// Of the Hat door.
+    Hat(Arc<hat::Settings>),
 }
 
 impl Settings {
@@ -52,6 +57,7 @@ impl Settings {
         match self {
             Settings::Nats(_) => Protocol::Nats,
             Settings::Redis(_) => Protocol::Redis,
+            Settings::Hat(_) => Protocol::Hat,
         }
     }
 
@@ -60,6 +66,7 @@ impl Settings {
         match self {
             Settings::Nats(settings) => &settings.access,
             Settings::Redis(settings) => &settings.access,
+            Settings::Hat(settings) => &settings.access,
         }
     }
 
@@ -69,6 +76,7 @@ impl Settings {
             Settings::Nats(_) => Some(b"-ERR 'maximum connections exceeded'\r\n"),
             Settings::Redis(settings) if settings.is_encrypted => None,
             Settings::Redis(_) => Some(b"-ERR max number of clients reached\r\n"),
+            Settings::Hat(_) => None,
         }
     }
 }
@@ -80,6 +88,8 @@ pub enum Fault {
     Nats(nats::Fault),
     /// Of a Redis client.
     Redis(redis::Fault),
+    /// Of a Hat client.
+    Hat(hat::Fault),
 }
 
 impl Fault {
@@ -88,6 +98,7 @@ impl Fault {
         match protocol {
             Protocol::Nats => Fault::Nats(nats::Fault::NotEncrypted),
             Protocol::Redis => Fault::Redis(redis::Fault::NotEncrypted),
+            Protocol::Hat => Fault::Hat(hat::Fault::NotEncrypted),
         }
     }
 }
@@ -97,6 +108,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Nats(fault) => fault.fmt(f),
             Fault::Redis(fault) => fault.fmt(f),
+            Fault::Hat(fault) => fault.fmt(f),
         }
     }
 }
@@ -110,6 +122,8 @@ pub enum Command<'a> {
     Nats(nats::Command<'a>),
     /// Of a Redis client.
     Redis(redis::Command<'a>),
+    /// Of a Hat client.
+    Hat(hat::Message<'a>),
 }
 
 impl Command<'_> {
@@ -118,6 +132,8 @@ impl Command<'_> {
         match self {
             Command::Nats(command) => command.is_publish(),
             Command::Redis(command) => command.is_publish(),
+            // What it registers is published when it is stored.
+            Command::Hat(_) => false,
         }
     }
 
@@ -126,6 +142,7 @@ impl Command<'_> {
         match self {
             Command::Nats(command) => command.is_subscribe(),
             Command::Redis(command) => command.is_subscribe(),
+            Command::Hat(_) => false,
         }
     }
 }
@@ -137,6 +154,8 @@ pub enum Parser {
     Nats(nats::Parser),
     /// Of a Redis client.
     Redis(redis::Parser),
+    /// Of a Hat client.
+    Hat(hat::Parser),
 }
 
 impl Parser {
@@ -145,6 +164,7 @@ impl Parser {
         match settings {
             Settings::Nats(settings) => Parser::Nats(nats::Parser::new(settings)),
             Settings::Redis(settings) => Parser::Redis(redis::Parser::new(settings)),
+            Settings::Hat(settings) => Parser::Hat(hat::Parser::new(settings)),
         }
     }
 
@@ -153,6 +173,7 @@ impl Parser {
         match self {
             Parser::Nats(parser) => parser.held_bytes(),
             Parser::Redis(parser) => parser.held_bytes(),
+            Parser::Hat(parser) => parser.held_bytes(),
         }
     }
 
@@ -161,6 +182,7 @@ impl Parser {
         match self {
             Parser::Nats(parser) => parser.push(bytes),
             Parser::Redis(parser) => parser.push(bytes),
+            Parser::Hat(parser) => parser.push(bytes),
         }
     }
 
@@ -174,6 +196,7 @@ impl Parser {
         match self {
             Parser::Nats(parser) => parser.next().map(|next| next.map(Command::Nats)).map_err(Fault::Nats),
             Parser::Redis(parser) => parser.next().map(|next| next.map(Command::Redis)).map_err(Fault::Redis),
+            Parser::Hat(parser) => parser.next().map(|next| next.map(Command::Hat)).map_err(Fault::Hat),
         }
     }
 
@@ -182,6 +205,7 @@ impl Parser {
         match self {
             Parser::Nats(parser) => parser.keep(),
             Parser::Redis(parser) => parser.keep(),
+            Parser::Hat(parser) => parser.keep(),
         }
     }
 
@@ -190,6 +214,7 @@ impl Parser {
         match self {
             Parser::Nats(parser) => parser.admit(),
             Parser::Redis(parser) => parser.admit(),
+            Parser::Hat(parser) => parser.admit(),
         }
     }
 }
@@ -201,14 +226,20 @@ pub enum Session {
     Nats(Box<nats::Session>),
     /// With a Redis client.
     Redis(Box<redis::Session>),
+    /// With a Hat client.
+    Hat(Box<hat::Client>),
 }
 
-/// The same call of whatever session it is.
+/// The same call of whatever session it is; of a Hat client perhaps another one, because it asks less of the peer.
 macro_rules! each {
     ($session:expr, $inner:ident => $call:expr) => {
+        each!($session, $inner => $call, $inner => $call)
+    };
+    ($session:expr, $inner:ident => $call:expr, $hat:ident => $of_hat:expr) => {
         match $session {
             Session::Nats($inner) => $call,
             Session::Redis($inner) => $call,
+            Session::Hat($hat) => $of_hat,
         }
     };
 }
@@ -221,12 +252,13 @@ impl Session {
             Settings::Redis(settings) => {
                 Session::Redis(Box::new(redis::Session::new(Arc::clone(settings), hello, now)))
             }
+            Settings::Hat(settings) => Session::Hat(Box::new(hat::Client::new(Arc::clone(settings), now))),
         }
     }
 
     /// Says what is to be said first.
     pub fn on_open(&mut self, out: &mut Out) {
-        each!(self, session => session.on_open(out));
+        each!(self, session => session.on_open(out), _hat => ());
     }
 
     /// Answers a command, or gives what it asks of the peer; [`Session::poll_ask`] gives the rest of that.
@@ -250,6 +282,9 @@ impl Session {
             (Session::Redis(session), Command::Redis(command)) => {
                 session.on_command(now, command, out).map_err(Fault::Redis)
             }
+            (Session::Hat(client), Command::Hat(message)) => {
+                client.on_command(now, message, out).map(|()| None).map_err(Fault::Hat)
+            }
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
@@ -264,48 +299,49 @@ impl Session {
         match (self, fault) {
             (Session::Nats(session), Fault::Nats(fault)) => session.on_fault(fault, out),
             (Session::Redis(session), Fault::Redis(fault)) => session.on_fault(fault, out),
+            (Session::Hat(client), Fault::Hat(fault)) => client.on_fault(fault, out),
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
 
     /// The peer refused a subscription, which is not there then, or a message.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
-        each!(self, session => session.on_refused(sub, refusal, out));
+        each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused());
     }
 
     /// A message was published whose receivers the session wanted to know.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: Receivers, out: &mut Out) {
-        each!(self, session => session.on_published(reply, receivers, out));
+        each!(self, session => session.on_published(reply, receivers, out), _hat => ());
     }
 
     /// The answer to [`Ask::Count`].
     pub fn on_counts(&mut self, counts: &[Receivers], out: &mut Out) {
-        each!(self, session => session.on_counts(counts, out));
+        each!(self, session => session.on_counts(counts, out), _hat => ());
     }
 
     /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
     pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
-        each!(self, session => session.on_listed(listed, out))
+        each!(self, session => session.on_listed(listed, out), _hat => 0)
     }
 
     /// The answer to [`Ask::Facts`].
     pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
-        each!(self, session => session.on_facts(facts, out));
+        each!(self, session => session.on_facts(facts, out), _hat => ());
     }
 
     /// The answer to [`Ask::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
-        each!(self, session => session.on_clients(clients, out));
+        each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
     /// Messages for these subscriptions. Gives how many were written, over all of the subscriptions.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
-        each!(self, session => session.on_deliveries(subs, deliveries, out))
+        each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
 
     /// Messages of these subscriptions are lost, before any that are delivered from now on.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
-        each!(self, session => session.on_lost(subs, lost));
+        each!(self, session => session.on_lost(subs, lost), hat => hat.on_lost());
     }
 
     /// The peer is about to stop.
@@ -326,6 +362,7 @@ impl Session {
         match self {
             Session::Nats(session) => session.on_deadline(now, out).map_err(Fault::Nats),
             Session::Redis(session) => session.on_deadline(now, out).map_err(Fault::Redis),
+            Session::Hat(client) => client.on_deadline(now, out).map_err(Fault::Hat),
         }
     }
 
@@ -339,10 +376,10 @@ impl Session {
         each!(self, session => session.subscriptions())
     }
 
-    /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers.
+    /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers, and a Hat client is closed.
     pub fn lost(&self) -> Count {
         match self {
-            Session::Nats(_) => Count::Exact(0),
+            Session::Nats(_) | Session::Hat(_) => Count::Exact(0),
             Session::Redis(session) => session.lost(),
         }
     }
@@ -350,5 +387,14 @@ impl Session {
     /// Whether this is one of them.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         each!(self, session => session.has_subscription(sub))
+    }
+    /// Whether nothing more may be taken of the client before something is answered.
+    pub fn is_full(&self) -> bool {
+        each!(self, _session => false, hat => hat.is_full())
+    }
+
+    /// Bytes of what the client asked and has no answer to.
+    pub fn held_bytes(&self) -> usize {
+        each!(self, _session => 0, hat => hat.held_bytes())
     }
 }

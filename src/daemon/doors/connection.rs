@@ -110,7 +110,7 @@ impl DoorConnection {
 
     /// Whether something can be done for the client now, as far as is known.
     pub(crate) fn has_input(&self) -> bool {
-        !self.unwritten.is_choked() && self.unconfirmed.is_none() && self.flow.has_input()
+        !self.unwritten.is_choked() && !self.session.is_full() && self.unconfirmed.is_none() && self.flow.has_input()
     }
 
     /// Has the session say something that answers the client.
@@ -206,12 +206,12 @@ impl DoorConnection {
 
     /// Bytes that it has sent and not ended, and that wait to be written to it.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.parser.held_bytes() + self.unwritten.bytes()
+        self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.bytes()
     }
 
     /// Those of them that nobody else counts.
     pub(super) fn own_bytes(&self) -> usize {
-        self.parser.held_bytes() + self.unwritten.own_bytes()
+        self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
     }
 
     /// Reads once, into the parser, by way of `scratch`.

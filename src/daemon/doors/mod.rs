@@ -16,7 +16,8 @@ use crate::daemon::clients::Clients;
 use crate::daemon::intake::DOORS;
 use crate::door::access::Access;
 use crate::door::client::{Protocol, Settings};
-use crate::door::{nats, redis};
+use crate::door::{hat, nats, redis};
+use crate::event::model::ServerId;
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
 use crate::time::Instant;
@@ -32,6 +33,9 @@ use stream::Tls;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+/// Subscriptions of a client of Hat; those that it names are matched one by one.
+const HAT_TYPES_MAX: usize = 1024;
 
 /// Why a door could not be opened. The text names the fix.
 #[derive(Debug)]
@@ -81,6 +85,7 @@ fn encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, DoorEr
     let files = match protocol {
         Protocol::Nats => &config.nats_tls,
         Protocol::Redis => &config.redis_tls,
+        Protocol::Hat => &config.hat_tls,
     };
     files.as_ref().map(tls::load).transpose().map_err(|error| DoorError::Tls { protocol, error })
 }
@@ -91,7 +96,8 @@ pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
         Err(DoorError::Tls { error, .. }) => Some((key, error)),
         _ => None,
     };
-    [(Protocol::Nats, "nats-tls"), (Protocol::Redis, "redis-tls")].into_iter().filter_map(wrong).collect()
+    let keys = [(Protocol::Nats, "nats-tls"), (Protocol::Redis, "redis-tls"), (Protocol::Hat, "hat-tls")];
+    keys.into_iter().filter_map(wrong).collect()
 }
 
 /// One open door.
@@ -115,6 +121,7 @@ struct Counts {
     kept_waiting: u64,
     unauthorized: u64,
     faults: u64,
+    refusals: u64,
     slow: u64,
     evicted: u64,
 }
@@ -160,12 +167,13 @@ impl Doors {
         }
     }
 
-    /// Opens the doors that the configuration names, of the peer in this epoch.
-    pub(crate) fn open(config: &Config, epoch: Epoch) -> Result<Doors, DoorError> {
+    /// Opens the doors that the configuration names, of the peer in this epoch and the server of its events, which the Hat door needs.
+    pub(crate) fn open(config: &Config, epoch: Epoch, server: Option<ServerId>) -> Result<Doors, DoorError> {
         let mut doors = Doors::closed(config);
-        for (protocol, address) in [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis)] {
+        let places = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
+        for (protocol, address) in places {
             if let Some(address) = address {
-                doors.add(protocol, address, config, epoch)?;
+                doors.add(protocol, address, config, (epoch, server))?;
             }
         }
         Ok(doors)
@@ -189,7 +197,13 @@ impl Doors {
         }
     }
 
-    fn add(&mut self, protocol: Protocol, address: SocketAddr, config: &Config, epoch: Epoch) -> Result<(), DoorError> {
+    fn add(
+        &mut self,
+        protocol: Protocol,
+        address: SocketAddr,
+        config: &Config,
+        peer: (Epoch, Option<ServerId>),
+    ) -> Result<(), DoorError> {
         let tls = encryption(protocol, config)?;
         let listen = || {
             let socket = socket2::Socket::new(
@@ -206,10 +220,11 @@ impl Doors {
             Ok((socket, address))
         };
         let (socket, address) = listen().map_err(|error| DoorError::Listen { protocol, address, error })?;
-        let settings = settings(protocol, config, epoch, tls.as_ref());
+        let settings = settings(protocol, config, peer, tls.as_ref());
         let may_be_open = match protocol {
             Protocol::Nats => config.nats_open,
             Protocol::Redis => config.redis_open,
+            Protocol::Hat => config.hat_open,
         };
         tracing::info!(door = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "door open");
         if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() {
@@ -233,6 +248,11 @@ impl Doors {
         if connection.has_input() && !std::mem::replace(&mut connection.is_listed, true) {
             self.ready.push_back(id);
         }
+    }
+
+    /// Whether events are to tell that this peer registers events, and no more.
+    pub(crate) fn announces_events(&self) -> bool {
+        self.open.iter().any(|door| matches!(&door.settings, Settings::Hat(settings) if settings.announces))
     }
 
     /// Clients of all doors.
@@ -264,6 +284,7 @@ impl Doors {
                 "kept_waiting": door.counts.kept_waiting,
                 "unauthorized": door.counts.unauthorized,
                 "faults": door.counts.faults,
+                "refusals": door.counts.refusals,
                 "slow": door.counts.slow,
                 "evicted": door.counts.evicted,
             })
@@ -281,7 +302,12 @@ fn nats_payload_bytes_max(message_size: usize) -> usize {
 }
 
 /// What all clients of a door have in common.
-fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>) -> Settings {
+fn settings(
+    protocol: Protocol,
+    config: &Config,
+    (epoch, server): (Epoch, Option<ServerId>),
+    tls: Option<&Tls>,
+) -> Settings {
     let access = |headers| Access { accounts: config.accounts.clone(), headers };
     match protocol {
         Protocol::Nats => Settings::Nats(Arc::new(nats::Settings {
@@ -303,6 +329,17 @@ fn settings(protocol: Protocol, config: &Config, epoch: Epoch, tls: Option<&Tls>
             subscriptions_max: config.client_subscriptions_max,
             is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
             ..redis::Settings::default()
+        })),
+        Protocol::Hat => Settings::Hat(Arc::new(hat::Settings {
+            access: access(false),
+            server: server.expect("the journal is open before a door to it"),
+            announces: config.hat_events,
+            // Several events, and what stands between them.
+            frame_bytes_max: 2 * config.message_size + (1 << 20),
+            message_bytes_max: config.message_size,
+            types_max: config.client_subscriptions_max.min(HAT_TYPES_MAX),
+            is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
+            ..hat::Settings::default()
         })),
     }
 }

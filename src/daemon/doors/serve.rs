@@ -11,7 +11,7 @@ use crate::daemon::engine::{Engine, Phase};
 use crate::daemon::flow::Reading;
 use crate::daemon::intake::client_token;
 use crate::daemon::serve::TURN_BYTES;
-use crate::door::ask::{Ask, Awaited, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, Awaited, EventAsk, Facts, Hello, Listed, Publish, Receivers};
 use crate::door::client::{Fault, Session};
 use crate::door::out::Out;
 use crate::message::{ClientId, Message};
@@ -180,8 +180,13 @@ impl Engine {
     }
 
     /// The client of a door is gone.
-    pub(crate) fn on_door_gone(&mut self, id: ClientId, connection: &mut DoorConnection) {
+    pub(crate) fn on_door_gone(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
         connection.stream.close();
+        if let Session::Hat(client) = &mut connection.session
+            && let Some(farewell) = client.take_farewell()
+        {
+            self.register_own(now, farewell);
+        }
         if let Err(error) = self.poll.registry().deregister(&mut connection.stream.socket) {
             tracing::debug!(%error, client = id.0, "deregister");
         }
@@ -289,7 +294,7 @@ impl Engine {
         let mut is_settled = true;
         loop {
             connection.flow.is_stalled = true;
-            if connection.flow.is_closing || connection.unwritten.is_choked() {
+            if connection.flow.is_closing || connection.unwritten.is_choked() || connection.session.is_full() {
                 return Turn::Idle;
             }
             let command = match connection.parser.next() {
@@ -344,7 +349,7 @@ impl Engine {
     }
 
     /// Does what else the session of a client asks for. Gives what that costs.
-    fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> usize {
+    pub(crate) fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> usize {
         let mut cost = 0;
         while let Some(ask) = connection.session.poll_ask() {
             cost += self.on_ask(now, id, connection, ask);
@@ -357,6 +362,16 @@ impl Engine {
         self.peer.settle();
         if self.peer.has_effects() {
             self.act(now);
+        }
+    }
+
+    /// What a client asked for was refused, and its protocol does not tell it why.
+    fn on_door_refusal(&mut self, id: ClientId, connection: &DoorConnection, reason: &str) {
+        let open = &mut self.doors.open[connection.door];
+        open.counts.refusals += 1;
+        if open.counts.refusals.is_power_of_two() {
+            let (protocol, refusals) = (open.settings.protocol(), open.counts.refusals);
+            tracing::warn!(client = id.0, door = %protocol, from = %connection.from, reason, refusals, "request refused");
         }
     }
 
@@ -463,6 +478,10 @@ impl Engine {
                     client.name = name;
                 }
             }
+            Ask::Events(EventAsk { id: number, request }) => {
+                self.ask_events_at_door(now, (id, number), connection, request)
+            }
+            Ask::Refused { reason } => self.on_door_refusal(id, connection, &reason),
             Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             Ask::Kill { client } => {
                 let other = ClientId(client);
@@ -536,7 +555,7 @@ impl Engine {
     }
 
     /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
-    fn plan_wake(&mut self, now: Now, id: ClientId) {
+    pub(crate) fn plan_wake(&mut self, now: Now, id: ClientId) {
         let Some(connection) = self.clients.door(id) else { return };
         let deadline = match connection.flow.is_closing {
             true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),

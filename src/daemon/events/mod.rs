@@ -41,12 +41,17 @@ pub(crate) enum Asker {
     Attached(ClientId, u64),
     /// A program in the same process.
     Embedded(ClientId, Sender<Result<EventAnswer, Refusal>>),
+    /// A client of a door, with its number for the request.
+    Door(ClientId, u64),
+    /// The peer itself, which tells something by an event.
+    Own,
 }
 
 impl Asker {
     fn client(&self) -> ClientId {
         match self {
-            Asker::Attached(client, _) | Asker::Embedded(client, _) => *client,
+            Asker::Attached(client, _) | Asker::Embedded(client, _) | Asker::Door(client, _) => *client,
+            Asker::Own => ClientId(0),
         }
     }
 }
@@ -104,6 +109,16 @@ impl EventService {
             registered: 0,
             refused: 0,
         }
+    }
+
+    /// Opens the journal before anybody asks, so that what is wrong with it is told at the start.
+    pub(crate) fn open(&mut self) -> Result<(), EventsError> {
+        self.journal().map(drop)
+    }
+
+    /// Whose events are registered here, once the journal is open.
+    pub(crate) fn server(&self) -> Option<ServerId> {
+        self.opened.as_ref().map(|opened| opened.server)
     }
 
     /// Whether somebody waits for the journal.

@@ -1,50 +1,97 @@
 //! What the engine does for those who ask about events.
 
-use super::{Asker, EventsError, Outcome, answers};
+use super::{Asker, Done, Outcome, answers};
+use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::engine::Engine;
+use crate::door::client::Session;
 use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::frame::ToClient;
+use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
+use crate::message::ClientId;
+use crate::subject::event_type::EventType;
 use crate::time::Now;
+use bytes::Bytes;
+use std::collections::BTreeMap;
 
 impl Engine {
-    /// Opens the journal before anybody asks, so that what is wrong with it is told at the start.
-    pub(crate) fn open_events(&mut self) -> Result<(), EventsError> {
-        self.events.journal().map(drop)
-    }
-
     /// Somebody asks something about events; refused at once, or told later.
     pub(crate) fn ask_events(&mut self, now: Now, asker: Asker, request: EventRequest) {
+        if let Err(refusal) = self.begin_events(now, &asker, request) {
+            self.tell_events(&asker, vec![Err(refusal)]);
+        }
+    }
+
+    /// As [`Engine::ask_events`], of a client of a door that is served.
+    pub(crate) fn ask_events_at_door(
+        &mut self,
+        now: Now,
+        (client, number): (ClientId, u64),
+        connection: &mut DoorConnection,
+        request: EventRequest,
+    ) {
+        if let Err(refusal) = self.begin_events(now, &Asker::Door(client, number), request) {
+            let Session::Hat(session) = &mut connection.session else {
+                unreachable!("others ask nothing about events")
+            };
+            session.on_refusal(number, refusal, &mut connection.unwritten.out);
+            connection.unwritten.note_answers();
+        }
+    }
+
+    fn begin_events(&mut self, now: Now, asker: &Asker, request: EventRequest) -> Result<(), Refusal> {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
-            true => self.events.begin((now, publisher), &self.mailbox, &asker, request),
+            true => self.events.begin((now, publisher), &self.mailbox, asker, request),
             false => Err(Refusal::stopping()),
         };
-        if let Err(refusal) = begun {
-            self.refuse_events(&asker, refusal);
-        }
+        begun.inspect_err(|refusal| self.note_refusal(asker, refusal))
+    }
+
+    /// The peer tells by an event that it registers events from now on, or no more.
+    pub(crate) fn announce_events(&mut self, now: Now, word: &'static str) {
+        let Some(server) = self.events.server() else { return };
+        let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
+        let text = Bytes::from(format!("\"{word}\""));
+        let payload = Some(Payload::Json(Json::from_bytes(text).expect("a word between quotes")));
+        self.register_own(now, Registration { event_type, source_timestamp: None, payload });
+    }
+
+    /// The peer tells something by an event.
+    pub(crate) fn register_own(&mut self, now: Now, registration: Registration) {
+        self.ask_events(now, Asker::Own, EventRequest::Register(vec![registration]));
     }
 
     /// The journal is done with a request.
-    pub(crate) fn on_events_done(&mut self, outcome: Outcome) {
+    pub(crate) fn on_events_done(&mut self, now: Now, outcome: Outcome) {
         self.events.end(&outcome);
-        match outcome.done {
-            Ok(done) => {
-                if let super::Done::Registered(events) = &done {
-                    self.events.registered += events.len() as u64;
-                }
-                self.tell_events(&outcome.asker, answers(done).into_iter().map(Ok).collect());
+        let Outcome { asker, done, .. } = outcome;
+        match &done {
+            Ok(Done::Registered(events)) => {
+                self.events.registered += events.len() as u64;
+                self.tell_subscribers(now, events);
             }
-            Err(refusal) => self.refuse_events(&outcome.asker, refusal),
+            Ok(Done::Found(_)) => {}
+            Err(refusal) => self.note_refusal(&asker, refusal),
+        }
+        match asker {
+            Asker::Door(client, number) => self.tell_door(now, client, number, done),
+            asker => {
+                let answers = match done {
+                    Ok(done) => answers(done).into_iter().map(Ok).collect(),
+                    Err(refusal) => vec![Err(refusal)],
+                };
+                self.tell_events(&asker, answers);
+            }
         }
     }
 
-    fn refuse_events(&mut self, asker: &Asker, refusal: Refusal) {
+    fn note_refusal(&mut self, asker: &Asker, refusal: &Refusal) {
         self.events.refused += 1;
-        if matches!(refusal.kind, Kind::Unavailable | Kind::Full) {
-            tracing::warn!(client = asker.client().0, reason = %refusal, "request about events refused");
+        if matches!(refusal.kind, Kind::Unavailable | Kind::Full) && self.events.refused.is_power_of_two() {
+            let refused = self.events.refused;
+            tracing::warn!(client = asker.client().0, reason = %refusal, refused, "request about events refused");
         }
-        self.tell_events(asker, vec![Err(refusal)]);
     }
 
     fn tell_events(&mut self, asker: &Asker, answers: Vec<Result<EventAnswer, Refusal>>) {
@@ -58,6 +105,62 @@ impl Engine {
             }
             // Who asked may have stopped waiting.
             Asker::Embedded(_, told) => answers.into_iter().for_each(|answer| drop(told.send(answer))),
+            Asker::Door(..) | Asker::Own => {}
         }
+    }
+
+    /// Tells a client of a door what became of its request.
+    fn tell_door(&mut self, now: Now, id: ClientId, number: u64, done: Result<Done, Refusal>) {
+        self.at_hat_client(now, id, |connection| {
+            let Session::Hat(session) = &mut connection.session else {
+                unreachable!("others ask nothing about events")
+            };
+            let out = &mut connection.unwritten.out;
+            match done {
+                Ok(Done::Registered(events)) => session.on_registered(number, Ok(events), out),
+                Ok(Done::Found(answer)) => session.on_answered(number, Ok(answer), out),
+                Err(refusal) => session.on_refusal(number, refusal, out),
+            }
+            connection.unwritten.note_answers();
+        });
+    }
+
+    /// Tells the clients of Hat that subscribe to them of the events of a session, together.
+    fn tell_subscribers(&mut self, now: Now, events: &[Event]) {
+        let mut told: BTreeMap<ClientId, Vec<&Event>> = BTreeMap::new();
+        for event in events {
+            let targets = self.peer.targets(event.event_type.subject());
+            for target in targets.iter().flat_map(|to| to.iter()) {
+                if self.clients.door(target.client).is_some_and(|it| matches!(it.session, Session::Hat(_))) {
+                    let events = told.entry(target.client).or_default();
+                    if events.last().is_none_or(|last| last.id != event.id) {
+                        events.push(event);
+                    }
+                }
+            }
+        }
+        for (id, events) in told {
+            self.at_hat_client(now, id, |connection| {
+                let has_room = connection.has_room();
+                let Session::Hat(session) = &mut connection.session else { unreachable!("it was looked at") };
+                match has_room {
+                    true => {
+                        let taken = session.on_events(&events, &mut connection.unwritten.out);
+                        connection.unwritten.note_events(taken);
+                    }
+                    false => session.on_lost(),
+                }
+            });
+        }
+    }
+
+    /// Says something to a client, and does what it asks for then.
+    fn at_hat_client(&mut self, now: Now, id: ClientId, say: impl FnOnce(&mut DoorConnection)) {
+        let Some(mut connection) = self.clients.take_door(id) else { return };
+        say(&mut connection);
+        self.drain_asks(now, id, &mut connection);
+        self.clients.put_door(now, id, connection);
+        self.doors.note(&mut self.clients, id);
+        self.plan_wake(now, id);
     }
 }

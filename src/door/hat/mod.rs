@@ -21,6 +21,7 @@
 //! - An event is stored before anybody is told of it, so it makes no difference whether a client asks for persisted ones.
 
 pub mod chatter;
+pub mod client;
 pub mod payload;
 pub mod sbs;
 pub mod session;
@@ -32,6 +33,7 @@ pub mod to_peer;
 pub mod value;
 
 pub use chatter::{Message, Parser};
+pub use client::Client;
 pub use session::{Ask, RequestId, Session};
 
 use crate::door::access::Access;

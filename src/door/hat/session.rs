@@ -293,6 +293,13 @@ impl Session {
         Ok(())
     }
 
+    /// Whether this request, which the shell does, is an [`Ask::Register`].
+    pub fn is_registering(&self, request: RequestId) -> bool {
+        let index = request.0.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let request = index.and_then(|index| self.requests.get(index));
+        request.is_some_and(|request| matches!(request.state, State::Asked(Kind::Register)))
+    }
+
     /// Whether so much is not answered that nothing more may be read of the client. It may change with every call that takes `out`.
     pub fn is_full(&self) -> bool {
         self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests_bytes

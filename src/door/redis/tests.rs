@@ -395,6 +395,7 @@ impl Shell {
             }
             Ask::Subscribe { sub, wanted } => assert_eq!(self.subs.insert(sub, wanted), None),
             Ask::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
+            Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
             Ask::Count { subjects } => {
                 let counts: Vec<_> = subjects.iter().map(|subject| receivers(&self.subs, subject).0).collect();
                 self.session.on_counts(&counts, out);
@@ -433,6 +434,7 @@ fn shown(ask: &Ask<'_>) -> String {
         Ask::Admitted { account } => format!("admitted {account}"),
         Ask::Named { name } => format!("named {name}"),
         Ask::Kill { client } => format!("kill {client}"),
+        Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
         Ask::Echo(is_on) => format!("echo {is_on}"),
         Ask::Close => "close".into(),
     }

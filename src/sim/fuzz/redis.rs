@@ -136,6 +136,7 @@ impl World {
             Ask::Clients { only: _ } => self.session.on_clients(&[1, 2].map(client), &mut self.out),
             Ask::Close => self.is_over = true,
             Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
+            Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
         }
     }
 
