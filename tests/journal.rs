@@ -1,8 +1,10 @@
-//! The journal of events when its process is killed: what was told as stored is there, and no id is given twice.
+//! The journal of events when its process is killed: what was told as stored is there, and no id is given twice. While it
+//! runs nobody else gets the journal.
 //! `JOURNAL_CYCLES=5000` kills more often than usual.
 
 use crate::support::TempDir;
 use seqcast::daemon::clock::Clock;
+use seqcast::daemon::store::error::OpenError;
 use seqcast::daemon::store::sqlite::SqliteJournal;
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
@@ -58,6 +60,8 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
         }
         line.clear();
         if !is_killed && count <= told.len() as u64 {
+            let error = SqliteJournal::open(file).expect_err("it is the child's");
+            assert!(matches!(error, OpenError::InUse(_)), "{error}");
             child.kill().expect("it runs");
             is_killed = true;
         }

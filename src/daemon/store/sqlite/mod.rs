@@ -23,7 +23,7 @@ use crate::event::model::{Event, ServerId};
 use crate::event::store::{Answer, Journal, LastSession, Query};
 use append::Known;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -78,14 +78,18 @@ pub struct SqliteJournal {
     known: Option<Known>,
     /// From so many events on the tail goes into the orders.
     tail_events: usize,
+    /// Given back when the connection is closed.
+    _lock: File,
 }
 
 impl SqliteJournal {
-    /// Opens the file, or makes it. Who calls it sees to it that only one journal writes to the file.
+    /// Opens the file, or makes it. Nobody else can, until this is dropped or its process has ended: a file beside it, with `-lock`
+    /// behind its name, is locked, and stays there.
     ///
     /// # Errors
-    /// It is none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
+    /// It is in use, none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
     pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
+        let lock = lock(path)?;
         check_head(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| OpenError::of_sqlite(path, error);
@@ -95,7 +99,7 @@ impl SqliteJournal {
         make_tables(&mut connection).map_err(failed)?;
         check_length(path, &connection)?;
         let known = Known::read(&connection).map_err(failed)?;
-        Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS })
+        Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS, _lock: lock })
     }
 
     /// A second view of the same file, for questions only.
@@ -153,6 +157,18 @@ impl Journal for SqliteJournal {
 
     fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
         query::answer(&mut self.connection, query)
+    }
+}
+
+/// Locks the file beside it, not itself: to close a file takes away the locks that SQLite has on it in this process.
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let system = |error| OpenError::System { path: path.to_owned(), error };
+    let file =
+        File::options().create(true).truncate(false).write(true).open(suffixed(path, "-lock")).map_err(system)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(system(error)),
     }
 }
 

@@ -286,3 +286,15 @@ fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
     assert_eq!(journal.append(&events), Ok(990));
     assert_eq!(journal.query(&all).unwrap().events, events);
 }
+
+#[test]
+fn only_one_journal_has_a_file_at_a_time() {
+    let dir = Dir::new();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    assert!(matches!(SqliteJournal::open(&dir.file()), Err(OpenError::InUse(path)) if path == dir.file()));
+    // Whoever only reads may.
+    journal.append(&some_events(1)).unwrap();
+    assert_eq!(SqliteJournal::reader(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
+    drop(journal);
+    SqliteJournal::open(&dir.file()).unwrap();
+}
