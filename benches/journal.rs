@@ -16,6 +16,7 @@ use seqcast::daemon::store::sqlite::SqliteJournal;
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::registrar::Registrar;
+use seqcast::event::store::retention::Retention;
 use seqcast::event::store::{Answer, Journal, LastSession, OfServer, Query, Series};
 use seqcast::event::timestamp::Timestamp;
 use seqcast::time::Now;
@@ -66,6 +67,10 @@ impl Journal for Counted {
     fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
         self.transactions.fetch_add(1, Ordering::Relaxed);
         self.journal.append(events)
+    }
+
+    fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
+        self.journal.trim(retention, now, budget)
     }
 
     fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {

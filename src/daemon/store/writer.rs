@@ -1,15 +1,22 @@
 //! The thread that appends to a journal. Requests that wait are stored together, so that they share the waiting for the disk
-//! (group commit): while one batch is written, the next one gathers.
+//! (group commit): while one batch is written, the next one gathers. Between batches it removes what shall not be kept, a little
+//! at a time.
 
 use super::error::StoreError;
+use crate::daemon::clock::Clock;
 use crate::event::model::{Event, Registration};
 use crate::event::registrar::Registrar;
 use crate::event::store::Journal;
+use crate::event::store::retention::Retention;
 use crate::event::timestamp::Timestamp;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crate::time::Instant;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Requests that wait at most; more are refused, so that who asks is held up and not the memory filled.
 const WAITING_MAX: usize = 65_536;
@@ -17,6 +24,11 @@ const WAITING_MAX: usize = 65_536;
 const BATCH_REQUESTS: usize = 4096;
 /// From this size of its payloads on a batch takes no further request.
 const BATCH_BYTES: usize = 4 << 20;
+/// So often is looked at what shall not be kept, while nothing is left to remove.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Events removed at a time at most, or twice as many as were appended since the last time: a batch waits some milliseconds for it,
+/// and more leaves than comes.
+const TRIM_EVENTS: usize = 256;
 
 /// What is to be stored.
 #[derive(Debug)]
@@ -58,7 +70,17 @@ struct Request {
 #[derive(Debug)]
 pub struct Writer {
     requests: Option<Sender<Request>>,
+    trimmed: Arc<Trimmed>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What became of what shall not be kept. The numbers only rise.
+#[derive(Debug, Default)]
+pub struct Trimmed {
+    /// Events removed by each rule, in the order of the rules.
+    pub removed: Vec<AtomicU64>,
+    /// How often nothing could be removed, as the journal refused it.
+    pub failed: AtomicU64,
 }
 
 /// A request was not taken: too many wait. It can be made again.
@@ -82,7 +104,7 @@ impl fmt::Display for Busy {
 }
 
 impl Writer {
-    /// Starts the thread. `registrar` goes on behind the last session of the journal.
+    /// Starts the thread of a journal that keeps all events for ever. `registrar` goes on behind the last session of the journal.
     ///
     /// # Errors
     /// The system makes no thread.
@@ -90,10 +112,29 @@ impl Writer {
     where
         J: Journal<Error = StoreError> + Send + 'static,
     {
+        Writer::start_retaining(journal, registrar, Retention::default())
+    }
+
+    /// The same, of a journal that removes what shall not be kept.
+    ///
+    /// # Errors
+    /// The system makes no thread.
+    pub fn start_retaining<J>(journal: J, registrar: Registrar, retention: Retention) -> io::Result<Writer>
+    where
+        J: Journal<Error = StoreError> + Send + 'static,
+    {
         let (sender, requests) = bounded(WAITING_MAX);
-        let run = move || Batches { journal, registrar, requests }.run();
+        let removed = retention.rules.iter().map(|_| AtomicU64::new(0)).collect();
+        let trimmed = Arc::new(Trimmed { removed, failed: AtomicU64::new(0) });
+        let trim = Trim { retention, trimmed: Arc::clone(&trimmed), due: Clock::now().instant, appended: 0 };
+        let run = move || Batches { journal, registrar, requests, trim }.run();
         let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
-        Ok(Writer { requests: Some(sender), thread: Some(thread) })
+        Ok(Writer { requests: Some(sender), trimmed, thread: Some(thread) })
+    }
+
+    /// What became of what shall not be kept.
+    pub fn trimmed(&self) -> &Trimmed {
+        &self.trimmed
     }
 
     /// Hands in a request.
@@ -124,12 +165,54 @@ struct Batches<J> {
     journal: J,
     registrar: Registrar,
     requests: Receiver<Request>,
+    trim: Trim,
+}
+
+/// When to remove what shall not be kept.
+struct Trim {
+    retention: Retention,
+    trimmed: Arc<Trimmed>,
+    due: Instant,
+    /// Events since the last time.
+    appended: usize,
+}
+
+impl Trim {
+    /// Removes a little, if it is time.
+    fn run<J: Journal<Error = StoreError>>(&mut self, journal: &mut J) {
+        let now = Clock::now();
+        if self.retention.rules.is_empty() || now.instant < self.due {
+            return;
+        }
+        let budget = TRIM_EVENTS.max(2 * self.appended);
+        self.appended = 0;
+        self.due = now.instant + TRIM_INTERVAL;
+        let Ok(removed) = journal.trim(&self.retention, now.wall.into(), budget) else {
+            self.trimmed.failed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if removed.iter().sum::<u64>() == budget as u64 {
+            // There may be more.
+            self.due = now.instant;
+        }
+        for (sum, count) in self.trimmed.removed.iter().zip(removed) {
+            sum.fetch_add(count, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<J: Journal<Error = StoreError>> Batches<J> {
     fn run(mut self) {
         let mut batch = Vec::new();
-        while let Ok(first) = self.requests.recv() {
+        loop {
+            let first = match self.next() {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.trim.run(&mut self.journal);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             let mut bytes = first.append.bytes();
             batch.push(first);
             while batch.len() < BATCH_REQUESTS
@@ -140,7 +223,16 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
                 batch.push(next);
             }
             self.store(&mut batch);
+            self.trim.run(&mut self.journal);
         }
+    }
+
+    /// The next request; waits for it until something is to be removed.
+    fn next(&self) -> Result<Request, RecvTimeoutError> {
+        if self.trim.retention.rules.is_empty() {
+            return self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        }
+        self.requests.recv_timeout(self.trim.due.since(Clock::now().instant))
     }
 
     /// Stores all of them or none, and tells each.
@@ -164,6 +256,7 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
             waiting.push((done, is_storable.then(|| events.len() - start)));
         }
         let appended = self.journal.append(&events);
+        self.trim.appended += *appended.as_ref().unwrap_or(&0);
         if appended.is_err() && before < self.registrar.session() {
             self.registrar.roll_back(before + 1);
         }
@@ -188,6 +281,7 @@ mod tests {
     use super::*;
     use crate::event::model::ServerId;
     use crate::event::store::memory::MemoryJournal;
+    use crate::event::store::retention::Rule;
     use crate::event::store::{Answer, LastSession, Query};
     use crate::rng::Rng;
     use std::sync::{Arc, Mutex};
@@ -209,6 +303,10 @@ mod tests {
         fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
             let mut journal = self.journal.lock().unwrap();
             if self.rng.chance(self.failure) { Err(StoreError::Full) } else { Ok(journal.append(events).unwrap()) }
+        }
+
+        fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
+            Ok(self.journal.lock().unwrap().trim(retention, now, budget).unwrap())
         }
 
         fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
@@ -285,6 +383,32 @@ mod tests {
         writer.append(Append::Follow(events), hears(&heard)).unwrap();
         drop(writer);
         assert_eq!(*heard.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
+    }
+
+    #[test]
+    fn what_shall_not_be_kept_is_removed_and_counted() {
+        let journal = Arc::new(Mutex::new(MemoryJournal::default()));
+        let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure: 0.0 };
+        let rule = |pattern: &str, count| Rule {
+            pattern: pattern.parse().unwrap(),
+            age: None,
+            count: Some(count),
+            bytes: None,
+        };
+        let retention = Retention { rules: vec![rule("a", 30), rule("*", 5)] };
+        let registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+        let writer = Writer::start_retaining(flaky, registrar, retention).unwrap();
+        for _ in 0..100 {
+            writer.append(registrations(&["a", "b", "c"]), Box::new(|done| drop(done.unwrap()))).unwrap();
+        }
+        let removed = || writer.trimmed().removed.iter().map(|sum| sum.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let begun = Clock::now().instant;
+        while removed() != [70, 195] {
+            assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "{:?} removed", removed());
+            thread::yield_now();
+        }
+        assert_eq!(journal.lock().unwrap().events().len(), 35);
+        assert_eq!(writer.trimmed().failed.load(Ordering::Relaxed), 0);
     }
 
     #[test]

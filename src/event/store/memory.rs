@@ -1,15 +1,19 @@
 //! A journal in memory: nothing but a list. Right by looking at it, and what the others are compared with.
 
+use super::retention::Retention;
 use super::{Answer, Answering, By, Journal, LastSession, Query, Series};
 use crate::event::model::{Event, ServerId};
+use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{EventType, TypePattern};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 /// Events in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal {
     events: Vec<Event>,
+    last: BTreeMap<ServerId, LastSession>,
 }
 
 impl MemoryJournal {
@@ -56,9 +60,7 @@ impl Journal for MemoryJournal {
     type Error = Infallible;
 
     fn last_session(&mut self, server: ServerId) -> Result<LastSession, Infallible> {
-        let last = self.events.iter().rfind(|event| event.id.server == server);
-        Ok(last
-            .map_or(LastSession::NONE, |event| LastSession { session: event.id.session, timestamp: event.timestamp }))
+        Ok(self.last.get(&server).copied().unwrap_or(LastSession::NONE))
     }
 
     fn append(&mut self, events: &[Event]) -> Result<usize, Infallible> {
@@ -66,9 +68,36 @@ impl Journal for MemoryJournal {
         for event in events {
             if self.events.iter().all(|other| other.id != event.id) {
                 self.events.push(event.clone());
+                let last = self.last.entry(event.id.server).or_insert(LastSession::NONE);
+                last.session = last.session.max(event.id.session);
+                last.timestamp = last.timestamp.max(event.timestamp);
             }
         }
         Ok(self.events.len() - before)
+    }
+
+    fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, Infallible> {
+        let mut left = budget;
+        let mut removed = Vec::new();
+        for (index, rule) in retention.rules.iter().enumerate() {
+            removed.push(0);
+            while 0 < left {
+                let bytes = |event: &Event| event.payload.as_ref().map_or(0, |payload| payload.bytes().len() as u64);
+                let events = self.in_order().into_iter().map(|(_, event)| event);
+                let own: Vec<&Event> =
+                    events.filter(|event| retention.rule(&event.event_type) == Some(index)).collect();
+                let (count, sum) = (own.len() as u64, own.iter().map(|event| bytes(event)).sum());
+                let Some(first) = own.first() else { break };
+                if !rule.is_too_much(now, first.timestamp, count, sum) {
+                    break;
+                }
+                let id = first.id;
+                self.events.retain(|event| event.id != id);
+                removed[index] += 1;
+                left -= 1;
+            }
+        }
+        Ok(removed)
     }
 
     fn query(&mut self, query: &Query) -> Result<Answer, Infallible> {
@@ -104,7 +133,6 @@ impl Journal for MemoryJournal {
 mod tests {
     use super::*;
     use crate::event::store::{OfServer, QueryError, Span};
-    use crate::event::timestamp::Timestamp;
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(micros).unwrap()

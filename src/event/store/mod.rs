@@ -5,10 +5,12 @@
 //! the events of a server are appended in the order of their ids, the natural order is that of timestamp and arrival.
 
 pub mod memory;
+pub mod retention;
 
 use super::model::{Event, EventId, ServerId};
 use super::timestamp::Timestamp;
 use crate::subject::event_type::TypePattern;
+use retention::Retention;
 use std::fmt;
 
 /// The most events in one answer; what is left out is told by [`Answer::more_follows`].
@@ -233,6 +235,14 @@ pub trait Journal {
     /// # Errors
     /// They cannot be stored, and none of them is.
     fn append(&mut self, events: &[Event]) -> Result<usize, Self::Error>;
+
+    /// Removes so many events at most that shall not be kept: those of the first rule first, of each rule from the earliest in the
+    /// natural order on. Gives how many of each rule; if they are as many as they may be, there may be more. The last sessions of servers
+    /// stay known.
+    ///
+    /// # Errors
+    /// The store cannot be changed, and nothing is removed.
+    fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, Self::Error>;
 
     /// Answers a question that makes sense.
     ///

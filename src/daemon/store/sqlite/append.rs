@@ -12,15 +12,19 @@ use std::collections::BTreeMap;
 
 /// Types whose numbers are remembered.
 const TYPES_MAX: usize = 65_536;
-/// The orders take the tail, and `filled` says so. Ids and times nearly rise as events arrive; only types need sorting, or each event
+/// The orders and the sums of types take the tail, and `filled` says so. Ids and times nearly rise as events arrive; only types need sorting, or each event
 /// would have another page than the one before.
-const FILL: [&str; 5] = [
+const FILL: [&str; 6] = [
     "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_type SELECT type, time, arrival FROM event \
      WHERE (SELECT arrival FROM filled) < arrival ORDER BY type, time, arrival",
     "INSERT INTO by_time SELECT time, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_source_time SELECT source_time, time, arrival FROM event \
      WHERE (SELECT arrival FROM filled) < arrival AND source_time IS NOT NULL",
+    "UPDATE type SET events = events + more, bytes = bytes + more_bytes, first = min(first, earliest) FROM ( \
+         SELECT type, count(*) AS more, sum(coalesce(octet_length(payload), 0)) AS more_bytes, min(time) AS earliest \
+         FROM event WHERE (SELECT arrival FROM filled) < arrival GROUP BY type \
+     ) AS tail WHERE number = tail.type",
     "UPDATE filled SET arrival = max(arrival, (SELECT coalesce(max(arrival), 0) FROM event))",
 ];
 
@@ -157,7 +161,10 @@ fn insert(transaction: &Transaction<'_>, known: &mut Known, events: &[Event]) ->
 }
 
 /// Puts the tail into the orders.
-fn fill(transaction: &Transaction<'_>, known: &mut Known) -> Result<(), StoreError> {
+pub(super) fn fill(transaction: &Transaction<'_>, known: &mut Known) -> Result<(), StoreError> {
+    if known.tail.is_empty() {
+        return Ok(());
+    }
     for sql in FILL {
         transaction.prepare_cached(sql)?.execute([])?;
     }

@@ -3,7 +3,7 @@
 //! | table | a row is |
 //! |---|---|
 //! | `event` | an event; `arrival` is the order in which this peer learned of them. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
-//! | `type` | an event type, as the subject on which its events travel |
+//! | `type` | an event type, as the subject on which its events travel; how many of them are in the orders, the bytes of their payloads, and a time before which none is |
 //! | `server` | a server with the last session of it that was ever stored |
 //! | `by_id`, `by_type`, `by_time`, `by_source_time` | where an event stands in that order |
 //! | `filled` | the one row: these four hold the events up to this arrival |
@@ -17,10 +17,13 @@
 
 mod append;
 mod query;
+mod trim;
 
 use super::error::{OpenError, StoreError};
 use crate::event::model::{Event, ServerId};
+use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Journal, LastSession, Query};
+use crate::event::timestamp::Timestamp;
 use append::Known;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::{self, File, TryLockError};
@@ -42,7 +45,13 @@ const TAIL_EVENTS: usize = 4096;
 const STATEMENTS: usize = 64;
 
 const SCHEMA: &str = "
-    CREATE TABLE type (number INTEGER PRIMARY KEY, subject TEXT NOT NULL UNIQUE) STRICT;
+    CREATE TABLE type (
+        number INTEGER PRIMARY KEY,
+        subject TEXT NOT NULL UNIQUE,
+        events INTEGER NOT NULL DEFAULT 0,
+        bytes INTEGER NOT NULL DEFAULT 0,
+        first INTEGER NOT NULL DEFAULT 9223372036854775807
+    ) STRICT;
     CREATE TABLE server (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, time INTEGER NOT NULL) STRICT;
     CREATE TABLE event (
         arrival INTEGER PRIMARY KEY,
@@ -102,6 +111,14 @@ impl SqliteJournal {
         Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS, _lock: lock })
     }
 
+    /// What is known, to be put back when what is done with it succeeds.
+    fn take_known(&mut self) -> Result<Known, StoreError> {
+        match self.known.take() {
+            Some(known) => Ok(known),
+            None => Ok(Known::read(&self.connection)?),
+        }
+    }
+
     /// A second view of the same file, for questions only.
     ///
     /// # Errors
@@ -146,13 +163,18 @@ impl Journal for SqliteJournal {
     }
 
     fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
-        let mut known = match self.known.take() {
-            Some(known) => known,
-            None => Known::read(&self.connection)?,
-        };
+        let mut known = self.take_known()?;
         let appended = append::append(&mut self.connection, &mut known, self.tail_events, events)?;
         self.known = Some(known);
         Ok(appended)
+    }
+
+    /// What is removed leaves room in the file for what is appended; the file gets no shorter.
+    fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
+        let mut known = self.take_known()?;
+        let removed = trim::trim(&mut self.connection, &mut known, retention, now, budget)?;
+        self.known = Some(known);
+        Ok(removed)
     }
 
     fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {

@@ -281,7 +281,7 @@ fn event(row: &Row<'_>) -> Result<Event, StoreError> {
     })
 }
 
-fn event_type(value: ValueRef<'_>) -> Result<EventType, StoreError> {
+pub(super) fn event_type(value: ValueRef<'_>) -> Result<EventType, StoreError> {
     let subject = value.as_bytes().ok().and_then(|bytes| Subject::from_bytes(Bytes::copy_from_slice(bytes)).ok());
     subject.and_then(|subject| EventType::of_subject(&subject)).ok_or_else(|| StoreError::damaged("an event type"))
 }

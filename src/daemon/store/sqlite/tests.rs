@@ -7,12 +7,14 @@ use super::*;
 use crate::event::model::{EventId, Json, Payload, Registration};
 use crate::event::registrar::Registrar;
 use crate::event::store::memory::MemoryJournal;
+use crate::event::store::retention::{Retention, Rule};
 use crate::event::store::{By, OfServer, Series, Span};
 use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A directory that goes away with it.
 struct Dir(PathBuf);
@@ -101,9 +103,23 @@ fn draw_query(rng: &mut Rng, events: &[Event]) -> Query {
     }
 }
 
+fn draw_retention(rng: &mut Rng) -> Retention {
+    let mut limit = |below: u64| rng.chance(0.4).then(|| rng.below(below));
+    let (ages, counts, sizes) = ([limit(8), limit(8)], [limit(40), limit(40)], [limit(300), limit(300)]);
+    let rule = |index: usize, pattern: &str| Rule {
+        pattern: pattern.parse().unwrap(),
+        age: ages[index].map(Duration::from_micros),
+        count: counts[index],
+        bytes: sizes[index],
+    };
+    let pattern = PATTERNS[rng.below(PATTERNS.len() as u64) as usize];
+    let second = PATTERNS[rng.below(PATTERNS.len() as u64) as usize];
+    Retention { rules: vec![rule(0, pattern), rule(1, second)] }
+}
+
 #[test]
 fn it_answers_as_its_twin_in_memory_does() {
-    let mut found = 0;
+    let (mut found, mut removed) = (0, 0);
     for seed in 0..12 {
         let (dir, mut rng) = (Dir::new(), Rng::new(seed));
         let mut twin = MemoryJournal::default();
@@ -112,6 +128,7 @@ fn it_answers_as_its_twin_in_memory_does() {
         // In some histories the tail is emptied often, in some never.
         let tail_events = 1 << rng.below(9);
         journal.tail_events = tail_events;
+        let retention = draw_retention(&mut rng);
         let mut servers: Vec<Registrar> = (1..4).map(|id| Registrar::new(ServerId(id), 0, at(-3))).collect();
         for _ in 0..30 {
             let mut events = Vec::new();
@@ -125,6 +142,13 @@ fn it_answers_as_its_twin_in_memory_does() {
                 events.insert(0, again);
             }
             assert_eq!(journal.append(&events), Ok(twin.append(&events).unwrap()));
+            if rng.chance(0.3) {
+                let retention = if rng.chance(0.5) { &retention } else { &draw_retention(&mut rng) };
+                let (now, budget) = (at(rng.below(12) as i64 - 3), rng.below(20) as usize);
+                let expected = twin.trim(retention, now, budget).unwrap();
+                removed += expected.iter().sum::<u64>();
+                assert_eq!(journal.trim(retention, now, budget), Ok(expected), "seed {seed}: {retention:?}");
+            }
             if rng.chance(0.2) {
                 drop(journal);
                 journal = SqliteJournal::open(&dir.file()).unwrap();
@@ -145,7 +169,7 @@ fn it_answers_as_its_twin_in_memory_does() {
             }
         }
     }
-    assert!(10_000 < found, "{found} events found");
+    assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
 }
 
 fn some_events(count: usize) -> Vec<Event> {

@@ -1,14 +1,14 @@
-//! Crashes of the host, without any: a journal appends while all that it does to its files is noted, and from the notes what a disk
+//! Crashes of the host, without any: a journal appends and removes while all that it does to its files is noted, and from the notes what a disk
 //! could hold at any moment is made. What was synced is there; of what was written since, any sectors are, in any order, and of
 //! the files created and deleted since, the first few. `CRASH_IMAGES=100000` makes more images than usual.
 
 use super::vfs::{Op, Watch};
-use super::{Dir, at, registration};
+use super::{Dir, at, draw_retention, registration};
 use crate::daemon::store::sqlite::SqliteJournal;
-use crate::event::model::{Event, ServerId};
+use crate::event::model::ServerId;
 use crate::event::registrar::Registrar;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Answer, By, Journal, LastSession, OfServer, Query, Series};
+use crate::event::store::{Answer, By, Journal, OfServer, Query, Series};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,12 +26,12 @@ fn what_was_told_as_stored_survives_a_crash_of_the_host() {
         let mut run = Run::new(seed, "FULL");
         for image in 0..IMAGES_OF_A_RUN {
             match run.check(true) {
-                Ok(more) => beyond += more,
+                Ok(is_beyond) => beyond += u32::from(is_beyond),
                 Err(why) => panic!("run {seed}, image {image}: {why}"),
             }
         }
     }
-    // Some images hold what had been handed in and not been told yet.
+    // Some images hold what had been asked for and not been told yet.
     assert!(0 < beyond);
 }
 
@@ -51,47 +51,56 @@ fn a_disk_or_a_journal_that_does_not_sync_is_found_out() {
 struct Run {
     rng: Rng,
     ops: Vec<Op>,
-    /// All events in the order in which they were handed in.
-    handed: Vec<Event>,
-    /// After so many operations so many events had been handed in, or told as stored.
-    handed_at: Vec<(usize, usize)>,
-    told_at: Vec<(usize, usize)>,
-    /// What a journal of so many events answers.
+    /// What it held, after each append and each removal.
+    states: Vec<MemoryJournal>,
+    /// After so many operations it was asked for each of the states, and told it.
+    asked_at: Vec<usize>,
+    told_at: Vec<usize>,
+    /// What the states answer.
     answers: BTreeMap<usize, Vec<Answer>>,
     dir: Dir,
 }
 
 impl Run {
-    /// Opens a journal a few times, and appends to it.
+    /// Opens a journal a few times, appends to it and removes from it.
     fn new(seed: u64, synchronous: &str) -> Run {
         let (dir, mut rng) = (Dir::in_memory(), Rng::new(seed));
         let watch = Watch::new(&dir.0);
         let mut servers = [1, 2].map(|id| Registrar::new(ServerId(id), 0, at(-3)));
-        let (mut handed, mut handed_at, mut told_at) = (Vec::new(), vec![(0, 0)], vec![(0, 0)]);
+        let (mut states, mut asked_at, mut told_at) = (vec![MemoryJournal::default()], vec![0], vec![0]);
+        let (mut now, retention) = (0, draw_retention(&mut rng));
         for _ in 0..1 + rng.below(4) {
             let mut journal = SqliteJournal::open(&dir.file()).unwrap();
             journal.tail_events = 1 << rng.below(8);
             journal.connection.pragma_update(None, "synchronous", synchronous).unwrap();
             journal.connection.pragma_update(None, "wal_autocheckpoint", 1 << rng.below(7)).unwrap();
             for _ in 0..rng.below(25) {
-                let mut events = Vec::new();
-                for _ in 0..1 + rng.below(6) {
-                    let requested = (0..1 + rng.below(4)).map(|_| registration(&mut rng)).collect();
-                    let server = &mut servers[rng.below(2) as usize];
-                    events.extend(server.register(at(handed.len() as i64), requested));
+                asked_at.push(watch.count());
+                let mut state = states.last().unwrap().clone();
+                if rng.chance(0.2) {
+                    let budget = rng.below(20) as usize;
+                    let removed = state.trim(&retention, at(now), budget).unwrap();
+                    assert_eq!(journal.trim(&retention, at(now), budget), Ok(removed));
+                } else {
+                    let mut events = Vec::new();
+                    for _ in 0..1 + rng.below(6) {
+                        now += 1;
+                        let requested = (0..1 + rng.below(4)).map(|_| registration(&mut rng)).collect();
+                        events.extend(servers[rng.below(2) as usize].register(at(now), requested));
+                    }
+                    state.append(&events).unwrap();
+                    journal.append(&events).unwrap();
                 }
-                handed.extend(events.iter().cloned());
-                handed_at.push((watch.count(), handed.len()));
-                journal.append(&events).unwrap();
-                told_at.push((watch.count(), handed.len()));
+                states.push(state);
+                told_at.push(watch.count());
             }
         }
         let ops = watch.end();
-        Run { rng, ops, handed, handed_at, told_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
+        Run { rng, ops, states, asked_at, told_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
     }
 
-    /// Makes an image, and looks at it. How many events it holds beyond those told, or what is wrong.
-    fn check(&mut self, is_honest: bool) -> Result<usize, String> {
+    /// Makes an image, and looks at it. Whether it holds more than was told, or what is wrong.
+    fn check(&mut self, is_honest: bool) -> Result<bool, String> {
         let crash = self.rng.below(self.ops.len() as u64 + 1) as usize;
         for entry in fs::read_dir(&self.dir.0).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
@@ -99,22 +108,23 @@ impl Run {
         for (name, content) in image(&self.ops[..crash], is_honest, &mut self.rng) {
             fs::write(self.dir.0.join(name), content).unwrap();
         }
-        let last = |list: &[(usize, usize)]| list.iter().rfind(|(ops, _)| *ops <= crash).map_or(0, |(_, count)| *count);
-        let (told, handed) = (last(&self.told_at), last(&self.handed_at));
+        let last = |list: &[usize]| list.iter().rposition(|ops| *ops <= crash).expect("the first is 0");
+        let (told, asked) = (last(&self.told_at), last(&self.asked_at));
         let mut journal = SqliteJournal::open(&self.dir.file()).map_err(|error| error.to_string())?;
-        let count = journal
-            .connection
-            .query_row("SELECT count(*) FROM event", [], |row| row.get::<_, u32>(0))
-            .map_err(|error| error.to_string())? as usize;
-        if count < told || handed < count || self.told_at.iter().all(|(_, whole)| *whole != count) {
-            return Err(format!("{count} events, {told} were told of {handed}"));
+        // Whole appends and removals: the state that was told, or the one that was asked for since.
+        let states: Vec<usize> = (told..=asked).collect();
+        let mut wrong = String::new();
+        for state in states {
+            match self.check_state(&mut journal, state) {
+                Ok(()) => return self.check_goes_on(&mut journal, state).map(|()| told < state),
+                Err(why) => wrong = why,
+            }
         }
-        self.check_content(&mut journal, count)?;
-        Ok(count - told)
+        Err(format!("after {told} were told of {asked}: {wrong}"))
     }
 
-    /// The journal holds the first events, answers accordingly, and goes on.
-    fn check_content(&mut self, journal: &mut SqliteJournal, count: usize) -> Result<(), String> {
+    /// The journal answers as it did in that state.
+    fn check_state(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
         let queries = [
             Query::Latest(None),
             Query::Series(Series::default()),
@@ -122,28 +132,28 @@ impl Run {
             Query::Series(Series { types: Some(vec!["a/*".parse().unwrap()]), ..Series::default() }),
             Query::Server(OfServer { server: ServerId(1), after: None, limit: None }),
         ];
-        let events = &self.handed[..count];
-        let expected = self.answers.entry(count).or_insert_with(|| {
-            let mut twin = MemoryJournal::default();
-            twin.append(events).unwrap();
-            queries.iter().map(|query| twin.query(query).unwrap()).collect()
-        });
+        let twin = &mut self.states[state];
+        let expected = self
+            .answers
+            .entry(state)
+            .or_insert_with(|| queries.iter().map(|query| twin.query(query).unwrap()).collect());
         for (query, expected) in queries.iter().zip(expected) {
             if journal.query(query).as_ref() != Ok(expected) {
-                return Err(format!("of {count} events: {query:?}"));
+                return Err(format!("state {state}: {query:?}"));
             }
         }
+        Ok(())
+    }
+
+    /// The file is whole, and ids go on behind the last one.
+    fn check_goes_on(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
         let integrity: String =
             journal.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|e| e.to_string())?;
         if integrity != "ok" {
             return Err(integrity);
         }
         for server in [1, 2].map(ServerId) {
-            let last = events.iter().rfind(|event| event.id.server == server);
-            let expected = last.map_or(LastSession::NONE, |event| LastSession {
-                session: event.id.session,
-                timestamp: event.timestamp,
-            });
+            let expected = self.states[state].last_session(server).unwrap();
             let found = journal.last_session(server).map_err(|error| error.to_string())?;
             if found != expected {
                 return Err(format!("{found:?}, not {expected:?}"));
