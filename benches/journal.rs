@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use rusqlite::{Connection, TransactionBehavior, params};
 use seqcast::daemon::clock::Clock;
 use seqcast::daemon::store::error::StoreError;
-use seqcast::daemon::store::sqlite::SqliteJournal;
+use seqcast::daemon::store::sqlite::{SqliteJournal, SqliteReader};
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::registrar::Registrar;
@@ -208,22 +208,22 @@ fn ask(path: &Path) {
     let latest = |number| Query::Latest(types(number));
     let series = |number| Query::Series(Series { types: types(number), limit, ..Series::default() });
     let of_server = |number| Query::Server(OfServer { server: ServerId(1), after: Some(middle(number)), limit });
-    let questions: [(&str, &dyn Fn(u64) -> Query, usize); 3] = [
-        ("the latest of one type", &latest, 1),
-        ("100 of one type by time", &series, 100),
-        ("100 of a server behind an id", &of_server, 100),
-    ];
-    for (what, question, found) in questions {
-        let mut costs = Histogram::<u64>::new(3).expect("a histogram");
-        for number in 0..QUESTIONS {
-            let begun = Clock::now();
-            let answer = reader.query(&question(number)).expect("readable");
-            costs.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
-            assert_eq!(answer.events.len(), found, "{what}");
-        }
-        let micros = |quantile| costs.value_at_quantile(quantile) as f64 / 1000.0;
-        println!("{what:37} p50 {:8.1} us  p99 {:8.1} us", micros(0.5), micros(0.99));
+    print_costs("the latest of one type", &mut reader, 1, latest);
+    print_costs("100 of one type by time", &mut reader, 100, series);
+    print_costs("100 of a server behind an id", &mut reader, 100, of_server);
+}
+
+/// Asks questions of a kind, each with so many events for an answer.
+fn print_costs(what: &str, reader: &mut SqliteReader, found: usize, question: impl Fn(u64) -> Query) {
+    let mut costs = Histogram::<u64>::new(3).expect("a histogram");
+    for number in 0..QUESTIONS {
+        let begun = Clock::now();
+        let answer = reader.query(&question(number)).expect("readable");
+        costs.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
+        assert_eq!(answer.events.len(), found, "{what}");
     }
+    let micros = |quantile| costs.value_at_quantile(quantile) as f64 / 1000.0;
+    println!("{what:37} p50 {:8.1} us  p99 {:8.1} us", micros(0.5), micros(0.99));
 }
 
 fn main() {
