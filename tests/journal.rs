@@ -1,6 +1,5 @@
 //! The journal of events when its process is killed: what was told as stored is there, and no id is given twice. While it
-//! runs nobody else gets the journal.
-//! `JOURNAL_CYCLES=5000` kills more often than usual.
+//! runs nobody else gets the journal. More often than usual: `JOURNAL_CYCLES=5000 cargo test --release --test main journal`.
 
 use crate::support::TempDir;
 use seqcast::daemon::clock::Clock;

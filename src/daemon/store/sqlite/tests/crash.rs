@@ -1,7 +1,7 @@
-//! Crashes of the host, without any: a journal appends and removes while all that it does to its files is noted, and from the notes what a disk
-//! could hold at any moment is made. What was synced is there; of what was written since, any sectors are, in any order, and of
-//! the files created and deleted since, the first few. `CRASH_IMAGES=100000 cargo test --release
-//! --lib crash` makes more images than usual.
+//! Crashes of the host, made up: a journal appends and removes while all that it does to its files is noted, and from the notes what
+//! a disk could hold at any moment is made. What was synced is there; of what was written since, any sectors are, in any order,
+//! and of the files created and deleted since, the first few. More images than usual:
+//! `CRASH_IMAGES=100000 cargo test --release --lib crash`.
 
 use super::vfs::{Op, Watch};
 use super::{Dir, at, draw_retention, registration};
