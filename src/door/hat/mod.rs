@@ -5,7 +5,7 @@
 //! | SBS, the encoding of values | [`sbs`] |
 //! | frames, and chatter: numbered messages in conversations | [`chatter`] |
 //! | what clients say, and what servers say | [`to_peer`], [`to_client`] |
-//! | what that is made of | [`value`], [`payload`] |
+//! | what that is made of | [`value`] |
 //! | one client | [`session`] |
 //! | which clients are told of which events | [`subscribers`] |
 //!
@@ -15,14 +15,12 @@
 //!   disconnected, or, if nothing can be found with it, gets nothing.
 //! - A type has at least one subtype, and fits into a subject. A registration of another one fails; asking for it finds nothing.
 //!   So does asking for what no type can hold: `?` and `*` in a longer subtype, or a `*` that is not the last.
-//! - JSON that holds `NaN`, `Infinity` or `-Infinity`, which Python writes and JSON does not know, is kept as a binary payload of type
-//!   [`LAX_JSON`](payload::LAX_JSON), and is JSON again for clients of this door. Nobody else takes it for JSON.
+//! - A payload that is called JSON must be JSON: `NaN` and `Infinity`, which Python knows and Hat's own client refuses, are none.
 //! - Where there are accounts, a client must have a token. Where there are none, any will do.
 //! - An event is stored before anybody is told of it, so it makes no difference whether a client asks for persisted ones.
 
 pub mod chatter;
 pub mod client;
-pub mod payload;
 pub mod sbs;
 pub mod session;
 pub mod subscribers;

@@ -9,13 +9,12 @@
 //! event        id · type · timestamp · source timestamp optional · payload optional
 //! ```
 
-use super::payload::{self, LAX_JSON};
-use super::sbs::{Malformed, Reader, Why, put_count, put_integer, put_optional, put_text};
-use crate::event::model::{Event, EventId, JsonError, Payload, Registration, ServerId};
+use super::sbs::{Malformed, Reader, Why, put_bytes, put_count, put_integer, put_optional, put_text};
+use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::SUBJECT_TOKENS_MAX;
 use crate::subject::event_type::{EventType, TypeError, TypePattern};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use std::fmt;
 
 /// So many bytes of an event's headers on the bus at most, the name of its payload's type apart.
@@ -31,8 +30,6 @@ pub enum EventError {
     SourceTime(i128),
     /// Its payload is called JSON and is not.
     Json(JsonError),
-    /// Its payload is called as one that this door makes itself: [`LAX_JSON`].
-    Reserved,
     /// Its payload is too large.
     TooLarge {
         /// So many bytes, the name of its type included,
@@ -50,7 +47,6 @@ impl fmt::Display for EventError {
                 write!(f, "a source timestamp {micros} µs from 1970 is not in the years 0000 to 9999")
             }
             EventError::Json(error) => error.fmt(f),
-            EventError::Reserved => write!(f, "a binary payload must not be called {LAX_JSON}"),
             EventError::TooLarge { bytes, bytes_max } => {
                 write!(f, "a payload of {bytes} bytes, {bytes_max} are allowed")
             }
@@ -124,13 +120,44 @@ pub(super) fn registration<'a>(
     let payload_bytes_max = message_bytes_max.saturating_sub(HEADERS_BYTES_MAX);
     subtypes(reader, list)?;
     let micros = reader.optional(micros)?;
-    let payload = reader.optional(|reader| payload::read(reader, payload_bytes_max))?;
+    let payload = reader.optional(|reader| payload(reader, payload_bytes_max))?;
     let checked = || {
         let event_type = EventType::new(list.iter().copied()).map_err(EventError::Type)?;
         let source_timestamp = micros.map(|micros| time(micros).ok_or(EventError::SourceTime(micros))).transpose()?;
         Ok(Registration { event_type, source_timestamp, payload: payload.transpose()? })
     };
     Ok(checked())
+}
+
+/// Reads a payload of at most so many bytes, the name of its type included.
+fn payload(reader: &mut Reader<'_>, bytes_max: usize) -> Result<Result<Payload, EventError>, Malformed> {
+    let is_binary = reader.choice(2)? == 0;
+    let type_name = if is_binary { reader.text()? } else { "" };
+    let bytes = if is_binary { reader.bytes()? } else { reader.text()?.as_bytes() };
+    // A byte of the name is written as three at most.
+    let size = bytes.len() + 3 * type_name.len();
+    if bytes_max < size {
+        return Ok(Err(EventError::TooLarge { bytes: size, bytes_max }));
+    }
+    let bytes = Bytes::copy_from_slice(bytes);
+    Ok(match is_binary {
+        true => Ok(Payload::Binary { type_name: type_name.into(), bytes }),
+        false => Json::from_bytes(bytes).map(Payload::Json).map_err(EventError::Json),
+    })
+}
+
+fn put_payload(out: &mut BytesMut, payload: &Payload) {
+    match payload {
+        Payload::Binary { type_name, bytes } => {
+            put_count(out, 0);
+            put_text(out, type_name);
+            put_bytes(out, bytes);
+        }
+        Payload::Json(json) => {
+            put_count(out, 1);
+            put_bytes(out, json.bytes());
+        }
+    }
 }
 
 /// Appends an event to be registered.
@@ -141,7 +168,7 @@ pub(super) fn put_registration(out: &mut BytesMut, registration: &Registration) 
 
 fn put_content(out: &mut BytesMut, source_timestamp: Option<Timestamp>, payload: Option<&Payload>) {
     put_optional(out, source_timestamp, put_time);
-    put_optional(out, payload, payload::put);
+    put_optional(out, payload, put_payload);
 }
 
 /// Reads events.
@@ -160,7 +187,7 @@ fn event<'a>(reader: &mut Reader<'a>, list: &mut Vec<&'a str>) -> Result<Event, 
     let event_type = EventType::new(list.iter().copied()).map_err(|_| meaningless)?;
     let timestamp = time(micros(reader)?).ok_or(meaningless)?;
     let source_timestamp = reader.optional(micros)?.map(|micros| time(micros).ok_or(meaningless)).transpose()?;
-    let payload = reader.optional(|reader| payload::read(reader, usize::MAX))?.transpose().map_err(|_| meaningless)?;
+    let payload = reader.optional(|reader| payload(reader, usize::MAX))?.transpose().map_err(|_| meaningless)?;
     Ok(Event { id, event_type, timestamp, source_timestamp, payload })
 }
 
