@@ -1,6 +1,10 @@
 //! The order of events in its real stores: on a redis-server of the test's own, and in SQLite files.
 
 mod conform;
+mod faults;
+mod kill;
+mod sent;
+mod state;
 
 use seqcast::event::order::store::{Op, Outcome, Store};
 

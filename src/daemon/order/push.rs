@@ -72,6 +72,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         let (mut known, mut lost) = (self.mark, None);
         loop {
             let op = known.map_or(Op::Look, |mark| push.at(mark));
+            let mut failed = None;
             match self.store.apply(&op) {
                 Ok(Outcome::Pushed { mark }) => {
                     self.mark = Some(mark);
@@ -85,14 +86,14 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
                     known = Some(mark);
                 }
                 Ok(Outcome::LostGeneration { .. }) if known.is_some() => known = None,
-                Ok(Outcome::LostGeneration { found }) => self.begin(&mut lost, found)?,
-                Ok(Outcome::Looked { mark }) => self.begin(&mut lost, Some(mark.generation()))?,
+                Ok(Outcome::LostGeneration { found }) => failed = self.begin(&mut lost, found).err(),
+                Ok(Outcome::Looked { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
                 Ok(outcome) => unreachable!("{outcome:?} of a push"),
                 Err(error) if error.is_unknown() && known.is_some() => return Err(error),
-                Err(error) => match retries.failed(&error) {
-                    Some(pause) => thread::sleep(pause),
-                    None => return Err(error),
-                },
+                Err(error) => failed = Some(error),
+            }
+            if let Some(error) = failed {
+                thread::sleep(retries.failed(&error).ok_or(error)?);
             }
         }
     }
@@ -111,9 +112,6 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         let known = self.mark.map(Stamp::generation).max(found);
         let none = || OrderError { at: "order".into(), fault: Fault::Other("there is no higher generation".into()) };
         let generation = Generation::after(known, now_ms()).ok_or_else(none)?;
-        match self.store.apply(&Op::Begin { found, generation }) {
-            Err(error) if !error.is_passing() => Err(error),
-            _ => Ok(()),
-        }
+        self.store.apply(&Op::Begin { found, generation }).map(drop)
     }
 }

@@ -13,7 +13,8 @@
 //!
 //! A server draws a new replication id whenever it starts and whenever it becomes a primary. Each step compares it with that of the generation, within
 //! the script: whatever a server has lost by a restart, a failover, or both in a row, nobody goes on from what is left before a new
-//! generation has begun. So every restart is taken for a loss, also one that lost nothing.
+//! generation has begun. So every restart is taken for a loss, also one that lost nothing; and so is the coming of the first replica, and
+//! an hour without any (`repl-backlog-ttl`), since a primary draws a new id then too.
 
 use super::error::{Fault, OrderError};
 use crate::daemon::clock::Clock;

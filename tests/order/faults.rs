@@ -1,0 +1,184 @@
+//! What is wrong with a store is told by name, and nothing is changed; a state that may have lost something is not gone on with.
+
+use super::{REDIS_PREFIX, apply};
+use crate::support::TempDir;
+use crate::support::redis_server::{DURABLE, RedisServer};
+use bytes::Bytes;
+use rusqlite::Connection;
+use seqcast::daemon::order::error::{Fault, OrderError};
+use seqcast::daemon::order::push::{FrontEnd, Lost, Push};
+use seqcast::daemon::order::redis::RedisStore;
+use seqcast::daemon::order::sqlite::SqliteStore;
+use seqcast::event::order::name::Object;
+use seqcast::event::order::stamp::{Generation, Stamp};
+use seqcast::event::order::store::{Op, Outcome, Store};
+use std::fs;
+use std::time::Duration;
+
+fn redis(url: &str) -> RedisStore {
+    RedisStore::new(url, REDIS_PREFIX).expect("an address")
+}
+
+fn push() -> Push {
+    let (object, data, main) = (Object::new("x").expect("a name"), Bytes::from("d"), Bytes::from("e"));
+    Push { object, data, main, subs: Vec::new() }
+}
+
+/// Why a push with little patience does not go well.
+fn refused(store: impl Store<Error = OrderError>) -> OrderError {
+    FrontEnd::new(store, None, Duration::ZERO).push(&push()).expect_err("refused")
+}
+
+fn begin<S: Store<Error = OrderError>>(store: &mut S) -> Stamp {
+    let generation = Generation::new(7).expect("one");
+    apply(store, &Op::Begin { found: None, generation });
+    Stamp::begin(generation)
+}
+
+#[test]
+fn a_redis_that_is_away_or_lets_nobody_in_is_told_without_the_password() {
+    let dir = TempDir::new();
+    let server = RedisServer::start(dir.path(), &["--requirepass", "right"]);
+    let at = format!("127.0.0.1:{}/0", server.port());
+    for url in [format!("redis://:wrong-one@{at}"), format!("redis://{at}"), format!("redis://ann:wrong-one@{at}")] {
+        let error = refused(redis(&url));
+        assert!(matches!(error.fault, Fault::Denied(_)) && !error.is_passing(), "{error:?}");
+        assert!(error.to_string().contains(&at) && !error.to_string().contains("wrong-one"), "{error}");
+    }
+    let url = format!("redis://:right@{at}");
+    FrontEnd::new(redis(&url), None, Duration::ZERO).push(&push()).expect("pushed");
+    server.kill();
+    let error = refused(redis(&url));
+    assert!(matches!(error.fault, Fault::Away(_)) && error.is_passing(), "{error:?}");
+}
+
+#[test]
+fn other_data_under_our_keys_is_refused_and_left_alone() {
+    let dir = TempDir::new();
+    let server = RedisServer::start(dir.path(), &[]);
+    for (key, words) in [
+        ("t:x:events", ["SET", "t:x:events", "theirs"]),
+        ("t:objects.with.events", ["SET", "t:objects.with.events", "theirs"]),
+        ("t:x:data", ["LPUSH", "t:x:data", "theirs"]),
+        ("t:next.event.id", ["SET", "t:next.event.id", "theirs"]),
+        ("t:generation", ["SET", "t:generation", "theirs"]),
+    ] {
+        server.command::<()>(&["FLUSHALL"]);
+        server.command::<i64>(&["DEL", "t:none"]);
+        begin(&mut redis(&server.url()));
+        server.command::<i64>(&["DEL", key]);
+        server.command::<redis::Value>(&words);
+        let before: usize = server.command(&["DBSIZE"]);
+        let error = refused(redis(&server.url()));
+        assert!(matches!(&error.fault, Fault::Foreign(what) if what.contains(key)), "{key}: {error:?}");
+        assert_eq!(server.command::<usize>(&["DBSIZE"]), before, "{key}: something was written");
+    }
+    server.command::<()>(&["FLUSHALL"]);
+    begin(&mut redis(&server.url()));
+    server.command::<i64>(&["HSET", "t:generation", "version", "9"]);
+    let error = refused(redis(&server.url()));
+    assert_eq!(error.fault, Fault::Version { found: "9".into(), known: 1 });
+}
+
+#[test]
+fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
+    let dir = TempDir::new();
+    let server = RedisServer::start(dir.path(), &[]);
+    begin(&mut redis(&server.url()));
+    let replica = RedisServer::start(dir.path(), &["--replicaof", "127.0.0.1", &server.port().to_string()]);
+    let of_primary = || replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up");
+    while !of_primary() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The coming of the first replica looks like a restart.
+    FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
+    assert_eq!(refused(redis(&replica.url())).fault, Fault::ReadOnly);
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(matches!(refused(redis(&server.url())).fault, Fault::Full(_)));
+    server.command::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    assert!(matches!(refused(redis(&server.url())).fault, Fault::Unfit(_)));
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
+}
+
+/// Each of these may have lost something, with or without doing so.
+#[test]
+fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and_tells_it() {
+    let (dir, other) = (TempDir::new(), TempDir::new());
+    let mut server = RedisServer::start(dir.path(), DURABLE);
+    let mut front_end = FrontEnd::new(redis(&server.url()), None, Duration::from_secs(5));
+    let mut mark = front_end.push(&push()).expect("pushed").mark;
+    let mut check = |server: &RedisServer, is_empty: bool| {
+        let found = (!is_empty).then_some(mark.generation());
+        let looked = apply(&mut redis(&server.url()), &Op::Look);
+        assert_eq!(looked, Outcome::LostGeneration { found }, "whoever looks is told");
+        let mut front_end = FrontEnd::new(redis(&server.url()), Some(mark), Duration::from_secs(5));
+        let pushed = front_end.push(&push()).expect("pushed");
+        assert_eq!(pushed.lost, Some(Lost { known: Some(mark.generation()), found }));
+        assert!(mark.generation() < pushed.mark.generation());
+        mark = pushed.mark;
+    };
+    server = RedisServer::start_on(server.kill(), dir.path(), DURABLE);
+    check(&server, false);
+    server.command::<()>(&["FLUSHALL"]);
+    check(&server, true);
+    let replica = RedisServer::start(other.path(), &["--replicaof", "127.0.0.1", &server.port().to_string()]);
+    while !replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A primary that becomes a replica and a primary again is the same process, and may have another's data.
+    let port = replica.port().to_string();
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]);
+    while !server.command::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    check(&server, false);
+    check(&replica, false);
+}
+
+#[test]
+fn a_file_that_is_none_of_ours_or_newer_or_cut_off_is_refused_and_left_alone() {
+    let dir = TempDir::new();
+    let open = |path: &std::path::Path| SqliteStore::open(path).map(drop).map_err(|error| error.fault);
+    let text = dir.file("text", "some text");
+    assert!(matches!(open(&text), Err(Fault::Foreign(_))));
+    assert_eq!(fs::read(&text).expect("it is there"), b"some text");
+    let foreign = dir.path().join("foreign.db");
+    Connection::open(&foreign).and_then(|file| file.execute_batch("CREATE TABLE a (b)")).expect("a file");
+    assert!(matches!(open(&foreign), Err(Fault::Foreign(_))));
+    let ours = dir.path().join("order.db");
+    let mut front_end = FrontEnd::new(SqliteStore::open(&ours).expect("a file"), None, Duration::ZERO);
+    for _ in 0..300 {
+        front_end.push(&push()).expect("pushed");
+    }
+    drop(front_end);
+    Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", 2)).expect("a file");
+    assert_eq!(open(&ours), Err(Fault::Version { found: "2".into(), known: 1 }));
+    Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", 1)).expect("a file");
+    assert_eq!(open(&ours), Ok(()));
+    let whole = fs::read(&ours).expect("it is there");
+    fs::write(&ours, &whole[..whole.len() - 5000]).expect("written");
+    assert!(matches!(open(&ours), Err(Fault::Damaged(_))));
+}
+
+#[test]
+fn a_copy_of_a_file_begins_a_new_generation_and_a_file_that_was_replaced_is_not_written() {
+    let dir = TempDir::new();
+    let (path, copy) = (dir.path().join("order.db"), dir.path().join("copy.db"));
+    let mark = FrontEnd::new(SqliteStore::open(&path).expect("a file"), None, Duration::ZERO)
+        .push(&push())
+        .expect("pushed")
+        .mark;
+    fs::copy(&path, &copy).expect("copied");
+    let mut again = SqliteStore::open(&path).expect("a file");
+    assert_eq!(apply(&mut again, &Op::Look), Outcome::Looked { mark });
+    fs::rename(&copy, &path).expect("replaced");
+    assert_eq!(again.apply(&Op::Look).map_err(|error| error.fault), Err(Fault::Replaced));
+    let mut restored = SqliteStore::open(&path).expect("a file");
+    let found = Some(mark.generation());
+    assert_eq!(apply(&mut restored, &Op::Look), Outcome::LostGeneration { found });
+    let pushed = FrontEnd::new(restored, None, Duration::ZERO).push(&push()).expect("pushed");
+    assert_eq!(pushed.lost, Some(Lost { known: None, found }));
+}

@@ -1,0 +1,175 @@
+//! Workers are killed with -9 at random and started again, as processes of their own, while front ends push: nothing is lost, doubled or
+//! out of order, and after every kill the state is whole. `ORDER_KILLS=500` kills more often than usual.
+
+use super::state::State;
+use super::{REDIS_PREFIX, sent::Sent, sent::line};
+use crate::support::TempDir;
+use crate::support::redis_server::RedisServer;
+use bytes::Bytes;
+use seqcast::daemon::clock::Clock;
+use seqcast::daemon::order::error::OrderError;
+use seqcast::daemon::order::push::{FrontEnd, Push};
+use seqcast::daemon::order::redis::RedisStore;
+use seqcast::daemon::order::run::Run;
+use seqcast::daemon::order::sqlite::SqliteStore;
+use seqcast::event::order::name::{Object, WorkerName};
+use seqcast::event::order::store::Store;
+use seqcast::event::order::worker::Settings;
+use seqcast::rng::Rng;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// In the process that is killed: the store, the worker's name, and the file to which it writes what it sends.
+const STORE: &str = "ORDER_STORE";
+const WORKER: &str = "ORDER_WORKER";
+const LOG: &str = "ORDER_LOG";
+const KILLS: usize = 60;
+const WORKERS: usize = 3;
+const OBJECTS: [&str; 4] = ["work:1", "work:2", "post:1", "x y"];
+const LEASE_MS: u64 = 200;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the state is.
+enum Place {
+    Redis(String),
+    Sqlite(PathBuf),
+}
+
+impl Place {
+    fn parse(text: &str) -> Place {
+        if text.starts_with("redis://") { Place::Redis(text.to_owned()) } else { Place::Sqlite(text.into()) }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Place::Redis(url) => url.clone(),
+            Place::Sqlite(path) => path.display().to_string(),
+        }
+    }
+
+    fn state(&self) -> State {
+        match self {
+            Place::Redis(url) => {
+                let client = redis::Client::open(url.as_str()).expect("an address");
+                State::of_redis(&mut client.get_connection().expect("it answers"), &OBJECTS)
+            }
+            Place::Sqlite(path) => State::of_sqlite(path),
+        }
+    }
+}
+
+/// Sends until it is killed.
+fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
+    let of = |name| std::env::var(name).expect("given by the test");
+    let mut log = OpenOptions::new().append(true).create(true).open(of(LOG)).expect("a file");
+    let is_ending = AtomicBool::new(false);
+    let settings = Settings { name: WorkerName::new(&of(WORKER)).expect("a name"), lease_ms: LEASE_MS };
+    let send = |event: &_| {
+        let is_sent = log.write_all(line(event).as_bytes()).is_ok();
+        // Long enough to be killed in.
+        thread::sleep(Duration::from_micros(300));
+        is_sent
+    };
+    let run = Run { settings, mark: None, patience: PATIENCE, send, tell: |_| (), is_ending: &is_ending };
+    run.run(&mut store).expect("the store is there");
+}
+
+fn start(test: &str, place: &Place, worker: usize, log: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args([&format!("order::kill::{test}"), "--exact", "--nocapture"])
+        .env(STORE, place.text())
+        .env(WORKER, format!("worker {worker}"))
+        .env(LOG, log)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this program starts")
+}
+
+fn kill(mut child: Child) {
+    child.kill().expect("a process of our own");
+    child.wait().expect("a process of our own");
+}
+
+/// Pushes until it is told to stop; gives how many events each object has.
+fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<usize> {
+    let (mut front_end, mut rng) = (FrontEnd::new(store, None, PATIENCE), Rng::new(1));
+    let mut counts = vec![0; OBJECTS.len()];
+    while !is_ending.load(Ordering::Relaxed) {
+        let index = rng.below(OBJECTS.len() as u64) as usize;
+        let mut event = |kind: &str| {
+            counts[index] += 1;
+            Bytes::from(format!("{kind} {}", counts[index]))
+        };
+        let main = event("main");
+        let subs = (0..rng.below(3)).map(|_| event("sub")).collect();
+        let object = Object::new(OBJECTS[index]).expect("a name");
+        front_end.push(&Push { object, data: main.clone(), main, subs }).expect("the store is there");
+        thread::sleep(Duration::from_micros(rng.below(2000)));
+    }
+    counts
+}
+
+fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, open: impl Fn() -> S + Sync) {
+    let kills = std::env::var("ORDER_KILLS").map_or(KILLS, |text| text.parse().expect("ORDER_KILLS is a number"));
+    let (log, is_ending, mut rng) = (dir.join("sent"), AtomicBool::new(false), Rng::new(2));
+    let counts = thread::scope(|scope| {
+        let front_end = scope.spawn(|| push(open(), &is_ending));
+        let mut children: Vec<_> = (0..WORKERS).map(|worker| Some(start(test, place, worker, &log))).collect();
+        for _ in 0..kills {
+            thread::sleep(Duration::from_millis(rng.below(120)));
+            let worker = rng.below(WORKERS as u64) as usize;
+            // Started again at once, or with the next kill of it: then others take over what it held.
+            match children[worker].take() {
+                Some(child) => kill(child),
+                None => children[worker] = Some(start(test, place, worker, &log)),
+            }
+            place.state().check();
+        }
+        is_ending.store(true, Ordering::Relaxed);
+        children.into_iter().flatten().for_each(kill);
+        front_end.join().expect("it ends")
+    });
+    // One more worker takes over what is left, after a lease.
+    let last = start(test, place, WORKERS, &log);
+    let begun = Clock::now().instant;
+    while !place.state().is_drained() {
+        assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "not drained: {:?}", place.state());
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill(last);
+    let sent = Sent::read(&log);
+    for (object, count) in OBJECTS.iter().zip(counts) {
+        sent.check(object, count);
+    }
+    println!("{kills} kills, {} sent, {} of them again", sent.lines, sent.again);
+}
+
+#[test]
+fn workers_on_redis_survive_kills() {
+    let test = "workers_on_redis_survive_kills";
+    if let Ok(url) = std::env::var(STORE) {
+        return work_until_killed(RedisStore::new(&url, REDIS_PREFIX).expect("an address"));
+    }
+    let dir = TempDir::new();
+    let server = RedisServer::durable(dir.path());
+    let open = || RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address");
+    check(test, &Place::parse(&server.url()), dir.path(), open);
+}
+
+#[test]
+fn workers_on_sqlite_survive_kills() {
+    let test = "workers_on_sqlite_survive_kills";
+    if let Ok(path) = std::env::var(STORE) {
+        return work_until_killed(SqliteStore::open(Path::new(&path)).expect("a file"));
+    }
+    let dir = TempDir::new();
+    let path = dir.path().join("order.db");
+    let open = || SqliteStore::open(&path).expect("a file");
+    drop(open());
+    check(test, &Place::parse(&path.display().to_string()), dir.path(), open);
+}

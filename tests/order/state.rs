@@ -1,0 +1,95 @@
+//! The whole shared state as its keys and tables have it, read at once, and what must hold of it at any time: the invariants of seed 001.
+
+use super::REDIS_PREFIX;
+use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What the invariants speak of.
+#[derive(Debug, Default)]
+pub struct State {
+    /// `OBJ:events` and `OBJ:event.worker`.
+    objects: BTreeMap<String, (Vec<String>, Option<String>)>,
+    /// `objects.with.events`.
+    entries: Vec<String>,
+    /// `event.worker:W:object` and `event.worker:W:event`.
+    workers: BTreeMap<String, (Option<String>, Option<String>)>,
+}
+
+impl State {
+    pub fn of_redis(connection: &mut redis::Connection, objects: &[&str]) -> State {
+        let script = redis::Script::new(
+            "local p, objects, workers = ARGV[1], {}, {}
+             for at = 2, #ARGV do
+               local o = p .. ARGV[at]
+               objects[at - 1] = { ARGV[at], redis.call('LRANGE', o .. ':events', 0, -1), redis.call('GET', o .. ':event.worker') }
+             end
+             for at, w in ipairs(redis.call('SMEMBERS', p .. 'event.workers')) do
+               local k = p .. 'event.worker:' .. w
+               workers[at] = { w, redis.call('LINDEX', k .. ':object', 0), redis.call('LINDEX', k .. ':event', 0) }
+             end
+             return { objects, redis.call('LRANGE', p .. 'objects.with.events', 0, -1), workers }",
+        );
+        let mut asked = script.prepare_invoke();
+        asked.arg(REDIS_PREFIX).arg(objects);
+        type Object = (String, Vec<String>, Option<String>);
+        type Worker = (String, Option<String>, Option<String>);
+        let (objects, entries, workers): (Vec<Object>, Vec<String>, Vec<Worker>) =
+            asked.invoke(connection).expect("keys of the right kinds");
+        let owner = |text: String| text.split_once(' ').expect("token and name").1.to_owned();
+        State {
+            objects: objects.into_iter().map(|(name, events, by)| (name, (events, by.map(owner)))).collect(),
+            entries,
+            workers: workers.into_iter().map(|(name, object, event)| (name, (object, event))).collect(),
+        }
+    }
+
+    pub fn of_sqlite(path: &Path) -> State {
+        let mut connection = Connection::open(path).expect("a file");
+        let one = connection.transaction().expect("begun");
+        let mut state = State::default();
+        let each = |sql: &str, read: &mut dyn FnMut(&rusqlite::Row<'_>)| {
+            let mut statement = one.prepare(sql).expect("right");
+            let mut rows = statement.query([]).expect("readable");
+            while let Some(row) = rows.next().expect("readable") {
+                read(row);
+            }
+        };
+        each("SELECT name, owner FROM object", &mut |row| {
+            state.objects.insert(row.get(0).expect("text"), (Vec::new(), row.get(1).expect("text")));
+        });
+        each("SELECT object, CAST(payload AS TEXT) FROM event ORDER BY number", &mut |row| {
+            let object: String = row.get(0).expect("text");
+            state.objects.get_mut(&object).expect("pushed").0.push(row.get(1).expect("text"));
+        });
+        each("SELECT object FROM queue", &mut |row| state.entries.push(row.get(0).expect("text")));
+        each("SELECT name, object, CAST(event AS TEXT) FROM worker", &mut |row| {
+            let kept = (row.get(1).expect("text"), row.get(2).expect("text"));
+            state.workers.insert(row.get(0).expect("text"), kept);
+        });
+        state
+    }
+
+    /// The four invariants; the first one also counts an owner.
+    pub fn check(&self) {
+        for (object, (events, owner)) in &self.objects {
+            let holders = || self.workers.iter().filter(|(_, (held, _))| held.as_ref() == Some(object));
+            let mains = events.iter().filter(|event| event.starts_with("main")).count();
+            let entries = self.entries.iter().filter(|entry| *entry == object).count();
+            assert!(owner.is_some() || mains <= entries + holders().count(), "invariant 1 of {object}: {self:?}");
+            if let Some(owner) = owner {
+                assert!(holders().any(|(name, _)| name == owner), "invariant 2 of {object}: {self:?}");
+            }
+            for (name, (_, event)) in holders() {
+                assert!(owner.as_ref() == Some(name) || event.is_none(), "invariant 3 of {object}: {self:?}");
+                let is_queued = event.as_ref().is_some_and(|event| events.contains(event));
+                assert!(!is_queued, "invariant 4 of {object}: {self:?}");
+            }
+        }
+    }
+
+    /// Whether everything was sent and recorded.
+    pub fn is_drained(&self) -> bool {
+        self.entries.is_empty() && self.workers.values().all(|(object, _)| object.is_none())
+    }
+}
