@@ -158,10 +158,9 @@ fn unfit(info: &str) -> Option<&'static str> {
 
 /// What an error means; `is_sent` if the step may have reached the server.
 fn fault(error: &RedisError, is_sent: bool) -> Fault {
-    let words = || {
-        let detail = error.detail().map(|detail| format!(" {detail}")).unwrap_or_default();
-        format!("{}{detail}", error.code().unwrap_or_default()).trim().to_owned()
-    };
+    // Without the place in the script, which says nothing to people.
+    let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
+    let words = || format!("{} {detail}", error.code().unwrap_or_default()).trim().to_owned();
     match error.kind() {
         ErrorKind::Io if is_sent => return Fault::Unknown(error.to_string()),
         ErrorKind::Io => return Fault::Away(error.to_string()),
@@ -177,9 +176,7 @@ fn fault(error: &RedisError, is_sent: bool) -> Fault {
         Some("BUSY" | "LOADING" | "MASTERDOWN") => Fault::Busy,
         Some("WRONGTYPE") => Fault::Foreign(words()),
         Some("OOM" | "MISCONF" | "NOREPLICAS") => Fault::Full(words()),
-        Some("SEQCASTVERSION") => {
-            Fault::Version { found: error.detail().unwrap_or_default().to_owned(), known: VERSION }
-        }
+        Some("SEQCASTVERSION") => Fault::Version { found: detail.to_owned(), known: VERSION },
         Some(_) => Fault::Other(words()),
         None => Fault::Other(error.to_string()),
     }

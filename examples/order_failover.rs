@@ -1,0 +1,208 @@
+//! Kills a redis-server and starts it again, or fails over to its replica, in turn, while workers send and a front end pushes:
+//! `cargo run --release --example order_failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
+//!
+//! The servers write to the disk once a second, so that rounds do lose something. Checked is that no id is that of two events, that within a
+//! generation each object's events are sent in the order of the pushes, each naming the one before, and that every loss is told to the
+//! front end before anything of the new generation is sent for it. How many events were lost is told, and is no failure.
+
+#[expect(dead_code, reason = "tests use the rest of it")]
+#[path = "../tests/support/redis_server.rs"]
+mod redis_server;
+
+use bytes::Bytes;
+use redis_server::RedisServer;
+use seqcast::daemon::clock::Clock;
+use seqcast::daemon::order::push::{FrontEnd, Push};
+use seqcast::daemon::order::redis::{PREFIX, RedisStore};
+use seqcast::daemon::order::run::{Notice, Run};
+use seqcast::event::order::name::{Object, WorkerName};
+use seqcast::event::order::stamp::{Generation, Stamp};
+use seqcast::event::order::worker::{Advice, OrderedEvent, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+const WORKERS: u64 = 3;
+const OBJECTS: u64 = 5;
+const ROUNDS: usize = 20;
+/// Between two failures.
+const BETWEEN: Duration = Duration::from_millis(700);
+const PERSISTENT: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
+
+/// Where the primary is now, and what happened.
+#[derive(Default)]
+struct Seen {
+    url: Mutex<String>,
+    sent: Mutex<Vec<OrderedEvent>>,
+    /// Generations whose beginning was told, by workers or the front end.
+    told: Mutex<BTreeSet<Generation>>,
+    pushed: Mutex<u64>,
+    unknown: Mutex<u64>,
+    is_ending: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn store(seen: &Seen) -> RedisStore {
+    RedisStore::new(&lock(&seen.url), PREFIX).expect("an address")
+}
+
+/// Works on whatever is the primary; each run remembers the highest stamp of the one before.
+fn work(seen: &Seen, number: u64) {
+    let mut mark: Option<Stamp> = None;
+    while !seen.is_ending.load(Ordering::Relaxed) {
+        let newest = Mutex::new(mark);
+        let send = |event: &OrderedEvent| {
+            let mut newest = lock(&newest);
+            *newest = (*newest).max(Some(event.token)).max(Some(event.id));
+            lock(&seen.sent).push(event.clone());
+            true
+        };
+        let tell = |notice| {
+            if let Notice::Advice(Advice::LostGeneration { known, found }) = notice {
+                lock(&seen.told).extend(known.into_iter().chain(found));
+            }
+        };
+        let name = WorkerName::new(&format!("worker {number}")).expect("a name");
+        let settings = Settings { name, lease_ms: 500 };
+        // Not patient: the primary may have moved.
+        let run = Run { settings, mark, patience: Duration::ZERO, send, tell, is_ending: &seen.is_ending };
+        mark = match run.run(&mut store(seen)) {
+            Ok(ended) => mark.max(ended.mark),
+            Err(_) => lock(&newest).to_owned(),
+        };
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Pushes numbered events to each object in turn, on whatever is the primary.
+fn push(seen: &Seen) {
+    let mut mark = None;
+    let mut front_end = FrontEnd::new(store(seen), mark, Duration::ZERO);
+    for number in 0u64.. {
+        let main = Bytes::from(format!("{:012}", number / OBJECTS));
+        let object = Object::new(&format!("work:{}", number % OBJECTS)).expect("a name");
+        let push = Push { object, data: main.clone(), main, subs: Vec::new() };
+        loop {
+            if seen.is_ending.load(Ordering::Relaxed) {
+                return;
+            }
+            match front_end.push(&push) {
+                Ok(pushed) => {
+                    mark = Some(pushed.mark);
+                    let lost = pushed.lost.map(|lost| lost.known.into_iter().chain(lost.found));
+                    lock(&seen.told).extend(lost.into_iter().flatten());
+                    *lock(&seen.pushed) += 1;
+                    break;
+                }
+                Err(error) => {
+                    front_end = FrontEnd::new(store(seen), mark, Duration::ZERO);
+                    // The next number, so that no event is pushed twice.
+                    if error.is_unknown() {
+                        *lock(&seen.unknown) += 1;
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+}
+
+/// Panics if an id is that of two events, or a generation is not in order, or began without a word. Gives what there is to tell.
+fn check(sent: &[OrderedEvent], told: &BTreeSet<Generation>) -> String {
+    let (mut ids, mut again) = (BTreeMap::new(), 0);
+    let mut objects: BTreeMap<(&Object, Generation), BTreeMap<Stamp, &OrderedEvent>> = BTreeMap::new();
+    for event in sent {
+        let of = (&event.object, &event.payload, event.prev);
+        assert_eq!(*ids.entry(event.id).or_insert(of), of, "an id of two events, or with another prev: {event:?}");
+        let before = objects.entry((&event.object, event.id.generation())).or_default();
+        again += usize::from(before.insert(event.id, event).is_some());
+    }
+    for ((object, generation), events) in &objects {
+        let mut last: Option<&OrderedEvent> = None;
+        for event in events.values() {
+            if let Some(last) = last {
+                assert_eq!(event.prev, Some(last.id), "prev in generation {generation} of {object}");
+                assert!(last.payload < event.payload, "order in generation {generation} of {object}");
+            }
+            last = Some(event);
+        }
+    }
+    let generations: BTreeSet<Generation> = ids.keys().map(|id| id.generation()).collect();
+    // The last one has nothing after it.
+    let silent = generations.iter().rev().skip(1).filter(|generation| !told.contains(generation)).count();
+    assert_eq!(silent, 0, "generations that ended without a word: {generations:?}, told {told:?}");
+    let payloads: BTreeSet<_> = sent.iter().map(|event| (&event.object, &event.payload)).collect();
+    let twice = ids.len() - payloads.len();
+    format!(
+        "{} sent: {} events under {} ids ({twice} again under another id, in a later generation), {again} again under the \
+         same; {} generations",
+        sent.len(),
+        payloads.len(),
+        ids.len(),
+        generations.len()
+    )
+}
+
+fn replica_of(primary: &RedisServer, dir: &std::path::Path) -> RedisServer {
+    fs::create_dir(dir).expect("a directory of our own");
+    let port = primary.port().to_string();
+    let replica = RedisServer::start(dir, &[PERSISTENT, &["--replicaof", "127.0.0.1", &port]].concat());
+    while !replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
+        thread::sleep(Duration::from_millis(5));
+    }
+    replica
+}
+
+fn main() {
+    let rounds = std::env::args().nth(1).map_or(ROUNDS, |text| text.parse().expect("ROUNDS is a number"));
+    let dir = std::env::temp_dir().join(format!("seqcast-order-failover-{}", std::process::id()));
+    fs::create_dir(&dir).expect("a directory of our own");
+    let mut place = dir.join("first");
+    fs::create_dir(&place).expect("a directory of our own");
+    let mut primary = RedisServer::start(&place, PERSISTENT);
+    let seen = Seen::default();
+    *lock(&seen.url) = primary.url();
+    let begun = Clock::now().instant;
+    thread::scope(|scope| {
+        (0..WORKERS).for_each(|number| {
+            drop(scope.spawn({
+                let seen = &seen;
+                move || work(seen, number)
+            }))
+        });
+        scope.spawn(|| push(&seen));
+        for round in 0..rounds {
+            thread::sleep(BETWEEN);
+            if round % 2 == 0 {
+                primary = RedisServer::start_on(primary.kill(), &place, PERSISTENT);
+            } else {
+                place = dir.join(format!("round-{round}"));
+                let replica = replica_of(&primary, &place);
+                thread::sleep(BETWEEN);
+                // What the primary answers from here on is lost: nobody tells the replica.
+                replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+                thread::sleep(Duration::from_millis(50));
+                *lock(&seen.url) = replica.url();
+                primary.kill();
+                primary = replica;
+            }
+            println!("round {round}: {} sent", lock(&seen.sent).len());
+        }
+        thread::sleep(BETWEEN);
+        seen.is_ending.store(true, Ordering::Relaxed);
+    });
+    println!("{}", check(&lock(&seen.sent), &lock(&seen.told)));
+    println!("{} pushes answered, {} without an answer", lock(&seen.pushed), lock(&seen.unknown));
+    println!(
+        "{rounds} rounds in {:.0} s: no id of two events, no other order, nothing silent",
+        Clock::now().instant.since(begun).as_secs_f64()
+    );
+    fs::remove_dir_all(&dir).expect("a directory of our own");
+}
