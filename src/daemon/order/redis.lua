@@ -155,10 +155,6 @@ elseif opened ~= session then
   return { 'superseded' }
 end
 
--- The parts change these where they change the keys.
-local in_process = call('LLEN', key_event) > 0
-call('STRLEN', key_id)
-
 local function forget(name)
   call('DEL', 'event.worker:' .. name .. ':session')
   call('SREM', 'event.workers', name)
@@ -184,24 +180,17 @@ local function own(of)
   return new
 end
 
--- The id, the one before, and the event.
-local function draw(of)
-  local last = call('GET', of .. ':last.event.id')
+-- The id, the one before, which may be known, and the event. Of an event that was in process before only the id is left.
+local function draw(of, last)
+  last = last or call('GET', of .. ':last.event.id')
   local event = call('RPOPLPUSH', of .. ':events', prefix .. key_event)
   if not event then
-    call('DEL', of .. ':event.worker')
+    call('DEL', of .. ':event.worker', prefix .. key_id)
     return false
   end
   local new = next_stamp()
   call('SET', key_id, new)
   return new, last, event
-end
-
-local function record(of)
-  call('STRLEN', of .. ':last.event.id')
-  call('RPOP', key_event)
-  call('DEL', key_id)
-  call('SET', of .. ':last.event.id', id)
 end
 
 local function drop(of)
@@ -227,6 +216,8 @@ if op == 'take over' then
   local theirs = 'event.worker:' .. from
   local unfinished, owner = call('GET', theirs .. ':event.id'), owner_of(of)
   call('LLEN', theirs .. ':event')
+  call('LLEN', key_event)
+  call('STRLEN', key_id)
   call('SCARD', 'event.workers')
   call('RPOPLPUSH', theirs .. ':object', prefix .. key_object)
   call('RPOPLPUSH', theirs .. ':event', prefix .. key_event)
@@ -285,9 +276,10 @@ if op == 'renew' then
 end
 
 if op == 'next' then
-  if in_process then
+  if call('LLEN', key_event) > 0 then
     return { 'not held' }
   end
+  call('STRLEN', key_id)
   call('LLEN', object .. ':events')
   renew(object)
   local new, last, event = draw(object)
@@ -299,15 +291,19 @@ if call('GET', key_id) ~= id then
   return { 'not held' }
 end
 call('LLEN', object .. ':events')
-record(object)
+call('STRLEN', object .. ':last.event.id')
 renew(object)
+call('RPOP', key_event)
+call('SET', object .. ':last.event.id', id)
 if op == 'record' then
+  call('DEL', key_id)
   return { 'done' }
 end
 
-local entries = 0
+local entries, sent = 0, id
 while true do
-  local new, last, event = draw(object)
+  local new, last, event = draw(object, sent)
+  sent = nil
   if new then
     return { 'advanced', object, token, new, last, event }
   end
