@@ -93,7 +93,7 @@ fn sessions_go_on_after_a_stop_and_after_a_kill() {
     let journal = place.dir().join("state/seqcast");
     let mut names: Vec<_> = fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["events.db", "server-id"], "an orderly stop leaves no more");
+    assert_eq!(names, ["events.db", "events.db-lock", "server-id"], "an orderly stop leaves no more");
 }
 
 #[test]
@@ -155,6 +155,11 @@ fn a_journal_that_cannot_be_used_is_told_at_the_start_or_when_it_is_needed() {
     end(peer);
     let letter = fs::read_to_string(place.dir().join("data/events.db")).unwrap();
     assert!(letter.starts_with("this is somebody's letter"), "it was left alone");
+    let other = Place::new();
+    let taken = other.peer(&["--set", "server-id=8"]);
+    let data = format!("data-dir={}", other.dir().join("state/seqcast").display());
+    place.run(&["peer", "--set", "server-id=7", "--set", &data]).exits(FAILED).says(&["another peer uses the journal"]);
+    end(taken);
     fs::write(place.dir().join("file"), "").unwrap();
     let peer = place.peer(&["--set", "data-dir=file/data"]);
     place.run(&["event", "add", "a"]).exits(FAILED).says(&["cannot make the directory file/data", "set data-dir"]);

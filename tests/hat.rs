@@ -1,0 +1,203 @@
+//! The Hat door, as the published client of Hat Event Server (`hat-event`) uses it.
+
+use crate::support::command::{Place, Running};
+use crate::support::root;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::{ChildStdin, Command, Stdio};
+
+/// A client in a program of its own; each line that it is given is a JSON object that says what to do.
+struct Client {
+    process: Running,
+    input: ChildStdin,
+}
+
+impl Client {
+    /// A client that connects to the door of this place's peer.
+    fn start(place: &Place, options: &Value) -> Client {
+        let mut command = Command::new(root().join("target/clients/python/bin/python3"));
+        command.arg(root().join("tests/clients/hat_client.py")).arg(port(place).to_string()).arg(options.to_string());
+        place.surround(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("tools/test has installed the client");
+        let input = child.stdin.take().expect("standard input is a pipe");
+        Client { process: Running::new(child, &["hat_client.py"]), input }
+    }
+
+    /// The same, connected.
+    fn connect(place: &Place, options: &Value) -> Client {
+        let client = Client::start(place, options);
+        assert_eq!(client.next(), json!({ "event": "connected", "status": "operational" }));
+        client
+    }
+
+    #[track_caller]
+    fn next(&self) -> Value {
+        let line = self.process.line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Has it do something; gives what it tells until it is done.
+    #[track_caller]
+    fn act(&mut self, command: &Value) -> Vec<Value> {
+        writeln!(self.input, "{command}").expect("the client reads");
+        let mut told = Vec::new();
+        loop {
+            let line = self.next();
+            if line.get("done").is_some() {
+                return told;
+            }
+            told.push(line);
+        }
+    }
+
+    /// What it was answered; it may have been told of events meanwhile.
+    #[track_caller]
+    fn answer(&mut self, command: &Value, field: &str) -> Value {
+        let told = self.act(command);
+        told.iter().find_map(|line| line.get(field)).unwrap_or_else(|| panic!("no {field} in {told:?}")).clone()
+    }
+}
+
+/// The port of the door: the one beside that of the group.
+fn port(place: &Place) -> u16 {
+    place.port() + 20_000
+}
+
+fn peer(place: &Place, settings: &[&str]) -> Running {
+    let hat = format!("hat={}", port(place));
+    let settings = [&[hat.as_str()][..], settings].concat();
+    let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    place.peer(&arguments)
+}
+
+/// Ids and types of events.
+fn shown(events: &Value) -> Vec<String> {
+    let one = |event: &Value| {
+        let join = |list: &Value| {
+            let texts = list.as_array().unwrap().iter().map(|part| part.to_string().replace('"', ""));
+            texts.collect::<Vec<_>>().join("/")
+        };
+        format!("{} {}", join(&event["id"]), join(&event["type"]))
+    };
+    events.as_array().unwrap_or_else(|| panic!("{events} are no events")).iter().map(one).collect()
+}
+
+#[test]
+fn a_published_client_registers_is_told_and_asks() {
+    let place = Place::new();
+    let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
+    let mut source = Client::connect(&place, &json!({ "name": "source" }));
+    let reader = Client::connect(&place, &json!({ "subscriptions": [["a", "*"], ["a", "b"], ["x", "?"]] }));
+    let elsewhere = Client::connect(&place, &json!({ "subscriptions": [["*"]], "server": 8 }));
+    let events = json!([
+        { "type": ["a", "b"] },
+        { "type": ["a", "c"], "json": "{\"v\": 1}", "source": [1_700_000_000, 5] },
+        { "type": ["x"], "binary": "t", "hex": "00ff" },
+        { "type": ["x", ""] },
+    ]);
+    let registered = source.answer(&json!({ "do": "register", "events": events }), "registered");
+    assert_eq!(shown(&registered), ["7/1/1 a/b", "7/1/2 a/c", "7/1/3 x", "7/1/4 x/"]);
+    let told = reader.next()["told"].clone();
+    assert_eq!(shown(&told), ["7/1/1 a/b", "7/1/2 a/c", "7/1/4 x/"], "a session in one message, each event once");
+    assert_eq!(told[1]["payload"]["json"], "{\"v\": 1}");
+    assert_eq!(told[1]["source"], json!([1_700_000_000, 5]));
+    assert_eq!(told[0]["time"], registered[0]["time"]);
+    // Without a response, and then what the protocol has no reason for.
+    source.act(&json!({ "do": "register", "events": [{ "type": ["x", "y"] }], "answer": false }));
+    assert_eq!(shown(&reader.next()["told"]), ["7/2/1 x/y"]);
+    let refused =
+        source.answer(&json!({ "do": "register", "events": [{ "type": ["a"] }, { "type": ["a/b"] }] }), "registered");
+    assert_eq!(refused, Value::Null);
+    let mut query = |command: Value| source.act(&command).pop().expect("an answer");
+    let latest = query(json!({ "do": "latest", "types": [["a", "?"], ["x"]] }));
+    let mut found = shown(&latest["answer"]);
+    found.sort();
+    assert_eq!(found, ["7/1/1 a/b", "7/1/2 a/c", "7/1/3 x"]);
+    let series = query(json!({ "do": "timeseries", "types": [["x", "*"]], "max": 2 }));
+    assert_eq!(
+        (shown(&series["answer"]), &series["more"]),
+        (vec!["7/2/1 x/y".into(), "7/1/4 x/".into()], &json!(true))
+    );
+    let by_source = query(json!({ "do": "timeseries", "by_source": true }));
+    assert_eq!(shown(&by_source["answer"]), ["7/1/2 a/c"]);
+    let of_server = query(json!({ "do": "server", "server": 7, "after": [7, 1, 3], "persisted": true }));
+    assert_eq!(shown(&of_server["answer"]), ["7/1/4 x/", "7/2/1 x/y"]);
+    assert_eq!(query(json!({ "do": "server", "server": 8 }))["answer"], json!([]));
+    // The same events for everybody.
+    let found = place.run(&["event", "query", "--latest", "x/y", "--json"]).exits(0).stdout;
+    assert!(found.contains("\"7/2/1\""), "{found}");
+    assert!(elsewhere.process.lines_so_far().is_empty(), "it asked for another server");
+}
+
+#[test]
+fn many_requests_at_once_are_sessions_in_their_order() {
+    const COUNT: u64 = 500;
+    let place = Place::new();
+    let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
+    let mut client = Client::connect(&place, &json!({ "subscriptions": [["n", "*"]] }));
+    let told =
+        client.act(&json!({ "do": "burst", "count": COUNT, "events": [{ "type": ["n"] }, { "type": ["n", "m"] }] }));
+    let sessions: Vec<u64> = (1..=COUNT).collect();
+    assert_eq!(told.iter().find_map(|line| line.get("sessions")), Some(&json!(sessions)));
+    let mut seen: Vec<Value> = told.iter().filter_map(|line| line.get("told")).cloned().collect();
+    while seen.len() < sessions.len() {
+        seen.push(client.next()["told"].clone());
+    }
+    for (session, events) in sessions.iter().zip(&seen) {
+        assert_eq!(shown(events), [format!("7/{session}/1 n"), format!("7/{session}/2 n/m")]);
+        assert_eq!(events[0]["payload"]["json"], (session - 1).to_string());
+    }
+}
+
+#[test]
+fn clients_that_come_and_go_and_the_end_of_the_peer_are_told() {
+    let place = Place::new();
+    let mut running = peer(&place, &["server-id=7"]);
+    let reader = Client::connect(&place, &json!({ "name": "reader", "subscriptions": [["event", "*"]] }));
+    let other = Client::connect(&place, &json!({ "name": "gw/1" }));
+    drop(other);
+    let told: Vec<String> = (0..2).flat_map(|_| shown(&reader.next()["told"])).collect();
+    assert_eq!(told, ["7/3/1 event/7/eventer/gw%2F1", "7/4/1 event/7/eventer/gw%2F1"]);
+    running.signal("TERM");
+    let rest: Vec<Value> = (0..3).map(|_| reader.next()).collect();
+    assert_eq!(rest, [json!({ "status": "stopping" }), json!({ "status": "standby" }), json!({ "event": "closed" })]);
+    assert_eq!(running.ended().code(), Some(0));
+    let _peer = peer(&place, &["server-id=7"]);
+    let mut client = Client::connect(&place, &json!({ "name": "reader" }));
+    let all = client.act(&json!({ "do": "server", "server": 7 })).pop().expect("an answer");
+    let words: Vec<&Value> = all["answer"].as_array().unwrap().iter().map(|event| &event["payload"]["json"]).collect();
+    let expected = ["STARTED", "CONNECTED", "CONNECTED", "DISCONNECTED", "STOPPED", "STARTED", "CONNECTED"];
+    assert_eq!(words, expected.map(|word| json!(format!("\"{word}\""))).iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn who_has_no_token_is_refused_where_there_are_accounts() {
+    let place = Place::new();
+    let _peer = peer(&place, &["accounts=token s3cret"]);
+    for options in [json!({}), json!({ "token": "other" })] {
+        let refused = Client::start(&place, &options).next();
+        assert_eq!(refused, json!({ "event": "refused", "text": "invalid client token" }));
+    }
+    Client::connect(&place, &json!({ "token": "s3cret" }));
+}
+
+/// Events of another peer, which has no journal of this one's events, reach those who subscribe here.
+#[test]
+fn events_of_other_peers_are_told_too() {
+    let (here, there) = (Place::new(), Place::new());
+    let _peers = [
+        peer(&here, &["server-id=1", "hat-events=no"]),
+        there.peer(&["--set", "server-id=2", &format!("--port={}", here.port())]),
+    ];
+    let mut reader = Client::connect(&here, &json!({ "subscriptions": [["a", "*"]] }));
+    let only = Client::connect(&here, &json!({ "subscriptions": [["a", "*"]], "server": 2 }));
+    reader.act(&json!({ "do": "register", "events": [{ "type": ["b"] }] }));
+    // Until the peers know each other a message of one may be none of the other's.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    there.run(&["event", "add", "a/b", "{\"n\": 1}"]).exits(0);
+    for client in [&reader, &only] {
+        let told = client.next()["told"].clone();
+        assert_eq!((shown(&told), &told[0]["payload"]["json"]), (vec!["2/1/1 a/b".to_owned()], &json!("{\"n\": 1}")));
+    }
+}
