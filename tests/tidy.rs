@@ -297,8 +297,13 @@ fn check_layers(path: &str, text: &str) -> Vec<String> {
         .filter(|path| path.chars().next().is_some_and(char::is_lowercase) && !allowed(path))
         .map(|used| format!("{path}: {top} may not use crate::{used}"))
         .collect();
+    // A module of our own may have the name of a crate.
+    let is_own = |name: &str| {
+        used.iter().any(|path| path.rsplit("::").next() == Some(name)) || code.contains(&format!("mod {name};"))
+    };
     for dependency in dependencies() {
-        if !layer.crates.contains(&dependency.as_str()) && !paths(&code, &format!("{dependency}::")).is_empty() {
+        let is_used = !paths(&code, &format!("{dependency}::")).is_empty() && !is_own(&dependency);
+        if is_used && !layer.crates.contains(&dependency.as_str()) {
             complaints.push(format!("{path}: {top} may not use the crate {dependency}"));
         }
     }

@@ -24,7 +24,9 @@ if count and not string.match(count, '^%d+$') then
 end
 count = tonumber(count or nil)
 -- Another run of the server, or another server: each that becomes a primary draws a new one.
-local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
+local info = redis.call('INFO', 'replication')
+local _, at = string.find(info, 'master_replid:', 1, true)
+local replid = string.sub(info, at + 1, at + 40)
 local is_suspect = generation and (kept[3] ~= replid or not count)
 
 -- generation * 2^38 + of, as text.
