@@ -58,9 +58,11 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// The most events of a registration; one of more fails.
     pub registrations_max: usize,
-    /// The most subscriptions of a client and the most types of a query; more of them end the connection. It bounds what a client can
-    /// have each event cost.
+    /// The most subscriptions of a client, and the most types of a query; more of them end the connection.
     pub types_max: usize,
+    /// How many subtypes those of them that hold a `?` may have together; more end the connection. It bounds what a client has each event
+    /// cost: to look at all of 2,048 takes some 10 µs.
+    pub wildcard_subtypes_max: usize,
     /// The most requests of a client that wait for their answers. Then nothing more is read of it.
     pub requests_max: usize,
     /// The same for their size in bytes; the last one may exceed it.
@@ -85,6 +87,7 @@ impl Default for Settings {
             message_bytes_max: MESSAGE_BYTES_MAX,
             registrations_max: 64 << 10,
             types_max: TYPES,
+            wildcard_subtypes_max: 2048,
             requests_max: 64,
             requests_bytes_max: 16 << 20,
             auth_time: Duration::from_secs(10),
@@ -134,6 +137,13 @@ pub enum Fault {
         /// of at most so many.
         max: usize,
     },
+    /// Types with a `?` in one question, or for subscriptions, that have too many subtypes together.
+    Wildcards {
+        /// So many,
+        subtypes: usize,
+        /// of at most so many.
+        max: usize,
+    },
     /// What stands behind an event of one server is asked of another one.
     OtherServer {
         /// The server of the event,
@@ -171,6 +181,9 @@ impl fmt::Display for Fault {
             }
             Fault::Token => write!(f, "invalid client token"),
             Fault::Types { count, max } => write!(f, "{count} event types at once, {max} are allowed"),
+            Fault::Wildcards { subtypes, max } => {
+                write!(f, "event types with '?' have {subtypes} subtypes together, {max} are allowed")
+            }
             Fault::OtherServer { after, server } => {
                 write!(f, "what follows an event of server {after} was asked of server {server}")
             }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 /// The subscriptions of all clients of a door.
 ///
-/// An event costs at most as many steps as all patterns have subtypes; of a client they are bounded by
-/// [`types_max`](super::Settings::types_max).
+/// An event costs some steps for each of its subtypes and at most one for each subtype of the patterns with a `?`; for those of a client
+/// that is bounded by [`wildcard_subtypes_max`](super::Settings::wildcard_subtypes_max).
 #[derive(Debug)]
 pub struct Subscribers {
     registry: Registry<u32>,

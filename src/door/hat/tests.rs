@@ -578,7 +578,7 @@ fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
 fn asked(body: &[u8]) -> Result<Option<Query>, Fault> {
     let conversation = Conversation { first: 1, is_own: true };
     let message = Message { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
-    match ToPeer::decode(&message, &Settings { types_max: 4, ..Settings::default() })? {
+    match ToPeer::decode(&message, &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() })? {
         ToPeer::Query(query) => Ok(query),
         said => panic!("{said:?}"),
     }
@@ -611,6 +611,10 @@ fn types_that_are_asked_for_are_those_that_there_can_be() {
     // There is no type to which the `*` adds something.
     check(&[&deep, &[&"b".repeat(255), "*"]], Ok(&[&all.join("/"), &"b".repeat(255)]));
     check(&[&[&deep[..], &["*"]].concat(), &["a"; 33], &[&"b".repeat(256), "*"]], Ok(&[]));
+    // What holds a `?` has a limit of its own.
+    let wide = ["?"; 32];
+    check(&[&wide, &all, &["?", "a"], &wide], Ok(&[&wide.join("/"), &all.join("/"), "?/a", &wide.join("/")]));
+    check(&[&wide, &wide, &["a", "b", "?"]], Err(Fault::Wildcards { subtypes: 67, max: 66 }));
     check(&[&["a"][..]; 5], Err(Fault::Types { count: 5, max: 4 }));
     assert_eq!(asked(b"\x80\x80"), Ok(Some(Query::Latest(None))));
 }

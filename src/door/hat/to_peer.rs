@@ -77,18 +77,17 @@ impl ToPeer {
     /// The client is at fault, and its connection ends.
     pub fn decode(message: &Message<'_>, settings: &Settings) -> Result<ToPeer, Fault> {
         let mut reader = Reader::new(message.body);
-        let types_max = settings.types_max;
         let (type_name, read) = match message.type_name {
             PING => (PING, Ok(ToPeer::Ping)),
             PONG => (PONG, Ok(ToPeer::Pong)),
             EVENTS_ACK => (EVENTS_ACK, Ok(ToPeer::EventsAck)),
-            INIT_REQ => (INIT_REQ, init(&mut reader, types_max).map(ToPeer::Init)),
+            INIT_REQ => (INIT_REQ, init(&mut reader, settings).map(ToPeer::Init)),
             REGISTER_REQ => match registrations(&mut reader, settings) {
                 // What follows was not read.
                 Ok(Err(refusal @ Refusal::TooMany { .. })) => return Ok(ToPeer::Register(Err(refusal))),
                 read => (REGISTER_REQ, read.map(ToPeer::Register).map_err(Wrong::Form)),
             },
-            QUERY_REQ => (QUERY_REQ, query(&mut reader, types_max).map(ToPeer::Query)),
+            QUERY_REQ => (QUERY_REQ, query(&mut reader, settings).map(ToPeer::Query)),
             name => return Err(not_of_a_client(name)),
         };
         let whole = read.and_then(|said| Ok(reader.end().map(|()| said)?));
@@ -147,10 +146,10 @@ impl From<Malformed> for Wrong {
     }
 }
 
-fn init(reader: &mut Reader<'_>, types_max: usize) -> Result<Init, Wrong> {
+fn init(reader: &mut Reader<'_>, settings: &Settings) -> Result<Init, Wrong> {
     let name = reader.text()?.to_owned();
     let token = reader.optional(Reader::text)?.map(str::to_owned);
-    let mut patterns = patterns(reader, types_max)?;
+    let mut patterns = patterns(reader, settings)?;
     let server = reader.optional(Reader::integer)?.map(server);
     if server == Some(None) {
         patterns.clear();
@@ -165,15 +164,21 @@ fn server(number: i128) -> Option<ServerId> {
 }
 
 /// Reads types that are asked for; those that can match nothing are left out.
-fn patterns(reader: &mut Reader<'_>, max: usize) -> Result<Vec<TypePattern>, Wrong> {
-    let count = reader.count(1)?;
+fn patterns(reader: &mut Reader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, Wrong> {
+    let (count, max) = (reader.count(1)?, settings.types_max);
     if max < count {
         return Err(Wrong::Meaning(Fault::Types { count, max }));
     }
-    let (mut list, mut patterns) = (Vec::new(), Vec::new());
+    let (mut list, mut patterns, mut wildcards) = (Vec::new(), Vec::new(), 0);
     for _ in 0..count {
         subtypes(reader, &mut list)?;
+        // The others lie on one way through all patterns, whatever the event.
+        wildcards += if list.contains(&"?") { list.len() } else { 0 };
         patterns.extend(pattern(&list));
+    }
+    let max = settings.wildcard_subtypes_max;
+    if max < wildcards {
+        return Err(Wrong::Meaning(Fault::Wildcards { subtypes: wildcards, max }));
     }
     Ok(patterns)
 }
@@ -210,16 +215,16 @@ fn registrations(
     Ok(found)
 }
 
-fn query(reader: &mut Reader<'_>, types_max: usize) -> Result<Option<Query>, Wrong> {
+fn query(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>, Wrong> {
     match reader.choice(3)? {
-        0 => Ok(Some(Query::Latest(reader.optional(|reader| patterns(reader, types_max))?))),
-        1 => series(reader, types_max),
+        0 => Ok(Some(Query::Latest(reader.optional(|reader| patterns(reader, settings))?))),
+        1 => series(reader, settings),
         _ => of_server(reader),
     }
 }
 
-fn series(reader: &mut Reader<'_>, types_max: usize) -> Result<Option<Query>, Wrong> {
-    let types = reader.optional(|reader| patterns(reader, types_max))?;
+fn series(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>, Wrong> {
+    let types = reader.optional(|reader| patterns(reader, settings))?;
     let mut next = || reader.optional(micros);
     let (time, source_time) = (span(next()?, next()?), span(next()?, next()?));
     let is_descending = reader.choice(2)? == 0;

@@ -80,6 +80,7 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
         message_bytes_max: 512,
         registrations_max: 5,
         types_max: 4,
+        wildcard_subtypes_max: 8,
         requests_max: REQUESTS_MAX,
         ..Settings::default()
     }
