@@ -1,5 +1,6 @@
 //! The order of events in its real stores: on a redis-server of the test's own, and in SQLite files.
 
+mod command;
 mod conform;
 mod faults;
 mod kill;

@@ -59,7 +59,7 @@ const LAYERS: &[Layer] = &[
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire"],
         crates: &["bytes", "foldhash", "hashbrown", "lru"],
     },
-    Layer { module: "event", may_use: BASE, crates: &["bytes", "foldhash", "lru", "serde", "serde_json"] },
+    Layer { module: "event", may_use: BASE, crates: &["base64", "bytes", "foldhash", "lru", "serde", "serde_json"] },
     Layer {
         module: "door",
         may_use: &[
@@ -88,6 +88,7 @@ const LAYERS: &[Layer] = &[
             "door::nats::nkey",
             "daemon::interface",
             "event::model",
+            "event::store::retention",
         ],
         crates: &["humantime", "nix", "serde", "serde_yaml"],
     },

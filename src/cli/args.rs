@@ -12,6 +12,7 @@ use clap_complete::Shell;
 use super::bench::args::BenchOptions;
 use super::events::args::EventOptions;
 use super::help;
+use super::order::args::OrderOptions;
 use super::value::{self, HeaderField, Rate, Setting};
 use crate::bus::Selection;
 use crate::message::{PeerRef, Queue};
@@ -76,6 +77,9 @@ pub enum Command {
     /// Register events, find them again, and see them come.
     #[command(after_help = help::EVENT)]
     Event(EventOptions),
+    /// One order for the events of each object, though several producers make them.
+    #[command(after_help = help::ORDER)]
+    Order(OrderOptions),
     /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
@@ -525,6 +529,7 @@ mod tests {
             ("reply", "Answer requests"),
             ("poll", "Poll a publisher's history"),
             ("event", "Register events"),
+            ("order", "One order for the events"),
             ("show", "Show what the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),

@@ -130,6 +130,49 @@ Examples:
 
 Lines that begin with ! tell of events that are lost to this program; they may still be found with 'seqcast event query'.";
 
+/// Below `seqcast order --help`.
+pub const ORDER: &str = "\
+Examples, each in a shell of its own:
+  seqcast order tail
+  seqcast order work w1
+  seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' --state '{\"title\": \"Dune\"}'
+  seqcast order show
+
+Front ends push events of objects into a store that they share with the workers; workers send them onto the bus; each event names \
+the one before it of its object, so that every consumer sees them in one order.";
+
+/// Below `seqcast order push --help`.
+pub const ORDER_PUSH: &str = "\
+Examples:
+  seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' '{\"sub\": 2}' --state '{\"title\": \"Dune\"}'
+  seqcast order push work:1 changed --state-file state.json --store redis://127.0.0.1
+
+All of it is done, or nothing.";
+
+/// Below `seqcast order work --help`.
+pub const ORDER_WORK: &str = "\
+Examples:
+  seqcast order work w1
+  seqcast order work w1 --store redis://127.0.0.1 --journal
+
+Runs until SIGINT or SIGTERM, and then ends when its object has no more events. One that was killed goes on where it was when it is \
+started again under its name; otherwise others take over what it held when the lease has ended.";
+
+/// Below `seqcast order tail --help`.
+pub const ORDER_TAIL: &str = "\
+Examples:
+  seqcast order tail
+  seqcast order tail work:1 work:2 --json
+
+The first event of an object that comes is where it begins. An event whose predecessor is missing waits for it; what workers sent \
+with --journal is looked for in the journal of the peer. Lines that begin with ! tell of what cannot be had.";
+
+/// Below `seqcast order show --help`.
+pub const ORDER_SHOW: &str = "\
+Examples:
+  seqcast order show
+  seqcast order show work:1 --store redis://127.0.0.1 --json";
+
 /// Below `seqcast show --help`.
 pub const SHOW: &str = "\
 Examples:

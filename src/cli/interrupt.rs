@@ -29,6 +29,11 @@ impl Interrupt {
         Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
     }
 
+    /// What is set when one comes; setting it has the same effect.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// Whether one came.
     pub fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -15,6 +15,7 @@ pub mod events;
 pub mod exit;
 pub mod help;
 pub mod interrupt;
+pub mod order;
 pub mod output;
 pub mod pace;
 pub mod peer;
@@ -88,6 +89,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> 
         Command::Reply(options) => reply::run(options, out),
         Command::Poll(options) => poll::run(options, out),
         Command::Event(options) => events::run(&options.what, out),
+        Command::Order(options) => order::run(&options.what, out),
         Command::Show(options) => show::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
@@ -132,6 +134,10 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Reply(options) => &mut options.bus.peer.socket,
         Command::Poll(options) => &mut options.bus.peer.socket,
         Command::Event(options) => &mut options.what.bus().peer.socket,
+        Command::Order(options) => match options.what.bus() {
+            Some(bus) => &mut bus.peer.socket,
+            None => return,
+        },
         Command::Show(options) => &mut options.socket,
         Command::Config(_) | Command::Version { .. } => return,
     };

@@ -40,9 +40,9 @@ const SECTION: &str = "parameters";
 /// Environment variables of keys start with this: `SEQCAST_PUB_WINDOW_SIZE`.
 const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
 
-/// Variables with that beginning that are no keys: the file, and what `reply --command` tells its commands, which may be
-/// commands of ours.
-const ENVIRONMENT_OTHERS: [&str; 2] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT"];
+/// Variables with that beginning that are no keys: the file, what `reply --command` tells its commands, which may be commands of ours,
+/// and the store of `order`, which may hold a password.
+const ENVIRONMENT_OTHERS: [&str; 3] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT", "SEQCAST_ORDER_STORE"];
 
 /// The largest datagram that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 less IPv4 and UDP headers. The
 /// loopback interface could carry 65 kB, but then one lost datagram would take hundreds of messages along.
@@ -83,7 +83,7 @@ impl Override {
     }
 
     /// What the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every variable that
-    /// starts so is meant as a key, so that a wrong name is told; `SEQCAST_CONFIG` and `SEQCAST_SUBJECT` are not.
+    /// starts so is meant as a key, so that a wrong name is told; `SEQCAST_CONFIG`, `SEQCAST_SUBJECT` and `SEQCAST_ORDER_STORE` are not.
     pub fn environment() -> Vec<Override> {
         Override::of_variables(std::env::vars_os().map(|(name, value)| {
             // What is no UTF-8 holds U+FFFD then, and no key takes that.

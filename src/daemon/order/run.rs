@@ -44,7 +44,8 @@ pub struct Run<'a, Send, Tell> {
     pub send: Send,
     /// Hears what happens.
     pub tell: Tell,
-    /// Set when the worker is to end. It finishes the object that it has, and takes no other.
+    /// Set when the worker is to end. It finishes the object that it has, and takes no other; if an event
+    /// is not taken then, it ends without.
     pub is_ending: &'a AtomicBool,
 }
 
@@ -98,6 +99,10 @@ where
                 }
                 Step::Send(event) => match (self.send)(&event) {
                     true => worker.on_sent(event.id),
+                    // It stays in process, for the next run of this worker or for another one.
+                    false if self.is_ending.load(Ordering::Relaxed) => {
+                        return Ok(Ended { stop: Stop::Ended, mark: worker.mark() });
+                    }
                     false => unsent = Some((event, PAUSE_MIN)),
                 },
                 Step::Advise(advice) => (self.tell)(Notice::Advice(advice)),
@@ -110,6 +115,8 @@ where
                             if (self.send)(event) {
                                 worker.on_sent(event.id);
                                 unsent = None;
+                            } else if self.is_ending.load(Ordering::Relaxed) {
+                                return Ok(Ended { stop: Stop::Ended, mark: worker.mark() });
                             }
                         }
                         None => {

@@ -31,6 +31,7 @@
 
 pub mod consumer;
 pub mod memory;
+pub mod message;
 pub mod mutant;
 pub mod name;
 pub mod stamp;

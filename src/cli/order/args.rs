@@ -1,0 +1,168 @@
+//! The arguments of `order`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::args::BusOptions;
+use crate::cli::help;
+use crate::cli::value;
+use crate::daemon::order::redis::PREFIX;
+use crate::event::order::name::{Object, WorkerName};
+use crate::subject::event_type::EventType;
+
+/// `seqcast order`.
+#[derive(Args, Clone, Debug)]
+pub struct OrderOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: OrderWhat,
+}
+
+/// What `seqcast order` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum OrderWhat {
+    /// Queue events of an object with its new state, all or nothing.
+    #[command(after_help = help::ORDER_PUSH)]
+    Push(PushOptions),
+    /// Be a worker: send what is queued onto the bus, the events of each object in one order.
+    #[command(after_help = help::ORDER_WORK)]
+    Work(WorkOptions),
+    /// Print the events of each object in their order, each once, and what cannot be had.
+    #[command(after_help = help::ORDER_TAIL)]
+    Tail(TailOptions),
+    /// Show the shared state: its generation, workers and objects.
+    #[command(after_help = help::ORDER_SHOW)]
+    Show(ShowOptions),
+}
+
+impl OrderWhat {
+    /// Which bus it uses, if it does.
+    pub fn bus(&mut self) -> Option<&mut BusOptions> {
+        match self {
+            OrderWhat::Work(options) => Some(&mut options.bus),
+            OrderWhat::Tail(options) => Some(&mut options.bus),
+            OrderWhat::Push(_) | OrderWhat::Show(_) => None,
+        }
+    }
+}
+
+/// Where the shared state is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Store")]
+pub struct StoreOptions {
+    /// A Redis server, such as redis://user:password@host:6379/0, or a file that processes of this host share
+    /// (default: what SEQCAST_ORDER_STORE names, else order.db in the data directory).
+    #[arg(long, value_name = "STORE", env = "SEQCAST_ORDER_STORE", hide_env_values = true, hide_env = true)]
+    pub store: Option<String>,
+    /// What the keys in Redis begin with.
+    #[arg(long, value_name = "TEXT", default_value = PREFIX)]
+    pub prefix: String,
+    /// How long the store may be away before the command gives up.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
+    pub patience: Duration,
+}
+
+/// `seqcast order push`.
+#[derive(Args, Clone, Debug)]
+pub struct PushOptions {
+    /// The object that the events relate to, such as work:1.
+    #[arg(value_parser = object)]
+    pub object: Object,
+    /// The main event, and then its subevents, in their order.
+    #[arg(required = true)]
+    pub events: Vec<String>,
+    /// The new state of the object.
+    #[arg(long, value_name = "TEXT", required_unless_present = "state_file")]
+    pub state: Option<String>,
+    /// Take the state from this file; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "state")]
+    pub state_file: Option<PathBuf>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Where the shared state is.
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+/// `seqcast order work`.
+#[derive(Args, Clone, Debug)]
+pub struct WorkOptions {
+    /// The worker's name, the same when it is started again, and of no other one.
+    #[arg(value_parser = worker)]
+    pub name: WorkerName,
+    /// What the types of the events begin with; the object is the last subtype.
+    #[arg(long = "type", value_name = "TYPE", default_value = "order")]
+    pub event_type: EventType,
+    /// Register each event in the journal of the peer before it counts as sent, so that consumers find it there later.
+    #[arg(long)]
+    pub journal: bool,
+    /// For how long others leave alone what this worker holds; the same for all workers of a store.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
+    pub lease: Duration,
+    /// End after so many events, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Print each event that is sent as a line of JSON.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Where the shared state is.
+    #[command(flatten)]
+    pub store: StoreOptions,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast order tail`.
+#[derive(Args, Clone, Debug)]
+pub struct TailOptions {
+    /// Only events of these objects.
+    #[arg(value_parser = object)]
+    pub objects: Vec<Object>,
+    /// What the types of the events begin with.
+    #[arg(long = "type", value_name = "TYPE", default_value = "order")]
+    pub event_type: EventType,
+    /// How long to wait for an event that is missing.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "5s")]
+    pub patience: Duration,
+    /// End after so many events, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this time, with exit code 27.
+    #[arg(long, value_name = "TIME", value_parser = value::wait)]
+    pub wait: Option<Duration>,
+    /// Print JSON Lines.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast order show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowOptions {
+    /// Objects to show in any case, beside those that workers hold and those that are queued.
+    #[arg(value_parser = object)]
+    pub objects: Vec<Object>,
+    /// So many queued objects at most.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Where the shared state is.
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+fn object(text: &str) -> Result<Object, String> {
+    Object::new(text).map_err(|error| error.to_string())
+}
+
+fn worker(text: &str) -> Result<WorkerName, String> {
+    WorkerName::new(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,349 @@
+//! `order`: pushes events of objects, sends them as a worker, shows them in their order, shows the shared state.
+
+pub mod args;
+mod tail;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use self::args::{OrderWhat, PushOptions, ShowOptions, StoreOptions, WorkOptions};
+use super::args::PeerOptions;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, Printable, counted, note};
+use super::publish::read;
+use super::table::{Column, Table};
+use super::{config, connect};
+use crate::bus::{Bus, EventError};
+use crate::daemon::clock::Clock;
+use crate::daemon::order::error::{Fault, OrderError};
+use crate::daemon::order::push::{FrontEnd, Lost, Push};
+use crate::daemon::order::redis::RedisStore;
+use crate::daemon::order::run::{Notice, Run};
+use crate::daemon::order::sqlite::SqliteStore;
+use crate::event::model::{Payload, Registration};
+use crate::event::order::message::event_type;
+use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::store::{Op, Outcome, Shown, Store};
+use crate::event::order::worker::{Advice, OrderedEvent, Settings, Stop};
+use crate::event::refusal::Kind;
+use crate::message::Message;
+
+/// The file of the shared state in the data directory.
+const STORE_FILE: &str = "order.db";
+/// How long sending may wait for room at the peer.
+const SEND_TIME: Duration = Duration::from_secs(5);
+
+/// Runs `order`.
+///
+/// # Errors
+/// The store, or the peer, cannot be reached; what is wrong with the input.
+pub fn run(what: &OrderWhat, out: &mut Output) -> Result<Exit, Failure> {
+    match what {
+        OrderWhat::Push(options) => push(options, out),
+        OrderWhat::Work(options) => work(options, out),
+        OrderWhat::Tail(options) => tail::run(options, out),
+        OrderWhat::Show(options) => show(options, out),
+    }
+}
+
+/// One of the stores.
+enum AnyStore {
+    Redis(Box<RedisStore>),
+    Sqlite(Box<SqliteStore>),
+}
+
+impl Store for AnyStore {
+    type Error = OrderError;
+
+    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+        match self {
+            AnyStore::Redis(store) => store.apply(op),
+            AnyStore::Sqlite(store) => store.apply(op),
+        }
+    }
+}
+
+fn open(options: &StoreOptions) -> Result<AnyStore, Failure> {
+    let path = match options.store.as_deref() {
+        Some(url) if url.contains("://") => {
+            let store = RedisStore::new(url, &options.prefix).map_err(failure)?;
+            return Ok(AnyStore::Redis(Box::new(store)));
+        }
+        Some(path) => PathBuf::from(path),
+        None => {
+            let directory = config::resolve(&PeerOptions::default())?.data_dir;
+            std::fs::create_dir_all(&directory).map_err(|error| {
+                Failure::new(Exit::Failed, format!("cannot make the directory {}: {error}", directory.display()))
+                    .fix("name another place with --store")
+            })?;
+            directory.join(STORE_FILE)
+        }
+    };
+    SqliteStore::open(&path).map(|store| AnyStore::Sqlite(Box::new(store))).map_err(failure)
+}
+
+fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let state = match (&options.state, &options.state_file) {
+        (Some(text), _) => text.clone().into_bytes().into(),
+        (None, Some(path)) => read(path)?,
+        (None, None) => unreachable!("one of the two is required"),
+    };
+    let mut events = options.events.iter().map(|text| Bytes::copy_from_slice(text.as_bytes()));
+    let main = events.next().expect("at least one is required");
+    let push = Push { object: options.object.clone(), data: state, main, subs: events.collect() };
+    let mut front_end = FrontEnd::new(open(&options.store)?, None, options.store.patience);
+    let pushed = front_end.push(&push).map_err(failure)?;
+    if let Some(lost) = pushed.lost {
+        note(LostText(lost.known, lost.found));
+    }
+    let count = options.events.len() as u64;
+    if options.json {
+        let lost = pushed.lost.map(|Lost { known, found }| lost_json(known, found));
+        out.line(json!({
+            "type": "pushed", "object": options.object.as_str(), "events": count,
+            "mark": pushed.mark.number().to_string(), "lost": lost,
+        }))?;
+    } else {
+        note(format_args!("queued {} of {}", counted(count, "event"), options.object));
+    }
+    Ok(Exit::Done)
+}
+
+fn lost_json(known: Option<Generation>, found: Option<Generation>) -> Value {
+    json!({ "type": "lost_generation", "known": known.map(Generation::number), "found": found.map(Generation::number) })
+}
+
+/// That the state was lost, for people.
+struct LostText(Option<Generation>, Option<Generation>);
+
+impl std::fmt::Display for LostText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = |generation: Option<Generation>| generation.map_or("none".to_owned(), |it| it.to_string());
+        write!(
+            f,
+            "! the shared state was lost or went back, or may have (generation {} was known, {} found): what was pushed \
+             before may be gone, and is to be pushed again if it is",
+            of(self.0),
+            of(self.1)
+        )
+    }
+}
+
+/// Sends the events of a worker.
+struct Sender<'a> {
+    options: &'a WorkOptions,
+    bus: &'a Bus,
+    out: &'a mut Output,
+    sent: u64,
+    is_ending: &'a AtomicBool,
+    /// Why nothing more can be sent.
+    failure: Option<Failure>,
+    /// That sending failed was told, and it has not gone well since.
+    is_told: bool,
+}
+
+impl Sender<'_> {
+    /// Whether the event was sent.
+    fn send(&mut self, event: &OrderedEvent) -> bool {
+        let sent = event
+            .registration(&self.options.event_type)
+            .map_err(|error| Failure::new(Exit::Failed, format!("an event of {}: {error}", event.object)))
+            .and_then(|registration| self.send_as(registration));
+        match sent.and_then(|is_sent| if is_sent { self.tell(event).map(|()| true) } else { Ok(false) }) {
+            Ok(is_sent) => is_sent,
+            Err(failure) => {
+                // The event stays in process, for the next worker.
+                self.failure.get_or_insert(failure);
+                self.is_ending.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    fn send_as(&mut self, registration: Registration) -> Result<bool, Failure> {
+        let sent = if self.options.journal { self.register(registration)? } else { self.publish(registration)? };
+        if !sent && !std::mem::replace(&mut self.is_told, true) {
+            note("the peer takes no events for now; trying again");
+        }
+        self.is_told &= !sent;
+        Ok(sent)
+    }
+
+    fn register(&self, registration: Registration) -> Result<bool, Failure> {
+        match self.bus.register(vec![registration]) {
+            Ok(_) => Ok(true),
+            Err(EventError::Refused(refusal)) if matches!(refusal.kind, Kind::Full | Kind::Busy) => Ok(false),
+            Err(EventError::Refused(refusal)) => Err(Failure::new(Exit::Failed, refusal)),
+            Err(EventError::Timeout) => Ok(false),
+            Err(EventError::Closed) => Err(connect::gone(self.bus)),
+        }
+    }
+
+    fn publish(&self, registration: Registration) -> Result<bool, Failure> {
+        let payload = registration.payload.as_ref().map_or(Bytes::new(), |payload: &Payload| payload.bytes().clone());
+        let message = Message::new(registration.event_type.subject().clone(), payload);
+        match self.bus.publish_timeout(message, SEND_TIME) {
+            Ok(()) => connect::flush(self.bus).map(|()| true),
+            Err(crate::bus::PublishError::Full(_)) => Ok(false),
+            Err(crate::bus::PublishError::Closed) => Err(connect::gone(self.bus)),
+            Err(error) => Err(Failure::new(Exit::Failed, error)),
+        }
+    }
+
+    fn tell(&mut self, event: &OrderedEvent) -> Result<(), Failure> {
+        self.sent += 1;
+        if self.options.count.is_some_and(|count| count <= self.sent) {
+            self.is_ending.store(true, Ordering::Relaxed);
+        }
+        if self.options.json {
+            self.out.line(tail::event_json(event))?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.count == Some(0) {
+        return Ok(Exit::Done);
+    }
+    let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
+    if lease_ms < 100 {
+        return Err(Failure::new(Exit::Usage, "a lease is at least 100 ms: a step of a worker must fit into it"));
+    }
+    let mut store = open(&options.store)?;
+    let bus = connect::bus(&options.bus, options.name.as_str())?;
+    let interrupt = Interrupt::watch()?;
+    note(format_args!("worker {} sends events of type {}/OBJECT", options.name, options.event_type));
+    let mut sender =
+        Sender { options, bus: &bus, out, sent: 0, is_ending: interrupt.flag(), failure: None, is_told: false };
+    let run = Run {
+        settings: Settings { name: options.name.clone(), lease_ms },
+        mark: None,
+        patience: options.store.patience,
+        send: |event: &OrderedEvent| sender.send(event),
+        tell: |notice: Notice| tell(options.json, &notice),
+        is_ending: interrupt.flag(),
+    };
+    let ended = run.run(&mut store);
+    let (sent, failed) = (sender.sent, sender.failure.take());
+    out.flush()?;
+    note(format_args!("sent {}", counted(sent, "event")));
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    match ended.map_err(failure)?.stop {
+        Stop::Ended => Ok(Exit::Done),
+        Stop::Superseded => Err(Failure::new(
+            Exit::Failed,
+            format!("another worker named {} has begun, so this one has stopped", options.name),
+        )
+        .fix("give each worker a name of its own")),
+        Stop::NoGeneration => Err(Failure::new(Exit::Failed, "no higher generation is left for the shared state")),
+    }
+}
+
+fn tell(json: bool, notice: &Notice) {
+    match notice {
+        Notice::Advice(Advice::LostGeneration { known, found }) if json => note(lost_json(*known, *found)),
+        Notice::Advice(Advice::LostGeneration { known, found }) => note(LostText(*known, *found)),
+        Notice::Advice(Advice::TakenOver { object }) => {
+            note(format_args!("! {object} was taken over by another worker: the lease had ended"));
+        }
+        Notice::Away(error) => note(format_args!("{error}; trying again")),
+        Notice::Back => note("the store answers again"),
+    }
+}
+
+const WORKERS: [Column; 4] = [
+    Column::new("worker").left(),
+    Column::new("object").left(),
+    Column::new("lease ends").left(),
+    Column::new("event").left(),
+];
+const OBJECTS: [Column; 4] = [
+    Column::new("object").left(),
+    Column::new("queued"),
+    Column::new("last event").left(),
+    Column::new("owner").left(),
+];
+
+fn show(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let mut store = open(&options.store)?;
+    let op = Op::Show { objects: options.objects.clone(), queued_max: options.limit };
+    let Outcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
+        unreachable!("the outcome of looking is what there is")
+    };
+    if options.json {
+        out.line(shown_json(&shown))?;
+    } else {
+        print(&shown, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn print(shown: &Shown, out: &mut Output) -> io::Result<()> {
+    let stamp = |stamp: Option<Stamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
+    let state = match (shown.mark, shown.is_suspect) {
+        (None, _) => "empty".to_owned(),
+        (Some(mark), true) => format!("{mark}, and something may be lost: a new generation has to begin"),
+        (Some(mark), false) => mark.to_string(),
+    };
+    out.line(format_args!("last stamp      {state}"))?;
+    out.line(format_args!("objects queued  {}\n", shown.queued))?;
+    let now_ms = Clock::now().wall.as_nanos() / 1_000_000;
+    let mut workers = Table::new(&WORKERS);
+    for worker in &shown.workers {
+        let lease = worker.lease_end_ms.map_or("-".to_owned(), |end_ms| match end_ms.checked_sub(now_ms) {
+            Some(left_ms) => format!("in {:.1} s", left_ms as f64 / 1000.0),
+            None => "ended".to_owned(),
+        });
+        let object = worker.object.as_ref().map_or("-", |object| object.as_str());
+        workers.row(vec![worker.name.to_string(), object.to_owned(), lease, stamp(worker.event)]);
+    }
+    out.bytes(workers.to_string().as_bytes())?;
+    out.line("")?;
+    let mut objects = Table::new(&OBJECTS);
+    for object in &shown.objects {
+        let owner = object.owner.as_ref().map_or("-", |owner| owner.as_str());
+        let name = Printable(object.name.as_str().as_bytes()).to_string();
+        objects.row(vec![name, object.queued.to_string(), stamp(object.last), owner.to_owned()]);
+    }
+    out.bytes(objects.to_string().as_bytes())
+}
+
+fn shown_json(shown: &Shown) -> Value {
+    let stamp = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.number().to_string());
+    let workers = shown.workers.iter().map(|worker| {
+        json!({
+            "worker": worker.name.as_str(), "object": worker.object.as_ref().map(|object| object.as_str()),
+            "lease_end_ms": worker.lease_end_ms, "event": stamp(worker.event),
+        })
+    });
+    let objects = shown.objects.iter().map(|object| {
+        json!({
+            "object": object.name.as_str(), "queued": object.queued, "last": stamp(object.last),
+            "owner": object.owner.as_ref().map(|owner| owner.as_str()),
+        })
+    });
+    json!({
+        "generation": shown.mark.map(|mark| mark.generation().number()), "mark": stamp(shown.mark),
+        "is_suspect": shown.is_suspect, "queued": shown.queued,
+        "workers": workers.collect::<Value>(), "objects": objects.collect::<Value>(),
+    })
+}
+
+fn failure(error: OrderError) -> Failure {
+    let exit = match error.fault {
+        Fault::Address(_) => Exit::Usage,
+        Fault::Away(_) | Fault::Busy => Exit::Unreachable,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error)
+}

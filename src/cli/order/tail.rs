@@ -1,0 +1,254 @@
+//! `order tail`: a consumer on the bus; what is missing it looks for in the journal of the peer.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
+
+use super::args::TailOptions;
+use super::event_type;
+use crate::bus::{Bus, Event, RecvError};
+use crate::cli::connect;
+use crate::cli::event::{self, LossLine};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::interrupt::Interrupt;
+use crate::cli::output::{Output, Printable, note};
+use crate::daemon::clock::{Clock, random_u64};
+use crate::event::order::consumer::{Consumer, Effect, Settings};
+use crate::event::order::name::Object;
+use crate::event::order::stamp::Stamp;
+use crate::event::order::worker::OrderedEvent;
+use crate::event::store::{Query, Series};
+use crate::subject::event_type::TypePattern;
+
+/// Objects that are remembered.
+const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constant");
+/// Events that wait for another one.
+const HELD_MAX: usize = 100_000;
+/// Bytes of these.
+const HELD_BYTES_MAX: usize = 64 << 20;
+/// How long an event may only be overtaken before it is looked for.
+const GRACE_MS: u64 = 50;
+/// Events of an object that are looked through in the journal, from the last one back.
+const LOOK_MAX: usize = 4096;
+/// How long to wait for a message before looking at the clock.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Runs `order tail`.
+///
+/// # Errors
+/// The peer cannot be reached or ends.
+pub fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.count == Some(0) {
+        return Ok(Exit::Done);
+    }
+    let bus = connect::bus(&options.bus, "order-tail")?;
+    let interrupt = Interrupt::watch()?;
+    let under = format!("{}/?", options.event_type);
+    let pattern: TypePattern = under.parse().map_err(|error| Failure::new(Exit::Usage, error))?;
+    let subscription = bus.subscribe_events([pattern]).map_err(|error| Failure::new(Exit::Failed, error))?;
+    note(format_args!("listening on {under}"));
+    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    let mut tail = Tail::new(options, &bus, out);
+    loop {
+        if let Some(exit) = tail.end(interrupt.has_come()) {
+            tail.out.flush()?;
+            return Ok(exit);
+        }
+        if deadline.is_some_and(|deadline| deadline <= Clock::now().instant) {
+            tail.out.flush()?;
+            return Ok(Exit::TimedOut);
+        }
+        match subscription.recv_timeout(GLANCE) {
+            Ok(event) => tail.on_event(event)?,
+            Err(RecvError::Empty) => tail.out.flush()?,
+            Err(RecvError::Closed) => return Err(connect::gone(&bus)),
+        }
+        tail.on_time()?;
+    }
+}
+
+struct Tail<'a> {
+    options: &'a TailOptions,
+    bus: &'a Bus,
+    out: &'a mut Output,
+    consumer: Consumer,
+    /// Events that were printed.
+    printed: u64,
+}
+
+impl Tail<'_> {
+    fn new<'a>(options: &'a TailOptions, bus: &'a Bus, out: &'a mut Output) -> Tail<'a> {
+        let patience_ms = u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX).max(GRACE_MS + 1);
+        let settings = Settings {
+            objects_max: OBJECTS_MAX,
+            held_max: HELD_MAX,
+            held_bytes_max: HELD_BYTES_MAX,
+            grace_ms: GRACE_MS,
+            patience_ms,
+        };
+        Tail { options, bus, out, consumer: Consumer::new(settings, random_u64()), printed: 0 }
+    }
+
+    /// How it ends, if it does.
+    fn end(&self, is_interrupted: bool) -> Option<Exit> {
+        match self.options.count {
+            Some(count) if count <= self.printed => Some(Exit::Done),
+            Some(_) if is_interrupted => Some(Exit::Failed),
+            None if is_interrupted => Some(Exit::Done),
+            _ => None,
+        }
+    }
+
+    fn on_event(&mut self, event: Event) -> io::Result<()> {
+        match event {
+            Event::Message(delivery) => match OrderedEvent::of_payload(&delivery.message.payload) {
+                Ok(event) if self.is_wanted(&event.object) => {
+                    let mut effects = Vec::new();
+                    self.consumer.on_event(now_ms(), event, &mut effects);
+                    self.act(effects)
+                }
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    note(format_args!("{}: {error}", delivery.message.subject));
+                    Ok(())
+                }
+            },
+            // What it means for the objects is told when it is known.
+            Event::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
+            Event::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
+            Event::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
+            Event::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
+            Event::Joined(_) => Ok(()),
+        }
+    }
+
+    fn is_wanted(&self, object: &Object) -> bool {
+        self.options.objects.is_empty() || self.options.objects.contains(object)
+    }
+
+    fn on_time(&mut self) -> io::Result<()> {
+        let now_ms = now_ms();
+        if self.consumer.deadline_ms().is_none_or(|deadline_ms| now_ms < deadline_ms) {
+            return Ok(());
+        }
+        let mut effects = Vec::new();
+        self.consumer.on_deadline(now_ms, &mut effects);
+        self.act(effects)
+    }
+
+    fn act(&mut self, effects: Vec<Effect>) -> io::Result<()> {
+        for effect in effects {
+            match effect {
+                Effect::Deliver(event) => {
+                    self.printed += 1;
+                    match self.options.json {
+                        true => self.out.line(event_json(&event))?,
+                        false => self.out.line(EventText(&event))?,
+                    }
+                }
+                // It may still come by itself until it is given up.
+                Effect::Fetch { object, id, .. } => {
+                    let mut more = Vec::new();
+                    if let Some(event) = self.look_for(&object, id) {
+                        self.consumer.on_event(now_ms(), event, &mut more);
+                    }
+                    self.act(more)?;
+                }
+                effect if self.options.json => self.out.line(word(&effect))?,
+                effect => self.out.alarm(word_text(&effect), true)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The event, if the journal of the peer has it among the last ones of the object.
+    fn look_for(&self, object: &Object, id: Stamp) -> Option<OrderedEvent> {
+        let pattern: TypePattern = event_type(&self.options.event_type, object).ok()?.to_string().parse().ok()?;
+        let series =
+            Series { types: Some(vec![pattern]), is_descending: true, limit: Some(LOOK_MAX), ..Series::default() };
+        let answer = self.bus.find_events(Query::Series(series)).ok()?;
+        let ordered =
+            answer.events.iter().filter_map(|event| OrderedEvent::of_payload(event.payload.as_ref()?.bytes()).ok());
+        ordered.into_iter().find(|event| event.object == *object && event.id == id)
+    }
+}
+
+fn now_ms() -> u64 {
+    Clock::now().instant.since(crate::time::Instant::ZERO).as_millis() as u64
+}
+
+/// An event as one line of JSON.
+pub(super) fn event_json(event: &OrderedEvent) -> Value {
+    let mut line = json!({
+        "type": "event", "object": event.object.as_str(), "id": number(event.id), "prev": event.prev.map(number),
+    });
+    match serde_json::from_slice::<Value>(&event.payload) {
+        Ok(value) => line["event"] = value,
+        Err(_) => line["event_base64"] = BASE64_STANDARD.encode(&event.payload).into(),
+    }
+    line
+}
+
+fn number(stamp: Stamp) -> String {
+    stamp.number().to_string()
+}
+
+/// An event as a line of text: object, id, and what was pushed.
+struct EventText<'a>(&'a OrderedEvent);
+
+impl std::fmt::Display for EventText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let OrderedEvent { object, id, payload, .. } = self.0;
+        write!(f, "{}  {id}  {}", Printable(object.as_str().as_bytes()), Printable(payload))
+    }
+}
+
+/// What is no event, as a line of JSON.
+fn word(effect: &Effect) -> Value {
+    match effect {
+        Effect::Missing { object, id, after } => {
+            json!({ "type": "missing", "object": object.as_str(), "id": number(*id), "after": number(*after) })
+        }
+        Effect::Refused { object, id, token } => {
+            json!({ "type": "refused", "object": object.as_str(), "id": number(*id), "token": number(*token) })
+        }
+        Effect::LostGeneration { object, known, found } => json!({
+            "type": "lost_generation", "object": object.as_str(), "known": known.number(), "found": found.number(),
+        }),
+        Effect::Rewound { object, id, prev, last } => json!({
+            "type": "rewound", "object": object.as_str(), "id": number(*id), "prev": prev.map(number),
+            "last": number(*last),
+        }),
+        Effect::Forgotten { object, last } => {
+            json!({ "type": "forgotten", "object": object.as_str(), "last": number(*last) })
+        }
+        Effect::Deliver(_) | Effect::Fetch { .. } => unreachable!("these are done, not told"),
+    }
+}
+
+/// The same for people.
+fn word_text(effect: &Effect) -> String {
+    match effect {
+        Effect::Missing { object, id, after } => {
+            format!("{object}: {id} cannot be had; others behind {after} may be missing too")
+        }
+        Effect::Refused { object, id, .. } => {
+            format!("{object}: {id} came from a worker that was not the owner any more, and is left out")
+        }
+        Effect::LostGeneration { object, known, found } => format!(
+            "{object}: generation {found} follows {known}: the producers lost their state; events may be gone, and some may \
+             come again with other ids"
+        ),
+        Effect::Rewound { object, id, prev, last } => {
+            let prev = prev.map_or("none".to_owned(), |prev| prev.to_string());
+            format!("{object}: {id} follows {prev}, though {last} came after that: the producers' state went back")
+        }
+        Effect::Forgotten { object, last } => {
+            format!("{object}: too many objects; its next event begins anew behind {last}")
+        }
+        Effect::Deliver(_) | Effect::Fetch { .. } => unreachable!("these are done, not told"),
+    }
+}
