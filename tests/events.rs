@@ -1,6 +1,6 @@
 //! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
 
-use crate::support::command::{Outcome, Place, Running};
+use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn sessions_go_on_after_a_stop_and_after_a_kill() {
     let mut peer = place.peer(&[]);
     let first = add();
     let server = first.strip_suffix("/1/1").expect("the first session of a server that was drawn").to_owned();
-    assert!(65_536 <= server.parse().unwrap(), "{server}");
+    assert!(65_536 <= server.parse::<u32>().unwrap(), "{server}");
     for session in 2..6 {
         match session % 2 {
             0 => end(peer),
@@ -182,4 +182,33 @@ fn events_of_another_peer_are_seen_by_those_who_subscribe() {
     assert_eq!(tail.ended().code(), Some(DONE));
     assert_eq!(ids(&there.run(&["event", "query", "--json"]).exits(DONE)), ["2/1/1"]);
     peers.into_iter().for_each(end);
+}
+
+#[test]
+fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
+    let place = Place::new();
+    let rules = "event-retention=a/* count 5 ; b time 1 sec";
+    let peer = place.peer(&["--set", "server-id=7", "--set", rules]);
+    let lines: String = (1..=40).map(|n| format!("{n}\n")).collect();
+    place.run_with_input(&["event", "add", "a/x", "--lines"], lines.as_bytes()).exits(DONE);
+    place.run(&["event", "add", "b"]).exits(DONE);
+    place.run(&["event", "add", "c"]).exits(DONE);
+    let deadline = now() + PATIENCE;
+    let expected = ["7/36/1", "7/37/1", "7/38/1", "7/39/1", "7/40/1", "7/42/1"];
+    loop {
+        let found = ids(&place.run(&["event", "query", "--json"]).exits(DONE));
+        if found == expected {
+            break;
+        }
+        assert!(now() < deadline, "{found:?} are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let status: Value = serde_json::from_str(&place.run(&["show", "status", "--json"]).exits(DONE).stdout).unwrap();
+    let removed: Vec<&Value> =
+        status["status"]["events"]["retention"].as_array().unwrap().iter().map(|rule| &rule["removed"]).collect();
+    assert_eq!(removed, [35, 1]);
+    end(peer);
+    let peer = place.peer(&["--set", "server-id=7", "--set", rules]);
+    assert_eq!(ids(&place.run(&["event", "add", "a", "--json"]).exits(DONE)), ["7/43/1"]);
+    end(peer);
 }

@@ -1,9 +1,13 @@
-//! The values of the keys about events: which server creates them, where they are kept.
+//! The values of the keys about events: which server creates them, where and for how long they are kept.
 
+use super::rules::{RULES_MAX, RuleError, parts};
 use super::surroundings::Surroundings;
-use super::value::{Kind, Number, ValueError};
+use super::value::{Kind, Number, Size, Span, ValueError};
 use crate::event::model::ServerId;
+use crate::event::store::retention::{Retention, Rule};
+use crate::subject::event_type::TypePattern;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The number of a server; `auto` is one that is drawn once, and kept in the data directory.
 pub(super) struct Server;
@@ -49,6 +53,69 @@ impl Kind for DataDir {
     }
 }
 
+/// How long events are kept: rules such as `plant/* count 1000 size 10 mb time 30 days`.
+pub(super) struct Keep;
+
+const COUNT: Number<u64> = Number { min: 1, max: 1 << 40 };
+const SIZE: Size = Size { min: 1, max: 1 << 50 };
+const TIME: Span = Span { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+
+impl Kind for Keep {
+    type Value = Retention;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Retention, ValueError> {
+        if text == "all" {
+            return Ok(Retention::default());
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let rules = words.split(|word| *word == ";").map(|words| rule(words, here));
+        let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Retention)?;
+        if RULES_MAX < rules.len() {
+            return Err(ValueError::Retention(RuleError::TooMany));
+        }
+        Ok(Retention { rules })
+    }
+
+    fn show(&self, value: &Retention) -> String {
+        if value.rules.is_empty() {
+            return "all".into();
+        }
+        let rule = |rule: &Rule| {
+            let count = rule.count.map(|count| format!(" count {}", COUNT.show(&count)));
+            let size =
+                rule.bytes.map(|bytes| format!(" size {}", SIZE.show(&usize::try_from(bytes).unwrap_or(usize::MAX))));
+            let time = rule.age.map(|age| format!(" time {}", TIME.show(&age)));
+            let parts: String = [count, size, time].into_iter().flatten().collect();
+            format!("{}{parts}", rule.pattern)
+        };
+        value.rules.iter().map(rule).collect::<Vec<String>>().join(" ; ")
+    }
+
+    fn range(&self) -> String {
+        format!(
+            "all, or up to {RULES_MAX} rules: a pattern of event types, then count, size and time as far as they are limited"
+        )
+    }
+
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+fn rule(words: &[&str], here: &Surroundings) -> Result<Rule, RuleError> {
+    let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
+    let pattern: TypePattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
+    let mut rule = Rule { pattern, age: None, count: None, bytes: None };
+    parts(words, |part, text| {
+        Ok(match part {
+            "count" => rule.count.replace(COUNT.parse(text, here)?).is_some(),
+            "size" => rule.bytes.replace(SIZE.parse(text, here)? as u64).is_some(),
+            _ => rule.age.replace(TIME.parse(text, here)?).is_some(),
+        })
+    })?;
+    Ok(rule)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +138,24 @@ mod tests {
             assert_eq!(Server.show(&Server.parse(text, &here).unwrap()), text);
         }
         assert!(Server.parse("4294967296", &here).is_err());
+    }
+    #[test]
+    fn rules_say_how_long_events_are_kept() {
+        let here = here(1, None);
+        for text in ["all", "plant/* count 1000", "plant/?/alarm count 1 size 10 mb time 30 days ; * time 5 sec"] {
+            assert_eq!(Keep.show(&Keep.parse(text, &here).unwrap()), text);
+        }
+        for (text, part) in [
+            ("plant/*", "what is limited"),
+            ("a/*/b count 1", "'*'"),
+            ("a count 0", "less than 1"),
+            ("a age 1 day", "\"age\""),
+            ("a count 1 count 2", "twice"),
+            ("a count 1 ;", "missing"),
+        ] {
+            let refused = Keep.parse(text, &here).unwrap_err();
+            assert!(refused.to_string().contains(part), "{text}: {refused}");
+            assert!(refused.suggestion("").is_some(), "{text}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::doors::{Accounts, Listen, Tls, TlsFiles};
-use super::events::{DataDir, Server};
+use super::events::{DataDir, Keep, Server};
 use super::rules::{HistoryOverride, Rules};
 use super::surroundings::Surroundings;
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::door::access::Account;
 use crate::event::model::ServerId;
+use crate::event::store::retention::Retention;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
 use std::net::{IpAddr, SocketAddr};
@@ -192,6 +193,9 @@ keys! {
     "server-id" server_id: Option<ServerId> = "auto", Server, "7";
     /// The directory of what the peer keeps: the journal of events. It is made when the first event is registered or asked for.
     "data-dir" data_dir: PathBuf = "auto", DataDir, "/var/lib/seqcast";
+    /// How long events are kept in the journal: `all` of them for ever, or rules. An event belongs to the first rule whose pattern
+    /// matches; what is said there limits all events that belong to it together.
+    "event-retention" event_retention: Retention = "all", Keep, "plant/* count 1000 time 30 days";
     /// Where NATS clients connect: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", Listen { port: 4222 }, "on";
     /// Whether the NATS door may listen beyond this host without accounts, so that anyone who reaches it can use it.

@@ -10,9 +10,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// Each subject that is seen for the first time is compared with all of them.
-const RULES_MAX: usize = 256;
+pub(super) const RULES_MAX: usize = 256;
 
-const PARTS: [&str; 3] = ["count", "size", "time"];
+pub(super) const PARTS: [&str; 3] = ["count", "size", "time"];
 
 /// Other bounds of the history for the subjects that match a pattern; the first rule that matches holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl fmt::Display for RuleError {
         match self {
             RuleError::Empty => write!(f, "a rule is missing"),
             RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
-            RuleError::Nothing => write!(f, "the rule does not say what is other than usual"),
+            RuleError::Nothing => write!(f, "the rule does not say what is limited"),
             RuleError::Word(word) => write!(f, "{word:?} is none of {}", PARTS.join(", ")),
             RuleError::Twice(part) => write!(f, "{part} stands twice in a rule"),
             RuleError::Part(part, error) => write!(f, "{part}: {error}"),
@@ -124,6 +124,31 @@ where
     }
 }
 
+/// Reads what stands behind the pattern of a rule; `put` takes one part and its value, and gives whether it was there already.
+pub(super) fn parts(
+    words: &[&str],
+    mut put: impl FnMut(&'static str, &str) -> Result<bool, ValueError>,
+) -> Result<(), RuleError> {
+    let begins = |word: &&str| PARTS.contains(word);
+    match words.first() {
+        None => return Err(RuleError::Nothing),
+        Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
+        Some(_) => {}
+    }
+    for said in words.chunk_by(|_, next| !begins(next)) {
+        let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
+        let text = said[1..].join(" ");
+        let refused = |error| RuleError::Part(part, Box::new(error));
+        if text.is_empty() {
+            return Err(refused(ValueError::Empty));
+        }
+        if put(part, &text).map_err(refused)? {
+            return Err(RuleError::Twice(part));
+        }
+    }
+    Ok(())
+}
+
 impl<C, S, T> Rules<C, S, T>
 where
     C: Kind<Value = usize>,
@@ -134,28 +159,13 @@ where
         let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
         let pattern: Pattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
         let mut rule = HistoryOverride { pattern, count: None, size: None, time: None };
-        let begins = |word: &&str| PARTS.contains(word);
-        match words.first() {
-            None => return Err(RuleError::Nothing),
-            Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
-            Some(_) => {}
-        }
-        for said in words.chunk_by(|_, next| !begins(next)) {
-            let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
-            let text = said[1..].join(" ");
-            let refused = |error| RuleError::Part(part, Box::new(error));
-            if text.is_empty() {
-                return Err(refused(ValueError::Empty));
-            }
-            let had = match part {
-                "count" => rule.count.replace(self.count.parse(&text, here).map_err(refused)?).is_some(),
-                "size" => rule.size.replace(self.size.parse(&text, here).map_err(refused)?).is_some(),
-                _ => rule.time.replace(self.time.parse(&text, here).map_err(refused)?).is_some(),
-            };
-            if had {
-                return Err(RuleError::Twice(part));
-            }
-        }
+        parts(words, |part, text| {
+            Ok(match part {
+                "count" => rule.count.replace(self.count.parse(text, here)?).is_some(),
+                "size" => rule.size.replace(self.size.parse(text, here)?).is_some(),
+                _ => rule.time.replace(self.time.parse(text, here)?).is_some(),
+            })
+        })?;
         Ok(rule)
     }
 }

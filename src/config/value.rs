@@ -85,6 +85,8 @@ pub enum ValueError {
     OneMessage,
     /// Not a rule of the history.
     Rule(RuleError),
+    /// Not a rule of the journal of events.
+    Retention(RuleError),
     /// Not a place to listen at.
     Listen {
         /// The usual port.
@@ -127,7 +129,7 @@ impl fmt::Display for ValueError {
                 f,
                 "one message is too few: a poll names the message before the one that it wants, and both must be kept"
             ),
-            ValueError::Rule(error) => error.fmt(f),
+            ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
             ValueError::Listen { .. } => write!(f, "not a place to listen at"),
             ValueError::Account(error) => error.fmt(f),
             ValueError::TlsFiles => write!(f, "two files are wanted: the certificates and the key"),
@@ -161,6 +163,7 @@ impl ValueError {
             ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),
             ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
             ValueError::Rule(error) => error.suggestion(),
+            ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
             ValueError::Account(error) => error.suggestion(),
             ValueError::Listen { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),

@@ -116,10 +116,7 @@ impl Engine {
             watched.map_err(step("watch the Unix socket"))?;
         }
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
-        let mut events = EventService::new(config);
-        if config.server_id.is_some() || options.serve && config.hat.is_some() {
-            events.open().map_err(StartError::Events)?;
-        }
+        let events = open_events(config, options)?;
         let mut doors = match options.serve {
             true => Doors::open(config, epoch, events.server()).map_err(StartError::Door)?,
             false => Doors::closed(config),
@@ -197,6 +194,15 @@ impl Engine {
         }
         Ok(engine)
     }
+}
+
+/// The journal, which is opened at once if somebody counts on it.
+fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
+    let mut events = EventService::new(config);
+    if config.server_id.is_some() || options.serve && config.hat.is_some() {
+        events.open().map_err(StartError::Events)?;
+    }
+    Ok(events)
 }
 
 fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError> {

@@ -98,7 +98,7 @@ param.yaml:6:7: history-rules: "a.b count 2 count 3": count stands twice in a ru
     6 |     - a.b count 2 count 3
       |       ^^^^^^^^^^^^^^^^^^^
       = write a rule such as plant.> count 10 size 64 kb time 5 min
-param.yaml:7:7: history-rules: "a.b": the rule does not say what is other than usual
+param.yaml:7:7: history-rules: "a.b": the rule does not say what is limited
     7 |     - a.b
       |       ^^^
       = write a rule such as plant.> count 10 size 64 kb time 5 min

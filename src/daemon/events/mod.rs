@@ -13,6 +13,7 @@ use crate::daemon::store::error::StoreError;
 use crate::door::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::event::model::{Event, Registration, ServerId};
 use crate::event::refusal::{self, Refusal};
+use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Query};
 use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Message};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::daemon::store::writer::Append;
@@ -81,6 +83,7 @@ pub(crate) struct EventService {
     /// As configured.
     server: Option<ServerId>,
     message_bytes_max: usize,
+    retention: Retention,
     /// Opened when it is needed for the first time.
     opened: Option<Opened>,
     /// As whom events are published.
@@ -102,6 +105,7 @@ impl EventService {
             directory: config.data_dir.clone(),
             server: config.server_id,
             message_bytes_max: config.message_size,
+            retention: config.event_retention.clone(),
             opened: None,
             client: None,
             waiting: BTreeMap::new(),
@@ -134,7 +138,14 @@ impl EventService {
     /// The part of `show status`; null without a journal.
     pub(crate) fn status(&self) -> Value {
         self.opened.as_ref().map_or(Value::Null, |opened| {
+            let trimmed = opened.writer.trimmed();
+            let rules = self.retention.rules.iter().zip(&trimmed.removed);
+            let removed = rules.map(|(rule, removed)| {
+                json!({ "types": rule.pattern.to_string(), "removed": removed.load(Ordering::Relaxed) })
+            });
             json!({
+                "retention": removed.collect::<Value>(),
+                "trims_failed": trimmed.failed.load(Ordering::Relaxed),
                 "server": opened.server.0,
                 "journal": opened.path.display().to_string(),
                 "waiting": self.waiting.values().sum::<usize>(),
@@ -147,7 +158,7 @@ impl EventService {
     fn journal(&mut self) -> Result<&Opened, EventsError> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
-            None => Opened::open(&self.directory, self.server)?,
+            None => Opened::open(&self.directory, self.server, &self.retention)?,
         };
         Ok(self.opened.insert(opened))
     }

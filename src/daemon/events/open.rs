@@ -8,6 +8,7 @@ use crate::daemon::store::writer::Writer;
 use crate::event::model::ServerId;
 use crate::event::registrar::Registrar;
 use crate::event::store::Journal;
+use crate::event::store::retention::Retention;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -79,7 +80,11 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Opens the journal in the directory, or makes it; `server` is the number that was configured.
-    pub(super) fn open(directory: &Path, server: Option<ServerId>) -> Result<Opened, EventsError> {
+    pub(super) fn open(
+        directory: &Path,
+        server: Option<ServerId>,
+        retention: &Retention,
+    ) -> Result<Opened, EventsError> {
         let system = |step, path: &Path| {
             let path = path.to_owned();
             move |error| EventsError::System { step, path, error }
@@ -96,7 +101,8 @@ impl Opened {
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
         let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
         let registrar = Registrar::new(server, last.session, last.timestamp);
-        let writer = Writer::start(journal, registrar).map_err(system("start a thread for", &path))?;
+        let writer = Writer::start_retaining(journal, registrar, retention.clone())
+            .map_err(system("start a thread for", &path))?;
         tracing::info!(%server, session = last.session, path = %path.display(), "journal of events opened");
         Ok(Opened { server, path, writer, reader })
     }
@@ -137,7 +143,8 @@ mod tests {
     #[test]
     fn a_server_keeps_the_number_that_was_drawn_for_it() {
         let directory = std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()));
-        let open = |server| Opened::open(&directory.join("deep"), server).map(|opened| opened.server);
+        let open =
+            |server| Opened::open(&directory.join("deep"), server, &Retention::default()).map(|opened| opened.server);
         let drawn = open(None).unwrap();
         assert!(DRAWN_MIN <= drawn.0, "{drawn}");
         assert_eq!(open(None).unwrap(), drawn);
