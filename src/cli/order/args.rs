@@ -91,8 +91,8 @@ pub struct PushOptions {
 #[derive(Args, Clone, Debug)]
 pub struct WorkOptions {
     /// The worker's name, the same when it is started again, and of no other one.
-    #[arg(value_parser = worker)]
-    pub name: WorkerName,
+    #[arg(value_name = "NAME", value_parser = worker_name)]
+    pub worker: WorkerName,
     /// What the types of the events begin with; the object is the last subtype.
     #[arg(long = "type", value_name = "TYPE", default_value = "order")]
     pub event_type: EventType,
@@ -163,6 +163,6 @@ fn object(text: &str) -> Result<Object, String> {
     Object::new(text).map_err(|error| error.to_string())
 }
 
-fn worker(text: &str) -> Result<WorkerName, String> {
+fn worker_name(text: &str) -> Result<WorkerName, String> {
     WorkerName::new(text).map_err(|error| error.to_string())
 }

@@ -218,13 +218,13 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "a lease is at least 100 ms: a step of a worker must fit into it"));
     }
     let mut store = open(&options.store)?;
-    let bus = connect::bus(&options.bus, options.name.as_str())?;
+    let bus = connect::bus(&options.bus, options.worker.as_str())?;
     let interrupt = Interrupt::watch()?;
-    note(format_args!("worker {} sends events of type {}/OBJECT", options.name, options.event_type));
+    note(format_args!("worker {} sends events of type {}/OBJECT", options.worker, options.event_type));
     let mut sender =
         Sender { options, bus: &bus, out, sent: 0, is_ending: interrupt.flag(), failure: None, is_told: false };
     let run = Run {
-        settings: Settings { name: options.name.clone(), lease_ms },
+        settings: Settings { name: options.worker.clone(), lease_ms },
         mark: None,
         patience: options.store.patience,
         send: |event: &OrderedEvent| sender.send(event),
@@ -242,7 +242,7 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
         Stop::Ended => Ok(Exit::Done),
         Stop::Superseded => Err(Failure::new(
             Exit::Failed,
-            format!("another worker named {} has begun, so this one has stopped", options.name),
+            format!("another worker named {} has begun, so this one has stopped", options.worker),
         )
         .fix("give each worker a name of its own")),
         Stop::NoGeneration => Err(Failure::new(Exit::Failed, "no higher generation is left for the shared state")),
