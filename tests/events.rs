@@ -3,6 +3,8 @@
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use serde_json::Value;
 use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const DONE: i32 = 0;
@@ -210,5 +212,40 @@ fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
     end(peer);
     let peer = place.peer(&["--set", "server-id=7", "--set", rules]);
     assert_eq!(ids(&place.run(&["event", "add", "a", "--json"]).exits(DONE)), ["7/43/1"]);
+    end(peer);
+}
+
+/// The data directory is a small disk of the peer's own, with a file on it that can be removed.
+#[test]
+fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
+    let place = Place::new();
+    fs::create_dir(place.dir().join("data")).unwrap();
+    let script = "mount -t tmpfs -o size=1500k tmpfs data && head -c 700000 /dev/zero >data/fill && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_seqcast")]);
+    command.args(["peer", "--set", "server-id=7", "--set", "data-dir=data"]);
+    place.surround(&mut command);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare is there");
+    let disk = PathBuf::from(format!("/proc/{}/root", child.id()));
+    let peer = place.reachable(Running::new(child, &["peer"]));
+    fs::write(place.dir().join("large"), format!("\"{}\"", "x".repeat(20_000))).unwrap();
+    let mut stored = 0;
+    let refused = loop {
+        let outcome = place.run(&["event", "add", "a", "--file", "large", "--json"]);
+        if outcome.code != Some(DONE) {
+            break outcome;
+        }
+        stored += 1;
+        assert_eq!(ids(&outcome), [format!("7/{stored}/1")]);
+    };
+    refused.exits(FAILED).says(&["no room on the disk of the journal", "make room"]);
+    let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE)).len();
+    assert!(5 < stored && found() == stored, "{stored}");
+    place.run(&["pub", "a", "x"]).exits(DONE);
+    let fill = disk.join(place.dir().strip_prefix("/").unwrap()).join("data/fill");
+    fs::remove_file(fill).expect("the disk of a process of this user");
+    let added = place.run(&["event", "add", "b", "--json"]).exits(DONE);
+    assert_eq!(ids(&added), [format!("7/{}/1", stored + 1)], "what was refused took no session");
+    assert_eq!(found(), stored + 1);
     end(peer);
 }
