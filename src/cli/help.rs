@@ -132,9 +132,9 @@ Lines that begin with ! tell of events that are lost to this program; they may s
 
 /// Below `seqcast order --help`.
 pub const ORDER: &str = "\
-Examples, each in a shell of its own:
-  seqcast order tail
-  seqcast order work w1
+Examples:
+  seqcast order tail                                leave it running
+  seqcast order work w1                             in another shell
   seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' --state '{\"title\": \"Dune\"}'
   seqcast order show
 

@@ -97,20 +97,24 @@ impl Engine {
     pub(crate) fn open(config: &Config, options: &Options) -> Result<Engine, StartError> {
         let chosen = interface::choose(&config.interface, Family::of(config.group)).map_err(StartError::Interface)?;
         tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, why = %chosen.why, "interface");
+        let step = |step| move |error| StartError::System { step, error };
+        let poll = Poll::new().map_err(step("open an event queue"))?;
+        // Whoever finds the peer at its socket can end it in order.
+        let signals = match options.signals {
+            true => Some(Signals::watch(poll.registry()).map_err(step("watch for signals"))?),
+            false => None,
+        };
         let mut sockets = open_sockets(config, &chosen)?;
-        let listener = match options.serve {
+        let mut listener = match options.serve {
             true => Some(Listener::bind(&config.socket).map_err(StartError::Socket)?),
             false => None,
         };
         let meanwhile = self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
         tracing::info!(group = %sockets.group_address(), "self-test passed: multicast comes back");
 
-        let step = |step| move |error| StartError::System { step, error };
-        let poll = Poll::new().map_err(step("open an event queue"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
         sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
-        let mut listener = listener;
         if let Some(listener) = &mut listener {
             let watched = poll.registry().register(&mut listener.socket, LISTENER, Interest::READABLE);
             watched.map_err(step("watch the Unix socket"))?;
@@ -122,10 +126,6 @@ impl Engine {
             false => Doors::closed(config),
         };
         doors.register(poll.registry()).map_err(step("watch the doors"))?;
-        let signals = match options.signals {
-            true => Some(Signals::watch(poll.registry()).map_err(step("watch for signals"))?),
-            false => None,
-        };
 
         let started = Clock::now();
         let about = about(config, &chosen, &sockets, listener.as_ref());
