@@ -25,6 +25,7 @@ pub mod self_test;
 pub(crate) mod serve;
 pub mod show;
 pub(crate) mod signals;
+mod sqlite_file;
 pub mod start;
 pub mod store;
 pub(crate) mod timer;

@@ -14,6 +14,7 @@
 //! `-wal` file beside it, shows only to those who remember a higher stamp.
 
 use super::error::{Fault, OrderError};
+use crate::daemon::sqlite_file::{Mark, Unfit, check_head};
 use crate::event::order::name::{NameError, Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
 use crate::event::order::store::{
@@ -25,19 +26,15 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params,
 };
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-/// Marks a file as ours, in its header: "sqor".
-const APPLICATION_ID: i32 = 0x7371_6f72;
-/// Of the tables; a greater one is of a later program.
-const VERSION: i32 = 1;
-/// What every SQLite file begins with.
-const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// "sqor".
+const MARK: Mark = Mark { application_id: 0x7371_6f72, version: 1 };
 /// How long one waits before trying again while another process writes. A step takes about as long as the disk needs to store it.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often one tries: for five seconds at least.
@@ -76,15 +73,15 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
         let wrong = |fault| OrderError { at: path.display().to_string(), fault };
         let failed = |error| wrong(fault(&error));
-        check_head(path).map_err(wrong)?;
+        check_head(path).map_err(|why| wrong(unfit(why)))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait)).map_err(failed)?;
-        check_version(&connection).map_err(wrong)?;
+        MARK.check(&connection).map_err(|why| wrong(unfit(why)))?;
         connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        make_tables(&mut connection).map_err(failed)?;
+        MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
         check_length(path, &connection).map_err(wrong)?;
         let identity = identity(path).map_err(|error| wrong(Fault::Away(error.to_string())))?;
         Ok(SqliteStore { connection, path: path.to_owned(), identity })
@@ -130,50 +127,6 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
 }
 
-/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
-/// what it opens.
-fn check_head(path: &Path) -> Result<(), Fault> {
-    let system = |error: io::Error| Fault::Away(error.to_string());
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system(error)),
-    };
-    if !file.metadata().map_err(system)?.is_file() {
-        return Err(Fault::Foreign("no file".into()));
-    }
-    let mut head = Vec::new();
-    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head).map_err(system)?;
-    // Empty after a crash before anything was written to a new file.
-    if head.is_empty() || head == MAGIC { Ok(()) } else { Err(Fault::Foreign("another kind of file".into())) }
-}
-
-/// Whether it is ours, and of no later program, or has no content yet.
-fn check_version(connection: &Connection) -> Result<(), Fault> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(|error| fault(&error));
-    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
-        return Ok(());
-    }
-    if number("PRAGMA application_id")? != APPLICATION_ID {
-        return Err(Fault::Foreign("another program's tables".into()));
-    }
-    match number("PRAGMA user_version")? {
-        VERSION => Ok(()),
-        version => Err(Fault::Version { found: version.to_string(), known: VERSION.unsigned_abs() }),
-    }
-}
-
-/// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
-fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {
-        transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
-    }
-    transaction.commit()
-}
-
 /// Whether the file, with what waits beside it written back, is as long as it says. Another process that writes it back just now makes
 /// it look short for a moment.
 fn check_length(path: &Path, connection: &Connection) -> Result<(), Fault> {
@@ -189,6 +142,15 @@ fn check_length(path: &Path, connection: &Connection) -> Result<(), Fault> {
         thread::sleep(Duration::from_millis(10));
     }
     Err(Fault::Damaged(format!("it has {length} of {wanted} bytes")))
+}
+
+fn unfit(why: Unfit) -> Fault {
+    match why {
+        Unfit::Foreign(what) => Fault::Foreign(what.into()),
+        Unfit::Version(version) => Fault::Version { found: version.to_string(), known: MARK.version.unsigned_abs() },
+        Unfit::System(error) => Fault::Away(error.to_string()),
+        Unfit::Sqlite(error) => fault(&error),
+    }
 }
 
 fn fault(error: &rusqlite::Error) -> Fault {

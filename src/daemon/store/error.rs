@@ -1,5 +1,6 @@
 //! What can be wrong with a journal's file, and what mends it.
 
+use crate::daemon::sqlite_file::{Mark, Unfit};
 use rusqlite::ErrorCode;
 use std::fmt;
 use std::io;
@@ -54,6 +55,15 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    pub(super) fn unfit(path: &Path, mark: Mark, unfit: Unfit) -> OpenError {
+        match unfit {
+            Unfit::Foreign(_) => OpenError::Foreign(path.to_owned()),
+            Unfit::Version(version) => OpenError::Version { path: path.to_owned(), version, known: mark.version },
+            Unfit::System(error) => OpenError::System { path: path.to_owned(), error },
+            Unfit::Sqlite(error) => OpenError::of_sqlite(path, error),
+        }
+    }
+
     pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
         let path = path.to_owned();
         match error.sqlite_error_code() {

@@ -20,24 +20,18 @@ mod query;
 mod trim;
 
 use super::error::{OpenError, StoreError};
+use crate::daemon::sqlite_file::{Mark, check_head, suffixed};
 use crate::event::model::{Event, ServerId};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Journal, LastSession, Query};
 use crate::event::timestamp::Timestamp;
 use append::Known;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, File, TryLockError};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Marks a file as ours, in its header: "sqca".
-const APPLICATION_ID: i32 = 0x7371_6361;
-/// Of the tables; a greater one is of a later program.
-const VERSION: i32 = 1;
-/// What every SQLite file begins with.
-const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// What a log of SQLite begins with that takes a file back to what it was; used only until the file is one with a WAL.
-const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+/// "sqca".
+const MARK: Mark = Mark { application_id: 0x7371_6361, version: 1 };
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
@@ -99,13 +93,14 @@ impl SqliteJournal {
     /// It is in use, none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
     pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
         let lock = lock(path)?;
-        check_head(path)?;
+        let unfit = |unfit| OpenError::unfit(path, MARK, unfit);
+        check_head(path).map_err(unfit)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| OpenError::of_sqlite(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        check_version(path, &connection)?;
+        MARK.check(&connection).map_err(unfit)?;
         configure(&connection).map_err(failed)?;
-        make_tables(&mut connection).map_err(failed)?;
+        MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
         check_length(path, &connection)?;
         let known = Known::read(&connection).map_err(failed)?;
         Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS, _lock: lock })
@@ -194,52 +189,6 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to what it opens.
-fn check_head(path: &Path) -> Result<(), OpenError> {
-    let system = |error| OpenError::System { path: path.to_owned(), error };
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system(error)),
-    };
-    if !file.metadata().map_err(system)?.is_file() {
-        return Err(OpenError::Foreign(path.to_owned()));
-    }
-    let mut head = Vec::new();
-    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head).map_err(system)?;
-    match head.len() {
-        // A crash before anything was written to a new file.
-        0 => Ok(()),
-        _ if head == MAGIC => Ok(()),
-        // A crash while a new file was begun; SQLite makes it empty again.
-        _ if fs::read(suffixed(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => Ok(()),
-        _ => Err(OpenError::Foreign(path.to_owned())),
-    }
-}
-
-/// The name of a file that lies beside it.
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Whether it is ours, and of no later program, or has no content yet.
-fn check_version(path: &Path, connection: &Connection) -> Result<(), OpenError> {
-    let failed = |error| OpenError::of_sqlite(path, error);
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
-    if number("SELECT count(*) FROM sqlite_schema")? == 0 {
-        return Ok(());
-    }
-    if number("PRAGMA application_id")? != APPLICATION_ID {
-        return Err(OpenError::Foreign(path.to_owned()));
-    }
-    match number("PRAGMA user_version")? {
-        VERSION => Ok(()),
-        version => Err(OpenError::Version { path: path.to_owned(), version, known: VERSION }),
-    }
-}
-
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -247,17 +196,6 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -32_768)?;
     connection.pragma_update(None, "wal_autocheckpoint", 8192)
-}
-
-/// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
-fn make_tables(connection: &mut Connection) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {
-        transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
-    }
-    transaction.commit()
 }
 
 /// Whether the file, with what waits beside it written back, is as long as it says.

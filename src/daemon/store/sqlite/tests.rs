@@ -13,6 +13,7 @@ use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -250,11 +251,11 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     fs::remove_file(dir.file()).unwrap();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(2000)).unwrap();
     let later = Connection::open(dir.file()).unwrap();
-    later.pragma_update(None, "user_version", VERSION + 1).unwrap();
+    later.pragma_update(None, "user_version", MARK.version + 1).unwrap();
     drop(later);
     refused(&dir, "has version 2, this program knows 1");
     let back = Connection::open(dir.file()).unwrap();
-    back.pragma_update(None, "user_version", VERSION).unwrap();
+    back.pragma_update(None, "user_version", MARK.version).unwrap();
     drop(back);
     assert_eq!(SqliteJournal::open(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
     // Cut off.

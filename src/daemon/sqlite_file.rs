@@ -1,0 +1,103 @@
+//! What all our SQLite files have in common: how one is told from what others have written, and how a new one is begun.
+
+use rusqlite::{Connection, TransactionBehavior};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// What every SQLite file begins with.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// What a log of SQLite begins with that takes a file back to what it was; used only until the file is one with a WAL.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// What marks files of one kind as ours, in their header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// Of the kind.
+    pub(super) application_id: i32,
+    /// Of the tables; a greater one is of a later program.
+    pub(super) version: i32,
+}
+
+/// Why a file cannot be used. Nothing was changed.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    /// It is none of ours: what it is.
+    Foreign(&'static str),
+    /// Its tables are of this other version.
+    Version(i32),
+    /// The system refuses something.
+    System(io::Error),
+    /// SQLite refuses something.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Unfit {
+    fn from(error: rusqlite::Error) -> Unfit {
+        Unfit::Sqlite(error)
+    }
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Unfit {
+        Unfit::System(error)
+    }
+}
+
+/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
+/// what it opens.
+pub(super) fn check_head(path: &Path) -> Result<(), Unfit> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Unfit::Foreign("no file"));
+    }
+    let mut head = Vec::new();
+    Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    match head.len() {
+        // A crash before anything was written to a new file.
+        0 => Ok(()),
+        _ if head == MAGIC => Ok(()),
+        // A crash while a new file was begun; SQLite makes it empty again.
+        _ if fs::read(suffixed(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => Ok(()),
+        _ => Err(Unfit::Foreign("another kind of file")),
+    }
+}
+
+/// The name of a file that lies beside it.
+pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+impl Mark {
+    /// Whether the file is ours, and of no later program, or has no content yet.
+    pub(super) fn check(self, connection: &Connection) -> Result<(), Unfit> {
+        let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0));
+        if number("SELECT count(*) FROM sqlite_schema")? == 0 {
+            return Ok(());
+        }
+        if number("PRAGMA application_id")? != self.application_id {
+            return Err(Unfit::Foreign("another program's tables"));
+        }
+        match number("PRAGMA user_version")? {
+            version if version == self.version => Ok(()),
+            version => Err(Unfit::Version(version)),
+        }
+    }
+
+    /// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
+    pub(super) fn make_tables(self, connection: &mut Connection, schema: &str) -> rusqlite::Result<()> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {
+            transaction.execute_batch(schema)?;
+            transaction.pragma_update(None, "application_id", self.application_id)?;
+            transaction.pragma_update(None, "user_version", self.version)?;
+        }
+        transaction.commit()
+    }
+}
