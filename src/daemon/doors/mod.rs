@@ -250,6 +250,11 @@ impl Doors {
         }
     }
 
+    /// Whether clients of this protocol are connected.
+    pub(crate) fn has_clients(&self, protocol: Protocol) -> bool {
+        self.open.iter().any(|door| door.settings.protocol() == protocol && 0 < door.clients)
+    }
+
     /// Whether events are to tell that this peer registers events, and no more.
     pub(crate) fn announces_events(&self) -> bool {
         self.open.iter().any(|door| matches!(&door.settings, Settings::Hat(settings) if settings.announces))

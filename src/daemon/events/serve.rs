@@ -3,7 +3,7 @@
 use super::{Asker, Done, Outcome, answers};
 use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::engine::Engine;
-use crate::door::client::Session;
+use crate::door::client::{Protocol, Session};
 use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::frame::ToClient;
 use crate::event::model::{Event, Json, Payload, Registration};
@@ -34,7 +34,7 @@ impl Engine {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
-            session.on_refusal(number, refusal, &mut connection.unwritten.out);
+            session.on_refusal(number, &refusal, &mut connection.unwritten.out);
             connection.unwritten.note_answers();
         }
     }
@@ -117,9 +117,9 @@ impl Engine {
             };
             let out = &mut connection.unwritten.out;
             match done {
-                Ok(Done::Registered(events)) => session.on_registered(number, Ok(events), out),
-                Ok(Done::Found(answer)) => session.on_answered(number, Ok(answer), out),
-                Err(refusal) => session.on_refusal(number, refusal, out),
+                Ok(Done::Registered(events)) => session.on_registered(number, events, out),
+                Ok(Done::Found(answer)) => session.on_answered(number, answer, out),
+                Err(refusal) => session.on_refusal(number, &refusal, out),
             }
             connection.unwritten.note_answers();
         });
@@ -127,6 +127,9 @@ impl Engine {
 
     /// Tells the clients of Hat that subscribe to them of the events of a session, together.
     fn tell_subscribers(&mut self, now: Now, events: &[Event]) {
+        if !self.doors.has_clients(Protocol::Hat) {
+            return;
+        }
         let mut told: BTreeMap<ClientId, Vec<&Event>> = BTreeMap::new();
         for event in events {
             let targets = self.peer.targets(event.event_type.subject());
