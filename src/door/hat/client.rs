@@ -87,26 +87,21 @@ impl Client {
         self.asks.push_back(Ask::Close);
     }
 
-    /// The journal has registered what the client asked for, or refuses.
-    pub fn on_registered(&mut self, request: u64, events: Result<Vec<Event>, Refusal>, out: &mut Out) {
-        self.session.on_registered(RequestId(request), events.ok(), out);
+    /// The journal has registered what the client asked for.
+    pub fn on_registered(&mut self, request: u64, events: Vec<Event>, out: &mut Out) {
+        self.session.on_registered(RequestId(request), Some(events), out);
     }
 
-    /// The journal has answered a question. One that it cannot answer ends the conversation: the protocol has no word for that.
-    pub fn on_answered(&mut self, request: u64, answer: Result<Answer, Refusal>, out: &mut Out) {
-        match answer {
-            Ok(answer) => self.session.on_answered(RequestId(request), answer, out),
-            Err(refusal) => {
-                self.asks.extend([Ask::Refused { reason: refusal.to_string() }, Ask::Close]);
-            }
-        }
+    /// The journal has answered a question.
+    pub fn on_answered(&mut self, request: u64, answer: Answer, out: &mut Out) {
+        self.session.on_answered(RequestId(request), answer, out);
     }
 
-    /// The journal refuses a request, whichever it was.
-    pub fn on_refusal(&mut self, request: u64, refusal: Refusal, out: &mut Out) {
+    /// The journal refuses a request. If that was a question, it ends the conversation: the protocol has no word for that.
+    pub fn on_refusal(&mut self, request: u64, refusal: &Refusal, out: &mut Out) {
         match self.session.is_registering(RequestId(request)) {
-            true => self.on_registered(request, Err(refusal), out),
-            false => self.on_answered(request, Err(refusal), out),
+            true => self.session.on_registered(RequestId(request), None, out),
+            false => self.asks.extend([Ask::Refused { reason: refusal.to_string() }, Ask::Close]),
         }
     }
 

@@ -295,8 +295,7 @@ impl Session {
 
     /// Whether this request, which the shell does, is an [`Ask::Register`].
     pub fn is_registering(&self, request: RequestId) -> bool {
-        let index = request.0.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        let request = index.and_then(|index| self.requests.get(index));
+        let request = self.place(request).and_then(|place| self.requests.get(place));
         request.is_some_and(|request| matches!(request.state, State::Asked(Kind::Register)))
     }
 
@@ -422,10 +421,15 @@ impl Session {
         None
     }
 
+    /// Where a request stands among those without an answer, if it is one of them.
+    fn place(&self, request: RequestId) -> Option<usize> {
+        request.0.checked_sub(self.first).and_then(|place| usize::try_from(place).ok())
+    }
+
     /// A request of this kind that the shell does.
     fn asked(&mut self, request: RequestId, kind: Kind) -> &mut Request {
-        let index = request.0.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        let request = index.and_then(|index| self.requests.get_mut(index)).expect("a request is answered once");
+        let place = self.place(request);
+        let request = place.and_then(|place| self.requests.get_mut(place)).expect("a request is answered once");
         assert!(matches!(request.state, State::Asked(asked) if asked == kind), "{kind:?} answers {request:?}");
         request
     }
