@@ -3,7 +3,8 @@
 use super::ask::check;
 use super::link::Link;
 use super::{
-    AskError, Asked, Bus, Info, Numbers, PublishError, SubscribeError, SubscribeOptions, Subscription, check_size,
+    AskError, Asked, Bus, Info, Numbers, PublishError, SubscribeError, SubscribeOptions, Subscription, check_message,
+    check_size,
 };
 use crate::config::Config;
 use crate::daemon::clients::Kind;
@@ -112,7 +113,7 @@ impl Embedded {
     /// # Errors
     /// The message is too large, or the peer has ended.
     pub fn publish_ref(&mut self, message: &Message) -> Result<bool, PublishError> {
-        check_size(message.body_bytes(), self.info.message_bytes_max)?;
+        check_message(message, self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }

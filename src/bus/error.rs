@@ -87,6 +87,8 @@ pub enum PublishError {
         /// The limit in bytes.
         bytes_max: usize,
     },
+    /// The message says that it is an event; only a peer makes events, of what is [registered](crate::bus::Bus::register).
+    Event,
     /// The message to reply to wants no reply.
     NoReplyWanted,
     /// The bus is closed, or its peer is gone.
@@ -102,6 +104,7 @@ impl fmt::Display for PublishError {
             PublishError::TooLarge { bytes, bytes_max } => {
                 write!(f, "the message has {bytes} bytes, at most {bytes_max} are allowed (key message-size)")
             }
+            PublishError::Event => write!(f, "only a peer makes events: register what the message is to say"),
             PublishError::NoReplyWanted => write!(f, "the message has no reply subject"),
             PublishError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }

@@ -138,6 +138,10 @@ impl Numbers {
     }
 }
 
+fn check_message(message: &Message, bytes_max: usize) -> Result<(), PublishError> {
+    if message.event { Err(PublishError::Event) } else { check_size(message.body_bytes(), bytes_max) }
+}
+
 fn check_size(bytes: usize, bytes_max: usize) -> Result<(), PublishError> {
     if bytes_max < bytes { Err(PublishError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
@@ -229,7 +233,7 @@ impl Bus {
     /// # Errors
     /// [`PublishError::Full`] gives the message back when the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
-        self.check_open(message.body_bytes())?;
+        self.check_open(check_message(&message, self.shared.info.message_bytes_max))?;
         self.shared.link.publish(message, timeout)
     }
 
@@ -239,13 +243,13 @@ impl Bus {
     /// # Errors
     /// It is too large, or the bus is closed.
     pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<bool, PublishError> {
-        self.check_open(payload.len())?;
+        self.check_open(check_size(payload.len(), self.shared.info.message_bytes_max))?;
         self.shared.link.publish_payload(subject, payload, timeout)
     }
 
-    /// Whether it takes a message of so many bytes.
-    fn check_open(&self, bytes: usize) -> Result<(), PublishError> {
-        check_size(bytes, self.shared.info.message_bytes_max)?;
+    /// Whether it takes a message of which this is known.
+    fn check_open(&self, checked: Result<(), PublishError>) -> Result<(), PublishError> {
+        checked?;
         if self.shared.is_closed.load(Ordering::Relaxed) { Err(PublishError::Closed) } else { Ok(()) }
     }
 

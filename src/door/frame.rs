@@ -14,8 +14,8 @@ use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::refused::{Refused, put_refused, refused};
 use crate::door::run::{PUBLISH_RUN, PublishRun};
 use crate::door::value::{
-    FLAG_EVENT, code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss,
-    put_publisher, put_run, run,
+    code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss, put_publisher,
+    put_run, run,
 };
 use crate::event::refusal::Refusal;
 use crate::message::{
@@ -305,7 +305,7 @@ impl ToPeer {
             }
             ToPeer::Publish(message) => {
                 out.put_u8(PUBLISH);
-                out.put_u8(if message.event { FLAG_EVENT } else { 0 });
+                out.put_u8(0);
                 put_content(out, message);
             }
             ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
@@ -369,11 +369,10 @@ impl ToPeer {
                 ToPeer::Hello { version, name: reader.text8("name")? }
             }
             PUBLISH => {
-                let flags = reader.u8()?;
-                if flags & !FLAG_EVENT != 0 {
+                if reader.u8()? != 0 {
                     return Err(Malformed::Value("flags"));
                 }
-                ToPeer::Publish(content(&mut reader, flags & FLAG_EVENT != 0)?)
+                ToPeer::Publish(content(&mut reader, false)?)
             }
             PUBLISH_RUN => ToPeer::PublishRun(PublishRun::decode(reader.rest())?),
             SUBSCRIBE => ToPeer::Subscribe {

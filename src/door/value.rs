@@ -11,7 +11,7 @@ use crate::time::Wall;
 use crate::wire::Run;
 use bytes::{BufMut, BytesMut};
 
-/// PUBLISH, MESSAGE and MESSAGE RUN: the messages are journalled events.
+/// MESSAGE and MESSAGE RUN: the messages are journalled events.
 pub(crate) const FLAG_EVENT: u8 = 0x01;
 /// MESSAGE and MESSAGE RUN: a seq follows.
 const FLAG_SEQ: u8 = 0x02;
