@@ -6,6 +6,8 @@
 //!
 //! [`order`] is seed 001: how several producers agree on one order of each object's events, whatever these are.
 
+pub mod claim;
+pub mod follow;
 pub mod message;
 pub mod model;
 pub mod order;

@@ -128,6 +128,11 @@ impl Json {
     }
 }
 
+/// The most events of one session, which one request makes.
+pub const SESSION_EVENTS_MAX: usize = 4096;
+/// The most bytes of the name of a binary payload's type.
+pub const TYPE_NAME_BYTES_MAX: usize = 255;
+
 /// What an event carries. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
@@ -148,6 +153,14 @@ impl Payload {
         match self {
             Payload::Binary { bytes, .. } => bytes,
             Payload::Json(json) => json.bytes(),
+        }
+    }
+
+    /// The bytes that it takes, with the name of its type.
+    pub fn size(&self) -> usize {
+        match self {
+            Payload::Binary { type_name, bytes } => type_name.len() + bytes.len(),
+            Payload::Json(json) => json.bytes().len(),
         }
     }
 }
@@ -179,6 +192,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// The bytes that its payload takes.
+    pub fn payload_size(&self) -> usize {
+        self.payload.as_ref().map_or(0, Payload::size)
+    }
+
     /// The natural order of seed 004. Events of one server stand in the order of their sessions and instances. Those of different
     /// servers stand in the order of their timestamps; if these are equal, the one registered before is the lesser.
     ///

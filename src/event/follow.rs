@@ -1,0 +1,505 @@
+//! How a peer keeps the events of other servers too: as they come by the bus, and what did not come that way from the journals of
+//! those servers.
+//!
+//! A server announces on one subject what it registers, and now and then itself: each time two places of its journal, with all
+//! events between them. Who has everything up to the first place has everything up to the second one then. Who has not, because it has just
+//! come or because messages were lost, asks the server for what stands behind the last event that it has, and keeps what is announced
+//! meanwhile. So the events of each server are stored in the order of their ids, without a gap, and none twice. What travels on the
+//! subjects of the types would not do: nobody promises the order of messages of several subjects.
+
+use super::model::{Event, EventId, ServerId};
+use super::store::Answer;
+use super::timestamp::Timestamp;
+use crate::message::Epoch;
+use crate::subject::event_type::TypePattern;
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+/// A server of which nothing is heard for so long is away: three announcements of those that come without events, and a half.
+pub const AWAY_TIME: Duration = Duration::from_secs(35);
+/// The instance that stands behind all events of a session. No event has it.
+pub const BEHIND_ALL: u64 = i64::MAX as u64;
+/// How long an answer may take before it is asked for again.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// The first wait before asking again after a failure; each further one is twice as long,
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Servers that are followed at most.
+const SERVERS_MAX: usize = 1024;
+/// Announcements that are kept while an answer is awaited, of each server at most; then they are forgotten and asked for.
+const KEPT_MAX: usize = 4096;
+/// Bytes of payloads in them.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// When its journal was opened.
+    pub opened: Timestamp,
+    /// Whether it registers events: it has made sure that no other peer does under its number.
+    pub is_held: bool,
+    /// Whether its peer follows other servers.
+    pub follows: bool,
+    /// The place of the journal that the events stand behind.
+    pub since: EventId,
+    /// The place up to which, with it, there are no others. Not before `since`, and of the same server.
+    pub until: EventId,
+    /// The events between the two places, in their order.
+    pub events: Vec<Event>,
+}
+
+/// What a follower asks a server: its events behind this one, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The place of the journal; there need be no event there.
+    pub after: EventId,
+    /// Only events whose type one of these matches.
+    pub types: Vec<TypePattern>,
+}
+
+/// A part of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// All that was asked for and stands up to here is in this part, or in one before.
+    pub covered: EventId,
+    /// Whether the server has more events behind that.
+    pub more_follows: bool,
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+impl Announcement {
+    /// Whether it makes sense: ids rise from the one place to the other.
+    pub fn is_sound(&self) -> bool {
+        are_between(self.since, &self.events, self.until)
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.events.iter().map(Event::payload_size).sum()
+    }
+}
+
+impl Page {
+    /// What of an answer of the journal is asked for, as much as takes so many bytes at most, or one event. `size` is what an event takes.
+    pub fn new(question: &Question, found: Answer, bytes_max: usize, size: impl Fn(&Event) -> usize) -> Page {
+        let mut page = Page { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
+        let mut bytes = 0;
+        for event in found.events {
+            let id = event.id;
+            if is_wanted(&question.types, &event) {
+                bytes += size(&event);
+                if bytes_max < bytes && !page.events.is_empty() {
+                    page.more_follows = true;
+                    break;
+                }
+                page.events.push(event);
+            }
+            page.covered = id;
+        }
+        page
+    }
+
+    /// Whether it can be an answer to that, and one that leads on.
+    fn answers(&self, question: &Question) -> bool {
+        are_between(question.after, &self.events, self.covered) && (question.after < self.covered || !self.more_follows)
+    }
+}
+
+/// What is announced of a session with these events, in parts with so many bytes of events at most, or one event; `head` is the
+/// announcement of the place before without events. `size` is what an event takes.
+pub fn parts(
+    head: &Announcement,
+    events: &[Event],
+    bytes_max: usize,
+    size: impl Fn(&Event) -> usize,
+) -> Vec<Announcement> {
+    let mut parts: Vec<Announcement> = Vec::new();
+    let mut bytes = 0;
+    for event in events {
+        bytes += size(event);
+        if parts.is_empty() || bytes_max < bytes {
+            let since = parts.last().map_or(head.until, |part| part.until);
+            parts.push(Announcement { since, events: Vec::new(), ..head.clone() });
+            bytes = size(event);
+        }
+        let part = parts.last_mut().expect("one was begun");
+        part.until = event.id;
+        part.events.push(event.clone());
+    }
+    if let Some(last) = parts.last_mut() {
+        last.until.instance = BEHIND_ALL;
+    }
+    parts
+}
+
+/// Whether the ids are those of events of one server that a journal can hold, and rise from the first place to the last one.
+fn are_between(since: EventId, events: &[Event], until: EventId) -> bool {
+    let ids = events.iter().map(|event| event.id);
+    let is_rising = [since].into_iter().chain(ids.clone()).is_sorted_by(|one, next| one < next);
+    is_rising
+        && events.last().map_or(since, |event| event.id) <= until
+        && since.server == until.server
+        && until.session < BEHIND_ALL
+        && ids.into_iter().all(|id| id.is_of_event() && id.instance < BEHIND_ALL)
+}
+
+fn is_wanted(types: &[TypePattern], event: &Event) -> bool {
+    types.iter().any(|pattern| pattern.matches(&event.event_type))
+}
+
+/// What a follower wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// These are to be stored; [`Follower::on_stored`] must follow before anything else.
+    Store(Vec<Event>),
+    /// A server is to be asked; [`Follower::on_page`] takes its answer.
+    Ask {
+        /// Names the question.
+        number: u64,
+        /// What.
+        question: Question,
+    },
+    /// There is something to tell.
+    Tell(Notice),
+}
+
+/// What happened to a server that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It is followed from now on.
+    Begun {
+        /// The run of its peer.
+        publisher: Epoch,
+        /// What is asked for stands behind this.
+        after: EventId,
+    },
+    /// All that it had is stored up to this, and what comes is stored as it comes.
+    CaughtUp {
+        /// The place in its journal.
+        covered: EventId,
+    },
+    /// It does not answer, or says what makes no sense. It is asked again.
+    Unanswered(ServerId),
+    /// Its journal has gone back: it announces a session before one that is known here. Until it is beyond that, its events have ids
+    /// that were given before, and are not stored.
+    WentBack {
+        /// What is known here.
+        covered: EventId,
+        /// What it announces.
+        until: EventId,
+    },
+    /// Nothing is heard of it any more.
+    Away(ServerId),
+    /// It is not followed, because so many are already.
+    TooMany(ServerId),
+}
+
+impl Notice {
+    /// Whether somebody should look into it.
+    pub fn is_warning(&self) -> bool {
+        matches!(self, Notice::Unanswered(_) | Notice::WentBack { .. } | Notice::TooMany(_))
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Begun { publisher, after } => write!(
+                f,
+                "the events of server {} at the peer in epoch {publisher} are followed from session {} on",
+                after.server, after.session
+            ),
+            Notice::CaughtUp { covered } => {
+                write!(f, "the events of server {} are stored up to session {}", covered.server, covered.session)
+            }
+            Notice::Unanswered(server) => write!(f, "server {server} does not answer what it has; it is asked again"),
+            Notice::WentBack { covered, until } => write!(
+                f,
+                "the journal of server {} has gone back to session {}, while session {} is known here: what it registers has ids that \
+                 were given before, and is not stored; give that peer another server-id",
+                covered.server, until.session, covered.session
+            ),
+            Notice::Away(server) => write!(f, "nothing is heard of server {server} any more"),
+            Notice::TooMany(server) => {
+                write!(f, "the events of server {server} are not followed, since {SERVERS_MAX} others are")
+            }
+        }
+    }
+}
+
+/// A server that is followed, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The place of its journal up to which everything is stored.
+    pub covered: EventId,
+    /// The run of its peer.
+    pub publisher: Epoch,
+    /// Whether that is all that it had when something was heard of it last.
+    pub is_live: bool,
+}
+
+#[derive(Debug)]
+struct Followed {
+    publisher: Epoch,
+    /// When it was announced last.
+    heard: Instant,
+    state: State,
+    /// In a row.
+    failures: u32,
+    has_gone_back: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Everything that it announced is stored, or pending.
+    Live,
+    /// It is asked what stands behind the last place.
+    Asking(Asking),
+    /// To be asked then.
+    Pausing { until: Instant },
+}
+
+#[derive(Debug, Default)]
+struct Asking {
+    /// When and what; `None` if it has yet to be asked.
+    asked: Option<(Instant, u64, Question)>,
+    /// What was announced meanwhile.
+    kept: Vec<Announcement>,
+    kept_bytes: usize,
+}
+
+impl Asking {
+    fn keep(&mut self, announcement: Announcement) {
+        self.kept_bytes += announcement.payload_bytes();
+        if KEPT_MAX <= self.kept.len() || KEPT_BYTES_MAX < self.kept_bytes {
+            // What comes next will show that something is missing.
+            *self = Asking { asked: self.asked.take(), ..Asking::default() };
+        } else {
+            self.kept.push(announcement);
+        }
+    }
+}
+
+impl Followed {
+    fn pause(&mut self, now: Instant) {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX);
+        self.failures += 1;
+        self.state = State::Pausing { until: now + pause };
+    }
+}
+
+/// Follows the servers of other peers.
+#[derive(Debug)]
+pub struct Follower {
+    /// Is not followed.
+    own: ServerId,
+    types: Vec<TypePattern>,
+    /// Of each server the place of its journal up to which everything is stored, or pending.
+    covered: BTreeMap<ServerId, EventId>,
+    servers: BTreeMap<ServerId, Followed>,
+    /// To be stored next.
+    pending: Vec<Event>,
+    /// The places before that.
+    before: BTreeMap<ServerId, EventId>,
+    notices: VecDeque<Notice>,
+    questions: u64,
+    is_full_told: bool,
+}
+
+impl Follower {
+    /// Follows all servers but its own, for events of these types. `stored` is the last event of each server that is stored.
+    pub fn new(own: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
+        Follower {
+            own,
+            types,
+            covered: stored.into_iter().map(|id| (id.server, id)).collect(),
+            servers: BTreeMap::new(),
+            pending: Vec::new(),
+            before: BTreeMap::new(),
+            notices: VecDeque::new(),
+            questions: 0,
+            is_full_told: false,
+        }
+    }
+
+    /// Whether events of any type are followed.
+    pub fn is_following(&self) -> bool {
+        !self.types.is_empty()
+    }
+
+    /// A peer has announced a server.
+    pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
+        let server = announcement.until.server;
+        let is_meant = self.is_following() && server != self.own && announcement.is_held;
+        if !is_meant || !announcement.is_sound() {
+            return;
+        }
+        if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
+            if SERVERS_MAX <= self.servers.len() && !self.servers.contains_key(&server) {
+                if !std::mem::replace(&mut self.is_full_told, true) {
+                    self.notices.push_back(Notice::TooMany(server));
+                }
+                return;
+            }
+            self.begin(now, publisher, server);
+        }
+        let covered = self.covered[&server];
+        let followed = self.servers.get_mut(&server).expect("it has begun by now");
+        followed.heard = now;
+        if announcement.until.session < covered.session && !std::mem::replace(&mut followed.has_gone_back, true) {
+            self.notices.push_back(Notice::WentBack { covered, until: announcement.until });
+        }
+        match &mut followed.state {
+            State::Live => self.take(announcement),
+            State::Asking(asking) => asking.keep(announcement),
+            State::Pausing { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, now: Instant, publisher: Epoch, server: ServerId) {
+        let state = State::Asking(Asking::default());
+        self.servers.insert(server, Followed { publisher, heard: now, state, failures: 0, has_gone_back: false });
+        let after = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
+        self.notices.push_back(Notice::Begun { publisher, after });
+    }
+
+    /// What a server that is live has announced.
+    fn take(&mut self, announcement: Announcement) {
+        let server = announcement.until.server;
+        if self.covered[&server] < announcement.since {
+            let followed = self.servers.get_mut(&server).expect("it is live");
+            followed.state = State::Asking(Asking::default());
+            return;
+        }
+        self.push(announcement.events);
+        self.cover(announcement.until);
+    }
+
+    /// Messages of a peer were lost, or of all peers: what was announced in them is asked for, if it was.
+    pub fn on_loss(&mut self, publisher: Option<Epoch>) {
+        for followed in self.servers.values_mut() {
+            if publisher.is_none_or(|publisher| followed.publisher == publisher)
+                && matches!(followed.state, State::Live)
+            {
+                followed.state = State::Asking(Asking::default());
+            }
+        }
+    }
+
+    /// A peer has answered a question.
+    pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: Page) {
+        let server = page.covered.server;
+        let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
+            return;
+        };
+        let State::Asking(asking) = &mut followed.state else { return };
+        let Some((_, _, question)) = asking.asked.take_if(|(_, of, _)| *of == number) else { return };
+        if !page.answers(&question) {
+            followed.pause(now);
+            return self.notices.push_back(Notice::Unanswered(server));
+        }
+        followed.failures = 0;
+        let kept = if page.more_follows { None } else { Some(std::mem::take(&mut asking.kept)) };
+        self.push(page.events);
+        self.cover(page.covered);
+        let Some(kept) = kept else { return };
+        self.servers.get_mut(&server).expect("it has answered").state = State::Live;
+        for announcement in kept {
+            if let State::Live = self.servers[&server].state {
+                self.take(announcement);
+            }
+        }
+        if let State::Live = self.servers[&server].state {
+            self.notices.push_back(Notice::CaughtUp { covered: self.covered[&server] });
+        }
+    }
+
+    /// Whether what was to be stored is.
+    pub fn on_stored(&mut self, now: Instant, is_stored: bool) {
+        for (server, covered) in std::mem::take(&mut self.before) {
+            if !is_stored {
+                self.covered.insert(server, covered);
+                self.servers.get_mut(&server).into_iter().for_each(|followed| followed.pause(now));
+            }
+        }
+    }
+
+    /// What to do next.
+    pub fn poll(&mut self, now: Instant) -> Option<Step> {
+        if !self.pending.is_empty() {
+            return Some(Step::Store(std::mem::take(&mut self.pending)));
+        }
+        self.before.clear();
+        let away = self.servers.iter().find(|(_, followed)| AWAY_TIME <= now.since(followed.heard));
+        if let Some(server) = away.map(|(server, _)| *server) {
+            self.servers.remove(&server);
+            // Of many that were never heard of before nothing stays.
+            self.covered.retain(|of, covered| *of != server || covered.session != 0);
+            self.notices.push_back(Notice::Away(server));
+        }
+        if let Some(notice) = self.notices.pop_front() {
+            return Some(Step::Tell(notice));
+        }
+        self.servers.iter_mut().find_map(|(server, followed)| {
+            match &followed.state {
+                State::Asking(Asking { asked: Some((at, ..)), .. }) if ANSWER_TIME <= now.since(*at) => {
+                    followed.pause(now);
+                    return Some(Step::Tell(Notice::Unanswered(*server)));
+                }
+                State::Pausing { until } if *until <= now => followed.state = State::Asking(Asking::default()),
+                _ => {}
+            }
+            let State::Asking(asking @ Asking { asked: None, .. }) = &mut followed.state else { return None };
+            self.questions += 1;
+            let question = Question { after: self.covered[server], types: self.types.clone() };
+            asking.asked = Some((now, self.questions, question.clone()));
+            Some(Step::Ask { number: self.questions, question })
+        })
+    }
+
+    /// When to poll again if nothing happens before; there may be something to do already.
+    pub fn deadline(&self) -> Option<Instant> {
+        let of = |followed: &Followed| {
+            let then = match &followed.state {
+                State::Live => Instant::MAX,
+                State::Asking(asking) => asking.asked.as_ref().map_or(Instant::ZERO, |(at, ..)| *at + ANSWER_TIME),
+                State::Pausing { until } => *until,
+            };
+            then.min(followed.heard + AWAY_TIME)
+        };
+        self.servers.values().map(of).min()
+    }
+
+    /// Those that are followed, by their numbers.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        self.servers.iter().map(|(server, followed)| Row {
+            covered: self.covered[server],
+            publisher: followed.publisher,
+            is_live: matches!(followed.state, State::Live),
+        })
+    }
+
+    /// These are to be stored, as far as they are wanted and not stored yet. What stands between them and what is covered is there.
+    fn push(&mut self, events: Vec<Event>) {
+        for event in events {
+            if self.covered[&event.id.server] < event.id {
+                self.cover(event.id);
+                if is_wanted(&self.types, &event) {
+                    self.pending.push(event);
+                }
+            }
+        }
+    }
+
+    fn cover(&mut self, place: EventId) {
+        let covered = self.covered.get_mut(&place.server).expect("it is followed");
+        self.before.entry(place.server).or_insert(*covered);
+        *covered = place.max(*covered);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+use super::*;
+use crate::event::model::Registration;
+use crate::event::registrar::Registrar;
+use crate::event::store::memory::MemoryJournal;
+use crate::event::store::{Journal, OfServer, Query};
+use crate::rng::Rng;
+
+const ORIGIN: ServerId = ServerId(7);
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+fn epoch(bits: u64) -> Epoch {
+    Epoch::new(bits).unwrap()
+}
+
+fn place(session: u64, instance: u64) -> EventId {
+    EventId { server: ORIGIN, session, instance }
+}
+
+fn types(patterns: &[&str]) -> Vec<TypePattern> {
+    patterns.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn event(session: u64, instance: u64, event_type: &str) -> Event {
+    Event {
+        id: place(session, instance),
+        event_type: event_type.parse().unwrap(),
+        timestamp: Timestamp::MIN,
+        source_timestamp: None,
+        payload: None,
+    }
+}
+
+fn said(since: EventId, until: EventId, events: Vec<Event>) -> Announcement {
+    Announcement { opened: Timestamp::MIN, is_held: true, follows: false, since, until, events }
+}
+
+fn follower(patterns: &[&str]) -> Follower {
+    Follower::new(ServerId(1), types(patterns), [])
+}
+
+/// All that is to be done now.
+fn steps(follower: &mut Follower, now: Instant) -> Vec<Step> {
+    let mut steps = Vec::new();
+    while let Some(step) = follower.poll(now) {
+        if let Step::Store(_) = step {
+            follower.on_stored(now, true);
+        }
+        steps.push(step);
+    }
+    steps
+}
+
+fn asks(number: u64, after: EventId, patterns: &[&str]) -> Step {
+    Step::Ask { number, question: Question { after, types: types(patterns) } }
+}
+
+fn page(covered: EventId, events: Vec<Event>) -> Page {
+    Page { covered, more_follows: false, events }
+}
+
+#[test]
+fn what_is_missing_is_asked_for_and_the_rest_is_taken_as_it_comes() {
+    let mut follower = follower(&["a/*"]);
+    let (behind_2, behind_3) = (place(2, BEHIND_ALL), place(3, BEHIND_ALL));
+    follower.on_announcement(at(0), epoch(9), said(behind_2, behind_2, Vec::new()));
+    let begun = Step::Tell(Notice::Begun { publisher: epoch(9), after: place(0, 0) });
+    assert_eq!(steps(&mut follower, at(0)), [begun, asks(1, place(0, 0), &["a/*"])]);
+    // What comes while an answer is awaited is kept, also what the answer may hold too.
+    follower.on_announcement(at(1), epoch(9), said(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
+    assert_eq!(steps(&mut follower, at(1)), []);
+    follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
+    // The answer ends before the place that was announced: something may stand between.
+    assert_eq!(steps(&mut follower, at(2)), [Step::Store(vec![event(2, 2, "a")]), asks(2, place(2, 4), &["a/*"])]);
+    let page_3 = page(place(3, 2), vec![event(3, 1, "a/b")]);
+    follower.on_page(at(3), epoch(9), 2, page_3.clone());
+    let caught_up = Step::Tell(Notice::CaughtUp { covered: place(3, 2) });
+    assert_eq!(steps(&mut follower, at(3)), [Step::Store(page_3.events), caught_up]);
+    let behind_4 = place(4, BEHIND_ALL);
+    follower.on_announcement(at(4), epoch(9), said(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]));
+    assert_eq!(steps(&mut follower, at(4)), [Step::Store(vec![event(4, 1, "a")])]);
+    assert_eq!(follower.rows().collect::<Vec<_>>(), [Row { covered: behind_4, publisher: epoch(9), is_live: true }]);
+    // Nothing new, then something that shows that something did not come.
+    follower.on_announcement(at(5), epoch(9), said(behind_4, behind_4, Vec::new()));
+    assert_eq!(steps(&mut follower, at(5)), []);
+    follower.on_announcement(at(6), epoch(9), said(place(5, BEHIND_ALL), place(6, 1), vec![event(6, 1, "a")]));
+    assert_eq!(steps(&mut follower, at(6)), [asks(3, behind_4, &["a/*"])]);
+}
+
+#[test]
+fn a_loss_is_asked_for_at_once() {
+    let mut follower = follower(&["*"]);
+    follower.on_announcement(at(0), epoch(9), said(place(0, 0), place(0, 0), Vec::new()));
+    steps(&mut follower, at(0));
+    follower.on_page(at(0), epoch(9), 1, page(place(0, 0), Vec::new()));
+    steps(&mut follower, at(0));
+    follower.on_loss(Some(epoch(8)));
+    assert_eq!(steps(&mut follower, at(1)), []);
+    follower.on_loss(Some(epoch(9)));
+    assert_eq!(steps(&mut follower, at(1)), [asks(2, place(0, 0), &["*"])]);
+}
+
+#[test]
+fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away() {
+    let mut follower = follower(&["*"]);
+    follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
+    let mut asked = Vec::new();
+    for now in 0..40_000 {
+        if now == 20_000 {
+            follower.on_announcement(at(now), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
+        }
+        for step in steps(&mut follower, at(now)) {
+            match step {
+                Step::Ask { .. } => asked.push(now),
+                // An answer to another question, or of somebody else, does not count.
+                Step::Tell(Notice::Unanswered(_)) => {
+                    follower.on_page(at(now), epoch(9), 99, page(place(1, 0), Vec::new()));
+                    follower.on_page(at(now), epoch(8), asked.len() as u64, page(place(1, 0), Vec::new()));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(asked, [0, 5500, 11_500, 18_500, 27_500]);
+    assert_eq!(follower.deadline(), Some(at(40_500)));
+    let away = steps(&mut follower, at(55_000));
+    assert!(away.contains(&Step::Tell(Notice::Away(ORIGIN))), "{away:?}");
+    assert_eq!((follower.deadline(), follower.rows().count()), (None, 0));
+}
+
+#[test]
+fn what_makes_no_sense_is_ignored() {
+    let mut follower = follower(&["*"]);
+    for (since, until, events) in [
+        (place(2, 0), place(1, 0), vec![]),
+        (place(1, 0), place(1, 2), vec![event(1, 3, "a")]),
+        (place(1, 0), place(1, 2), vec![event(1, 2, "a"), event(1, 1, "a")]),
+        (place(1, 1), place(1, 2), vec![event(1, 1, "a")]),
+        (place(0, 0), place(1, 2), vec![event(0, 1, "a")]),
+        (place(0, 0), place(1 << 63, 2), vec![]),
+        (place(0, 0), place(2, 2), vec![event(1, 1 << 63, "a")]),
+        (EventId { server: ServerId(8), session: 0, instance: 0 }, place(2, 2), vec![]),
+    ] {
+        follower.on_announcement(at(0), epoch(9), said(since, until, events.clone()));
+        assert_eq!(steps(&mut follower, at(0)), [], "{since} {until} {events:?}");
+    }
+    // Of itself, or of who may not register yet.
+    let own = EventId { server: ServerId(1), session: 0, instance: 0 };
+    follower.on_announcement(at(0), epoch(9), said(own, own, Vec::new()));
+    follower.on_announcement(
+        at(0),
+        epoch(9),
+        Announcement { is_held: false, ..said(place(0, 0), place(0, 0), vec![]) },
+    );
+    assert_eq!(steps(&mut follower, at(0)), []);
+    follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
+    assert_eq!(steps(&mut follower, at(0)).len(), 2);
+    // An answer that would be asked for again for ever.
+    follower.on_page(at(0), epoch(9), 1, Page { covered: place(0, 0), more_follows: true, events: Vec::new() });
+    assert_eq!(steps(&mut follower, at(0)), [Step::Tell(Notice::Unanswered(ORIGIN))]);
+}
+
+#[test]
+fn a_journal_that_has_gone_back_is_told_once() {
+    let mut follower = Follower::new(ServerId(1), types(&["*"]), [place(5, 0)]);
+    for now in 0..3 {
+        follower.on_announcement(at(now), epoch(9), said(place(3, 1), place(3, 1), Vec::new()));
+    }
+    let told = steps(&mut follower, at(3));
+    let went_back = Notice::WentBack { covered: place(5, 0), until: place(3, 1) };
+    assert_eq!(told[1..], [Step::Tell(went_back), asks(1, place(5, 0), &["*"])]);
+}
+
+#[test]
+fn so_many_servers_are_followed_and_no_more() {
+    let mut follower = follower(&["*"]);
+    for number in 0..2 * SERVERS_MAX as u32 {
+        let none = EventId { server: ServerId(100 + number), session: 0, instance: 0 };
+        follower.on_announcement(at(0), epoch(1 + u64::from(number)), said(none, none, Vec::new()));
+    }
+    let told = steps(&mut follower, at(0));
+    let too_many = |step: &&Step| matches!(step, Step::Tell(Notice::TooMany(_)));
+    assert_eq!((follower.rows().count(), told.iter().filter(too_many).count()), (SERVERS_MAX, 1));
+    steps(&mut follower, at(60_000));
+    assert!(follower.covered.is_empty() && follower.servers.is_empty());
+}
+
+#[test]
+fn a_page_takes_what_is_asked_for_and_fits() {
+    let events = vec![event(1, 1, "a"), event(1, 2, "b"), event(2, 1, "a"), event(2, 2, "a"), event(3, 1, "b")];
+    let check = |bytes_max, more_follows, expected: (usize, EventId, bool)| {
+        let question = Question { after: place(1, 0), types: types(&["a"]) };
+        let page = Page::new(&question, Answer { events: events.clone(), more_follows }, bytes_max, |_| 10);
+        assert_eq!((page.events.len(), page.covered, page.more_follows), expected);
+        assert!(page.answers(&question));
+    };
+    check(100, false, (3, place(3, 1), false));
+    check(100, true, (3, place(3, 1), true));
+    check(29, false, (2, place(2, 1), true));
+    check(1, false, (1, place(1, 2), true));
+}
+
+#[test]
+fn a_session_is_announced_in_parts_that_fit() {
+    let head = said(place(1, BEHIND_ALL), place(1, BEHIND_ALL), Vec::new());
+    let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
+    let parts = parts(&head, &events, 20, |_| 10);
+    let places: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
+    let expected =
+        [(place(1, BEHIND_ALL), place(2, 2), 2), (place(2, 2), place(2, 4), 2), (place(2, 4), place(2, BEHIND_ALL), 1)];
+    assert_eq!(places, expected);
+    assert!(parts.iter().all(Announcement::is_sound));
+}
+
+/// A server, the bus, and one that follows, which may both begin anew at any time.
+struct World {
+    rng: Rng,
+    registrar: Registrar,
+    origin: MemoryJournal,
+    /// The run of the server.
+    epoch: u64,
+    last: EventId,
+    follower: Follower,
+    copy: MemoryJournal,
+    /// Announcements and answers on their way: when they come, of which run.
+    coming: Vec<(u64, u64, Coming)>,
+    loss: f64,
+}
+
+enum Coming {
+    Announced(Announcement),
+    Answered(u64, Page),
+}
+
+const WANTED: [&str; 2] = ["a/*", "b"];
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            rng: Rng::new(seed),
+            registrar: Registrar::new(ORIGIN, 0, Timestamp::MIN),
+            origin: MemoryJournal::default(),
+            epoch: 1,
+            last: place(0, BEHIND_ALL),
+            follower: follower(&WANTED),
+            copy: MemoryJournal::default(),
+            coming: Vec::new(),
+            loss: 0.2,
+        }
+    }
+
+    /// Messages of one subject come in their order, or not at all; answers when they come.
+    fn send(&mut self, now: u64, what: Coming) {
+        if self.rng.chance(self.loss) {
+            return;
+        }
+        let delay = match &what {
+            Coming::Announced(_) => 5,
+            Coming::Answered(..) => 1 + self.rng.below(200),
+        };
+        self.coming.push((now + delay, self.epoch, what));
+    }
+
+    fn register(&mut self, now: u64) {
+        let types = ["a", "a/b", "b", "b/c", "c"];
+        let registration = |rng: &mut Rng| Registration {
+            event_type: types[rng.below(5) as usize].parse().unwrap(),
+            source_timestamp: None,
+            payload: None,
+        };
+        let requested: Vec<Registration> = (0..1 + self.rng.below(6)).map(|_| registration(&mut self.rng)).collect();
+        let events = self.registrar.register(Timestamp::MIN, requested);
+        self.origin.append(&events).unwrap();
+        let head = said(self.last, self.last, Vec::new());
+        for part in parts(&head, &events, 20, |_| 10) {
+            self.last = part.until;
+            // Nobody may be known to follow.
+            if self.rng.chance(0.7) {
+                self.send(now, Coming::Announced(part));
+            }
+        }
+    }
+
+    fn answer(&mut self, now: u64, number: u64, question: &Question) {
+        let limit = Some(1 + self.rng.below(20) as usize);
+        let query = Query::Server(OfServer { server: ORIGIN, after: Some(question.after), limit });
+        let found = self.origin.query(&query).unwrap();
+        let page = Page::new(question, found, 50, |_| 10);
+        self.send(now, Coming::Answered(number, page));
+    }
+
+    fn run(&mut self, now: u64) {
+        let (due, coming) = std::mem::take(&mut self.coming).into_iter().partition(|(due, ..)| *due <= now);
+        self.coming = coming;
+        for (_, run, what) in due {
+            match what {
+                Coming::Announced(announcement) => {
+                    self.follower.on_announcement(at(now), epoch(run), announcement);
+                }
+                Coming::Answered(number, page) => self.follower.on_page(at(now), epoch(run), number, page),
+            }
+        }
+        while let Some(step) = self.follower.poll(at(now)) {
+            match step {
+                Step::Store(events) => {
+                    let is_stored = !self.rng.chance(self.loss / 4.0);
+                    assert!(events.iter().all(|event| !self.copy.events().contains(event)), "{events:?}");
+                    if is_stored {
+                        self.copy.append(&events).unwrap();
+                    }
+                    self.follower.on_stored(at(now), is_stored);
+                }
+                Step::Ask { number, question } => {
+                    if !self.rng.chance(self.loss) {
+                        self.answer(now, number, &question);
+                    }
+                }
+                Step::Tell(notice) => assert!(!matches!(notice, Notice::WentBack { .. }), "{notice}"),
+            }
+        }
+    }
+
+    /// What is stored of what is wanted is the first part of it, in its order; gives whether it is all.
+    fn check(&self, seed: u64) -> bool {
+        let wanted: Vec<&Event> =
+            self.origin.events().iter().filter(|event| is_wanted(&types(&WANTED), event)).collect();
+        let stored: Vec<&Event> = self.copy.events().iter().collect();
+        assert_eq!(stored[..], wanted[..stored.len().min(wanted.len())], "seed {seed}");
+        stored.len() == wanted.len()
+    }
+}
+
+#[test]
+fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
+    let mut stored = 0;
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        for now in 0..30_000 {
+            if world.rng.chance(0.01) {
+                world.register(now);
+            }
+            if now % 3000 == 0 {
+                world.send(now, Coming::Announced(said(world.last, world.last, Vec::new())));
+            }
+            if world.rng.chance(0.0002) {
+                world.epoch += 1;
+                let last = world.origin.last_session(ORIGIN).unwrap();
+                world.registrar = Registrar::new(ORIGIN, last.session, last.timestamp);
+                world.last = place(last.session, BEHIND_ALL);
+            }
+            if world.rng.chance(0.0002) {
+                let last = world.copy.events().last().map(|event| event.id);
+                world.follower = Follower::new(ServerId(1), types(&WANTED), last);
+            }
+            world.run(now);
+            if now % 100 == 0 {
+                world.check(seed);
+            }
+        }
+        world.loss = 0.0;
+        for now in 30_000..160_000 {
+            if now % 10_000 == 0 {
+                world.send(now, Coming::Announced(said(world.last, world.last, Vec::new())));
+            }
+            world.run(now);
+        }
+        assert!(world.check(seed), "seed {seed}: {:?}", world.follower.rows().collect::<Vec<_>>());
+        stored += world.copy.events().len();
+    }
+    assert!(6_000 < stored, "{stored}");
+}
