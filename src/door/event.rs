@@ -148,7 +148,7 @@ pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<Part> {
     let mut parts = vec![Part { events: Vec::new(), is_last: false, more_follows }];
     let mut bytes = 0;
     for event in events {
-        let size = event.payload.as_ref().map_or(0, |payload| payload.bytes().len()) + 512;
+        let size = event.payload_size() + 512;
         if PART_BYTES < bytes + size && 0 < bytes {
             parts.push(Part { events: Vec::new(), is_last: false, more_follows });
             bytes = 0;
@@ -185,16 +185,26 @@ fn registered(reader: &mut Reader) -> Result<Registered, Malformed> {
 fn put_part(out: &mut BytesMut, part: &Part) {
     out.put_u8(u8::from(part.is_last));
     out.put_u8(u8::from(part.more_follows));
-    out.put_u32(u32::try_from(part.events.len()).expect("a frame has fewer bytes"));
-    for event in &part.events {
+    put_events(out, &part.events);
+}
+
+fn part(reader: &mut Reader) -> Result<Part, Malformed> {
+    let (is_last, more_follows) = (boolean(reader)?, boolean(reader)?);
+    Ok(Part { events: events(reader)?, is_last, more_follows })
+}
+
+/// Appends events after their number.
+pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
+    out.put_u32(u32::try_from(events.len()).expect("a frame has fewer bytes"));
+    for event in events {
         put_id(out, event.id);
         put_time(out, event.timestamp);
         put_entry(out, &event.event_type, event.source_timestamp, event.payload.as_ref());
     }
 }
 
-fn part(reader: &mut Reader) -> Result<Part, Malformed> {
-    let (is_last, more_follows) = (boolean(reader)?, boolean(reader)?);
+/// Reads events after their number.
+pub(super) fn events(reader: &mut Reader) -> Result<Vec<Event>, Malformed> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
     let event = |reader: &mut Reader| {
         let (id, timestamp) = (id(reader)?, time(reader)?);
@@ -204,8 +214,7 @@ fn part(reader: &mut Reader) -> Result<Part, Malformed> {
         let Registration { event_type, source_timestamp, payload } = registration(reader)?;
         Ok(Event { id, event_type, timestamp, source_timestamp, payload })
     };
-    let events = (0..count).map(|_| event(reader)).collect::<Result<_, _>>()?;
-    Ok(Part { events, is_last, more_follows })
+    (0..count).map(|_| event(reader)).collect()
 }
 
 /// Appends a question.
@@ -287,32 +296,32 @@ fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
     }
 }
 
-fn put_types(out: &mut BytesMut, types: &[TypePattern]) {
+pub(super) fn put_types(out: &mut BytesMut, types: &[TypePattern]) {
     out.put_u32(u32::try_from(types.len()).expect("a frame has fewer bytes"));
     types.iter().for_each(|pattern| put_bytes32(out, pattern.to_string().as_bytes()));
 }
 
-fn read_types(reader: &mut Reader) -> Result<Vec<TypePattern>, Malformed> {
+pub(super) fn read_types(reader: &mut Reader) -> Result<Vec<TypePattern>, Malformed> {
     let count = reader.count32(4)?;
     let pattern = |text: Bytes| str::from_utf8(&text).ok()?.parse().ok();
     (0..count).map(|_| pattern(reader.bytes32()?).ok_or(Malformed::Value("types"))).collect()
 }
 
-fn put_id(out: &mut BytesMut, id: EventId) {
+pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
     out.put_u32(id.server.0);
     out.put_u64(id.session);
     out.put_u64(id.instance);
 }
 
-fn id(reader: &mut Reader) -> Result<EventId, Malformed> {
+pub(super) fn id(reader: &mut Reader) -> Result<EventId, Malformed> {
     Ok(EventId { server: ServerId(reader.u32()?), session: reader.u64()?, instance: reader.u64()? })
 }
 
-fn put_time(out: &mut BytesMut, time: Timestamp) {
+pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
     out.put_i64(time.as_micros());
 }
 
-fn time(reader: &mut Reader) -> Result<Timestamp, Malformed> {
+pub(super) fn time(reader: &mut Reader) -> Result<Timestamp, Malformed> {
     Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| Malformed::Value("time"))
 }
 

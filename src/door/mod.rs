@@ -10,6 +10,7 @@ pub mod codec;
 pub mod event;
 pub mod frame;
 pub mod hat;
+pub(crate) mod journal;
 pub mod local;
 pub mod nats;
 pub mod out;
