@@ -6,6 +6,7 @@ mod config;
 mod corpus;
 mod doors;
 mod events;
+mod follow;
 mod hat;
 mod join;
 mod journal;

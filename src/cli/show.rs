@@ -58,8 +58,13 @@ fn text(what: &ShowWhat, answer: &Value) -> String {
             )
         }
         ShowWhat::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
-        ShowWhat::Status if !answer["status"]["doors"].as_array().is_none_or(Vec::is_empty) => {
-            format!("{first}\n{}", rows(DOORS, &json!({ "rows": answer["status"]["doors"] })))
+        ShowWhat::Status => {
+            let status = &answer["status"];
+            let tables = [(DOORS, &status["doors"]), (FOLLOWED, &status["events"]["followed"])];
+            let is_some = |of: &Value| !of.as_array().is_none_or(Vec::is_empty);
+            let behind = tables.into_iter().filter(|(_, of)| is_some(of));
+            let behind = behind.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
+            [first].into_iter().chain(behind).collect()
         }
         _ => first,
     }
@@ -299,6 +304,13 @@ const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("queued"), Field("/queued")),
     (Column::new("bytes"), Field("/queued_bytes")),
     (Column::new("unread"), Field("/unread_bytes")),
+];
+
+const FOLLOWED: &[(Column, Cell)] = &[
+    (Column::new("followed server"), Field("/server")),
+    (Column::new("peer").left(), FieldOr("/peer", "-")),
+    (Column::new("session"), Field("/session")),
+    (Column::new("state").left(), Rule(|row| if row["live"] == true { "live" } else { "catching up" }.to_owned())),
 ];
 
 const DOORS: &[(Column, Cell)] = &[
@@ -556,6 +568,23 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
 "
         ));
         assert!(!shown(json!([])).contains("door"));
+    }
+
+    #[test]
+    fn the_status_of_a_peer_that_follows_others_has_a_table_of_them() {
+        let followed = json!([
+            { "server": 7, "peer": "A.test", "session": 40, "live": true },
+            { "server": 12, "peer": null, "session": 0, "live": false },
+        ]);
+        let status = json!({ "show": "status", "status": { "doors": [], "events": { "followed": followed } } });
+        assert!(text(&ShowWhat::Status, &status).ends_with(
+            "
+followed server | peer   | session | state
+----------------+--------+---------+-------------
+              7 | A.test |      40 | live
+             12 | -      |       0 | catching up
+"
+        ));
     }
 
     #[test]

@@ -53,6 +53,41 @@ impl Kind for DataDir {
     }
 }
 
+/// Patterns of event types, or `none`.
+pub(super) struct Types;
+
+impl Kind for Types {
+    type Value = Vec<TypePattern>;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Vec<TypePattern>, ValueError> {
+        if text == "none" {
+            return Ok(Vec::new());
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let patterns = words.split(|word| *word == ";").map(|words| match words {
+            [pattern] => pattern.parse().map_err(ValueError::Types),
+            _ => Err(ValueError::TypesForm),
+        });
+        let patterns = patterns.collect::<Result<Vec<_>, ValueError>>()?;
+        if RULES_MAX < patterns.len() { Err(ValueError::TypesForm) } else { Ok(patterns) }
+    }
+
+    fn show(&self, value: &Vec<TypePattern>) -> String {
+        if value.is_empty() {
+            return "none".into();
+        }
+        value.iter().map(TypePattern::to_string).collect::<Vec<String>>().join(" ; ")
+    }
+
+    fn range(&self) -> String {
+        format!("none, or up to {RULES_MAX} patterns of event types with ; between two")
+    }
+
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
 /// How long events are kept: rules such as `plant/* count 1000 size 10 mb time 30 days`.
 pub(super) struct Keep;
 
@@ -139,6 +174,23 @@ mod tests {
         }
         assert!(Server.parse("4294967296", &here).is_err());
     }
+
+    #[test]
+    fn patterns_say_what_is_followed() {
+        let here = here(1, None);
+        for text in ["none", "*", "plant/?/alarm ; a/* ; /x"] {
+            assert_eq!(Types.show(&Types.parse(text, &here).unwrap()), text);
+        }
+        let many = vec!["a"; RULES_MAX + 1].join(" ; ");
+        for (text, part) in
+            [("a/*/b", "'*'"), ("a b", "256 patterns"), ("a ;", "256 patterns"), (&many, "256 patterns")]
+        {
+            let refused = Types.parse(text, &here).unwrap_err();
+            assert!(refused.to_string().contains(part), "{text}: {refused}");
+            assert!(refused.suggestion("").is_some(), "{text}");
+        }
+    }
+
     #[test]
     fn rules_say_how_long_events_are_kept() {
         let here = here(1, None);

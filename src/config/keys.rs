@@ -1,7 +1,7 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::doors::{Accounts, Listen, Tls, TlsFiles};
-use super::events::{DataDir, Keep, Server};
+use super::events::{DataDir, Keep, Server, Types};
 use super::rules::{HistoryOverride, Rules};
 use super::surroundings::Surroundings;
 use super::value::*;
@@ -11,6 +11,7 @@ use crate::event::model::ServerId;
 use crate::event::store::retention::Retention;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
+use crate::subject::event_type::TypePattern;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -196,6 +197,9 @@ keys! {
     /// How long events are kept in the journal: `all` of them for ever, or rules. An event belongs to the first rule whose pattern
     /// matches; what is said there limits all events that belong to it together.
     "event-retention" event_retention: Retention = "all", Keep, "plant/* count 1000 time 30 days";
+    /// Types of events of other peers that are stored here too: as they come, and what was missed from the journal of the peer that
+    /// registered them. So this peer can answer for those. `*` is all types.
+    "event-follow" event_follow: Vec<TypePattern> = "none", Types, "plant/* ; line/?/alarm";
     /// Where NATS clients connect: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", Listen { port: 4222 }, "on";
     /// Whether the NATS door may listen beyond this host without accounts, so that anyone who reaches it can use it.

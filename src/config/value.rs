@@ -1,11 +1,12 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
 use super::doors::AccountError;
-use super::rules::RuleError;
+use super::rules::{RULES_MAX, RuleError};
 use super::surroundings::Surroundings;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
 use crate::proto::pace::Pace;
+use crate::subject::event_type::TypeError;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -87,6 +88,10 @@ pub enum ValueError {
     Rule(RuleError),
     /// Not a rule of the journal of events.
     Retention(RuleError),
+    /// Not a pattern of event types.
+    Types(TypeError),
+    /// Not a list of such patterns.
+    TypesForm,
     /// Not a place to listen at.
     Listen {
         /// The usual port.
@@ -130,6 +135,8 @@ impl fmt::Display for ValueError {
                 "one message is too few: a poll names the message before the one that it wants, and both must be kept"
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
+            ValueError::Types(error) => error.fmt(f),
+            ValueError::TypesForm => write!(f, "not one to {RULES_MAX} patterns of event types with ; between two"),
             ValueError::Listen { .. } => write!(f, "not a place to listen at"),
             ValueError::Account(error) => error.fmt(f),
             ValueError::TlsFiles => write!(f, "two files are wanted: the certificates and the key"),
@@ -164,6 +171,7 @@ impl ValueError {
             ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
+            ValueError::Types(_) | ValueError::TypesForm => Some("write patterns such as plant/? ; line/*".into()),
             ValueError::Account(error) => error.suggestion(),
             ValueError::Listen { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),

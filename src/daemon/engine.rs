@@ -212,8 +212,8 @@ impl Engine {
     /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
     fn end_drain(&mut self, now: Now) {
         let Phase::Draining { until } = self.phase else { return };
-        let waiting = self.commands.waiting() + self.mailbox.waiting();
-        if (0 < waiting || self.events.is_waiting()) && now.instant < until {
+        let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
+        if 0 < waiting && now.instant < until {
             return;
         }
         if 0 < waiting {
@@ -467,10 +467,11 @@ impl Engine {
 
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
-        let [registered, refused] = self.events.counts();
+        let [registered, refused, followed] = self.events.counts();
         vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
+            ("events_followed", followed, "Events of other servers stored here."),
             ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
             ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
             ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),
@@ -527,6 +528,8 @@ impl Engine {
             }
             Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
             Command::EventsDone(outcome) => self.on_events_done(now, *outcome),
+            Command::EventsEnded(cost) => self.events.end(cost),
+            Command::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
             Command::Show { query, answer } => {
                 // Who asked may have stopped waiting.
                 let _ = answer.send(self.show(now, &query));

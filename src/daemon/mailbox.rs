@@ -2,11 +2,12 @@
 //!
 //! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
 
-use crate::daemon::events::{Asker, Outcome};
+use crate::daemon::events::{Asker, Cost, Outcome};
 use crate::daemon::queue::EventQueue;
 use crate::door::ask::Awaited;
 use crate::door::event::EventRequest;
 use crate::door::refused::Why;
+use crate::event::refusal::Refusal;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, Question};
@@ -106,6 +107,10 @@ pub(crate) enum Command {
     },
     /// The journal is done with a request.
     EventsDone(Box<Outcome>),
+    /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
+    EventsClaimed(Result<(), Refusal>),
+    /// All that follows from a request about events was handed in before.
+    EventsEnded(Cost),
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
@@ -145,8 +150,8 @@ impl Command {
 
     /// Whether it has to wait while publishers are held up. All others overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use Command::{Ask, Await, Flush, Publish};
-        matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. })
+        use Command::{Ask, Await, EventsEnded, Flush, Publish};
+        matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. } | EventsEnded(_))
     }
 }
 

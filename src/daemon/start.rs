@@ -189,6 +189,7 @@ impl Engine {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.act(started);
+        engine.share_events(started).map_err(StartError::Events)?;
         if options.serve && config.hat.is_some() && config.hat_events {
             engine.announce_events(started, "STARTED");
         }
@@ -199,7 +200,8 @@ impl Engine {
 /// The journal, which is opened at once if somebody counts on it.
 fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
     let mut events = EventService::new(config);
-    if config.server_id.is_some() || options.serve && config.hat.is_some() {
+    let is_counted_on = config.server_id.is_some() || !config.event_follow.is_empty();
+    if is_counted_on || options.serve && config.hat.is_some() {
         events.open().map_err(StartError::Events)?;
     }
     Ok(events)

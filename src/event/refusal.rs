@@ -1,6 +1,6 @@
 //! Why a request about events is refused, in the words of all who may ask.
 
-use super::model::EventId;
+use super::model::{EventId, SESSION_EVENTS_MAX, TYPE_NAME_BYTES_MAX};
 use super::store::QueryError;
 use crate::subject::event_type::EventType;
 use std::fmt;
@@ -45,6 +45,20 @@ impl Refusal {
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> Refusal {
         let text = format!(
             "the event {event_type} takes {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"
+        );
+        Refusal { kind: Kind::Invalid, text }
+    }
+
+    /// A request is for more events than one session may have.
+    pub fn too_many(count: usize) -> Refusal {
+        let text = format!("a request for {count} events: one may be for {SESSION_EVENTS_MAX}, make several of it");
+        Refusal { kind: Kind::Invalid, text }
+    }
+
+    /// The name of the type of a binary payload is too long.
+    pub fn long_type_name(event_type: &EventType, bytes: usize) -> Refusal {
+        let text = format!(
+            "the payload of the event {event_type} has a type whose name takes {bytes} bytes, of at most {TYPE_NAME_BYTES_MAX}"
         );
         Refusal { kind: Kind::Invalid, text }
     }

@@ -1,36 +1,43 @@
 //! The events of this peer: what clients register is stored, then acknowledged, then multicast; what they ask is looked up in the
-//! journal. The journal works on threads of its own, which leave what became of a request in the mailbox of the engine.
+//! journal. The journal works on threads of its own, which leave what became of a request in the mailbox of the engine. Another one
+//! sees to it that no other peer uses the number of this server, and follows the servers of others.
 
 mod open;
 mod serve;
+mod share;
 
 pub use open::EventsError;
 
 use crate::config::Config;
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::mailbox::{Command, Mailbox, Rejected};
+use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
+use crate::daemon::store::writer::Append;
 use crate::door::event::{EventAnswer, EventRequest, Registered, parts};
-use crate::event::model::{Event, Registration, ServerId};
+use crate::event::follow::Follower;
+use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, Refusal};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Query};
 use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Message};
-use crate::time::Now;
+use crate::subject::event_type::TypePattern;
+use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 use open::Opened;
 use serde_json::{Value, json};
+use share::{Own, Sharing, Stream};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::daemon::store::writer::Append;
-
 /// Requests of one client that wait for the journal, at most.
 const CLIENT_WAITING_MAX: usize = 4096;
+/// So long a journal that could not be opened is not tried again.
+const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of events that wait for the journal, at most, apart from the first request.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// How long a thread of the journal waits for room in the mailbox before it looks again; it ends when the engine does.
@@ -71,9 +78,24 @@ pub(crate) enum Done {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     asker: Asker,
-    /// What it counted while it waited.
-    bytes: usize,
     done: Result<Done, Refusal>,
+}
+
+/// What a request counts while it waits, and until what it has led to is published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    client: ClientId,
+    bytes: usize,
+}
+
+/// Whether events can be registered under the number of the server.
+#[derive(Debug)]
+enum Claimed {
+    /// That is not known yet.
+    Waiting,
+    Yes,
+    /// Another peer does it.
+    No(Refusal),
 }
 
 /// The events of a peer.
@@ -84,6 +106,13 @@ pub(crate) struct EventService {
     server: Option<ServerId>,
     message_bytes_max: usize,
     retention: Retention,
+    /// Types whose events are followed at other servers.
+    follow: Vec<TypePattern>,
+    /// Ends before the journal.
+    sharing: Option<Sharing>,
+    claimed: Claimed,
+    /// Requests to register events that wait for the number to be claimed.
+    held: Vec<(Asker, Cost, EventRequest)>,
     /// Opened when it is needed for the first time.
     opened: Option<Opened>,
     /// As whom events are published.
@@ -94,8 +123,12 @@ pub(crate) struct EventService {
     waiting_bytes: usize,
     /// Events registered since the start.
     registered: u64,
-    /// Requests refused since the start.
+    /// Requests refused since the start,
     refused: u64,
+    /// and of these, those that the journal could not do.
+    unable: u64,
+    /// Why the journal could not be opened, and when it was tried: to try takes time that the bus needs.
+    failed: Option<(Instant, Refusal)>,
 }
 
 impl EventService {
@@ -106,18 +139,27 @@ impl EventService {
             server: config.server_id,
             message_bytes_max: config.message_size,
             retention: config.event_retention.clone(),
+            follow: config.event_follow.clone(),
+            sharing: None,
+            claimed: Claimed::Waiting,
+            held: Vec::new(),
             opened: None,
             client: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
             registered: 0,
             refused: 0,
+            unable: 0,
+            failed: None,
         }
     }
 
     /// Opens the journal before anybody asks, so that what is wrong with it is told at the start.
     pub(crate) fn open(&mut self) -> Result<(), EventsError> {
-        self.journal().map(drop)
+        if self.opened.is_none() {
+            self.opened = Some(Opened::open(&self.directory, self.server, &self.retention)?);
+        }
+        Ok(())
     }
 
     /// Whose events are registered here, once the journal is open.
@@ -125,14 +167,15 @@ impl EventService {
         self.opened.as_ref().map(|opened| opened.server)
     }
 
-    /// Whether somebody waits for the journal.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Requests that wait for the journal, or whose events are not all published.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.values().sum()
     }
 
-    /// Events registered and requests refused since the start.
-    pub(crate) fn counts(&self) -> [u64; 2] {
-        [self.registered, self.refused]
+    /// Events registered, requests refused, and events of others stored since the start.
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        let followed = self.sharing.as_ref().map_or(0, |sharing| sharing.known.followed.load(Ordering::Relaxed));
+        [self.registered, self.refused, followed]
     }
 
     /// The part of `show status`; null without a journal.
@@ -148,25 +191,43 @@ impl EventService {
                 "trims_failed": trimmed.failed.load(Ordering::Relaxed),
                 "server": opened.server.0,
                 "journal": opened.path.display().to_string(),
-                "waiting": self.waiting.values().sum::<usize>(),
+                "waiting": self.waiting(),
                 "waiting_bytes": self.waiting_bytes,
+                "claimed": matches!(self.claimed, Claimed::Yes),
+                "followed": self.sharing.as_ref().map_or_else(|| json!([]), Sharing::status),
             })
         })
     }
 
-    /// The journal, which is opened if it is not yet.
-    fn journal(&mut self) -> Result<&Opened, EventsError> {
-        let opened = match self.opened.take() {
-            Some(opened) => opened,
-            None => Opened::open(&self.directory, self.server, &self.retention)?,
-        };
-        Ok(self.opened.insert(opened))
+    /// As [`EventService::open`], when somebody asks; tried again after a while.
+    fn open_soon(&mut self, now: Now) -> Result<(), Refusal> {
+        if let Some((tried, refusal)) = &self.failed
+            && now.instant.since(*tried) < OPEN_INTERVAL
+        {
+            return Err(refusal.clone());
+        }
+        let opened = self.open().map_err(unavailable);
+        self.failed = opened.as_ref().err().map(|refusal| (now.instant, refusal.clone()));
+        opened
     }
 
     /// As whom events are published: a client of its own, so that they are subject to all that holds up publishers.
     fn publisher(&mut self, now: Now, clients: &mut Clients) -> ClientId {
         let add = || clients.add(now, "events".into(), Kind::Embedded(BTreeMap::new()));
         *self.client.get_or_insert_with(add)
+    }
+
+    /// Begins to share the journal with other peers. Gives where what comes for it goes.
+    fn share(&mut self, own: &Own) -> Result<Arc<EventQueue>, EventsError> {
+        let opened = self.opened.as_mut().expect("it is to be shared");
+        let stored = std::mem::take(&mut opened.stored);
+        let last = stored.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
+        let follower = Follower::new(own.server, self.follow.clone(), stored);
+        let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
+        let path = &opened.path;
+        let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
+        let sharing = Sharing::start(own.clone(), last, follower, reader, writer).map_err(failed)?;
+        Ok(Arc::clone(&self.sharing.insert(sharing).queue))
     }
 
     /// Hands a request to the journal. What becomes of it comes through the mailbox.
@@ -186,14 +247,21 @@ impl EventService {
         if CLIENT_WAITING_MAX <= of_client || is_much {
             return Err(Refusal::busy());
         }
-        let outcome = Outcome { asker: asker.clone(), bytes, done: Err(Refusal::busy()) };
-        let mailbox = Arc::clone(mailbox);
-        let opened = self.journal().map_err(unavailable)?;
-        let is_taken = match request {
-            EventRequest::Register(requested) => {
-                opened.register(now, requested, Publishing { mailbox, publisher, outcome })
+        let cost = Cost { client: asker.client(), bytes };
+        let tell = Tell { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
+        self.open_soon(now)?;
+        let opened = self.opened.as_ref().expect("it was opened");
+        let is_taken = match (request, &self.claimed, &self.sharing) {
+            (EventRequest::Query(query), ..) => opened.find(query, tell),
+            (EventRequest::Register(requested), Claimed::Yes, Some(sharing)) => {
+                let stream = Arc::clone(&sharing.stream);
+                opened.register(now, requested, Publishing { tell, publisher, stream })
             }
-            EventRequest::Query(query) => opened.find(query, mailbox, outcome),
+            (_, Claimed::No(refusal), _) => return Err(refusal.clone()),
+            (request, ..) => {
+                self.held.push((asker.clone(), cost, request));
+                true
+            }
         };
         if !is_taken {
             return Err(Refusal::busy());
@@ -203,20 +271,41 @@ impl EventService {
         Ok(())
     }
 
-    /// Whether all of these fit messages; gives how many bytes they hold.
+    /// Whether they are not too many and all of them fit messages; gives how many bytes they hold.
     fn check(&self, requested: &[Registration]) -> Result<usize, Refusal> {
+        if SESSION_EVENTS_MAX < requested.len() {
+            return Err(Refusal::too_many(requested.len()));
+        }
         let bytes_max = self.message_bytes_max;
-        let size = |registration: &Registration| match registration.message_bytes() {
-            bytes if bytes_max < bytes => Err(Refusal::too_large(&registration.event_type, bytes, bytes_max)),
-            bytes => Ok(bytes),
+        let size = |registration: &Registration| match (registration.message_bytes(), &registration.payload) {
+            (_, Some(Payload::Binary { type_name, .. })) if TYPE_NAME_BYTES_MAX < type_name.len() => {
+                Err(Refusal::long_type_name(&registration.event_type, type_name.len()))
+            }
+            (bytes, _) if bytes_max < bytes => Err(Refusal::too_large(&registration.event_type, bytes, bytes_max)),
+            (bytes, _) => Ok(bytes),
         };
         requested.iter().map(size).sum()
     }
 
-    /// A request does not wait any more.
-    fn end(&mut self, outcome: &Outcome) {
-        self.waiting_bytes -= outcome.bytes;
-        let client = outcome.asker.client();
+    /// Whether events can be registered is known. Gives the requests that have waited for that.
+    fn on_claimed(&mut self, claimed: Result<(), Refusal>) -> Vec<(Asker, EventRequest)> {
+        self.claimed = match claimed {
+            Ok(()) => Claimed::Yes,
+            Err(refusal) => Claimed::No(refusal),
+        };
+        let held = std::mem::take(&mut self.held);
+        held.iter().for_each(|(_, cost, _)| self.end(*cost));
+        held.into_iter().map(|(asker, _, request)| (asker, request)).collect()
+    }
+
+    /// Whether the journal is open and not yet shared with other peers.
+    fn is_to_share(&self) -> bool {
+        self.opened.is_some() && self.sharing.is_none()
+    }
+
+    /// Nothing more comes of a request.
+    pub(crate) fn end(&mut self, Cost { client, bytes }: Cost) {
+        self.waiting_bytes -= bytes;
         let count = self.waiting.get_mut(&client).expect("its request was counted when it was handed in");
         *count -= 1;
         if *count == 0 {
@@ -225,40 +314,61 @@ impl EventService {
     }
 }
 
+/// Who is to be told what became of a request.
+struct Tell {
+    mailbox: Arc<Mailbox>,
+    asker: Asker,
+    cost: Cost,
+}
+
 /// What follows when events are stored.
 struct Publishing {
-    mailbox: Arc<Mailbox>,
+    tell: Tell,
     publisher: ClientId,
-    outcome: Outcome,
+    stream: Arc<Stream>,
 }
 
 impl Opened {
     /// False if the journal has too much to do.
     fn register(&self, now: Now, requested: Vec<Registration>, then: Publishing) -> bool {
         let append = Append::Register { requested, now: Timestamp::from(now.wall) };
-        self.writer.append(append, Box::new(move |stored| then.tell(stored))).is_ok()
+        self.writer.append(append, Box::new(move |stored| then.run(stored))).is_ok()
     }
 
     /// False if the journal has too much to do.
-    fn find(&self, query: Query, mailbox: Arc<Mailbox>, outcome: Outcome) -> bool {
+    fn find(&self, query: Query, tell: Tell) -> bool {
         let heard = move |answer: Result<Answer, StoreError>| {
-            let done = answer.map(Done::Found).map_err(refusal);
-            push(&mailbox, Command::EventsDone(Box::new(Outcome { done, ..outcome })));
+            tell.begin(answer.map(Done::Found));
+            tell.end();
         };
         self.reader.ask(query, Box::new(heard))
     }
 }
 
+impl Tell {
+    fn begin(&self, done: Result<Done, StoreError>) {
+        let (asker, done) = (self.asker.clone(), done.map_err(refusal));
+        push(&self.mailbox, Command::EventsDone(Box::new(Outcome { asker, done })));
+    }
+
+    /// All that it has led to was handed in.
+    fn end(self) {
+        push(&self.mailbox, Command::EventsEnded(self.cost));
+    }
+}
+
 impl Publishing {
     /// Who asked is told, then the network.
-    fn tell(self, stored: Result<Vec<Event>, StoreError>) {
-        let Publishing { mailbox, publisher: client, outcome } = self;
-        let messages: Vec<Message> = stored.iter().flatten().map(Message::from).collect();
-        let done = stored.map(Done::Registered).map_err(refusal);
-        push(&mailbox, Command::EventsDone(Box::new(Outcome { done, ..outcome })));
+    fn run(self, stored: Result<Vec<Event>, StoreError>) {
+        let Publishing { tell, publisher: client, stream } = self;
+        let events = stored.as_deref().unwrap_or_default();
+        let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
+        tell.begin(stored.map(Done::Registered));
         for message in messages {
-            push(&mailbox, Command::Publish { client, message });
+            push(&tell.mailbox, Command::Publish { client, message });
         }
+        stream.on_published(&parts);
+        tell.end();
     }
 }
 

@@ -5,15 +5,16 @@ use crate::daemon::store::error::{OpenError, StoreError};
 use crate::daemon::store::reader::Reader;
 use crate::daemon::store::sqlite::SqliteJournal;
 use crate::daemon::store::writer::Writer;
-use crate::event::model::ServerId;
+use crate::event::model::{EventId, ServerId};
 use crate::event::registrar::Registrar;
-use crate::event::store::Journal;
+use crate::event::store::LastSession;
 use crate::event::store::retention::Retention;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The journal in the data directory.
 const JOURNAL_FILE: &str = "events.db";
@@ -73,9 +74,11 @@ pub(super) struct Opened {
     pub(super) server: ServerId,
     /// The file.
     pub(super) path: PathBuf,
+    /// Of each server the last event that was stored when the journal was opened, or where its last session begins.
+    pub(super) stored: Vec<EventId>,
     /// Ends before the writer, which then leaves one file behind.
-    pub(super) reader: Reader,
-    pub(super) writer: Writer,
+    pub(super) reader: Arc<Reader>,
+    pub(super) writer: Arc<Writer>,
 }
 
 impl Opened {
@@ -97,14 +100,18 @@ impl Opened {
             Some(server) => server,
             None => drawn_server(&directory.join(SERVER_FILE))?,
         };
-        let last = journal.last_session(server).map_err(EventsError::Read)?;
+        let servers = journal.servers().map_err(EventsError::Read)?;
+        let last = servers.get(&server).map_or(LastSession::NONE, |(last, _)| *last);
+        let place =
+            |(server, (last, instance)): (_, (LastSession, _))| EventId { server, session: last.session, instance };
+        let stored = servers.into_iter().map(place).collect();
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
         let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
         let registrar = Registrar::new(server, last.session, last.timestamp);
         let writer = Writer::start_retaining(journal, registrar, retention.clone())
             .map_err(system("start a thread for", &path))?;
         tracing::info!(%server, session = last.session, path = %path.display(), "journal of events opened");
-        Ok(Opened { server, path, writer, reader })
+        Ok(Opened { server, path, stored, writer: Arc::new(writer), reader: Arc::new(reader) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the engine does for those who ask about events.
 
-use super::{Asker, Done, Outcome, answers};
+use super::share::Own;
+use super::{Asker, Done, EventsError, Outcome, answers, unavailable};
 use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::engine::Engine;
 use crate::door::client::{Protocol, Session};
@@ -8,11 +9,12 @@ use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::frame::ToClient;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
-use crate::message::ClientId;
+use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
 use crate::subject::event_type::EventType;
 use crate::time::Now;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Engine {
     /// Somebody asks something about events; refused at once, or told later.
@@ -45,7 +47,40 @@ impl Engine {
             true => self.events.begin((now, publisher), &self.mailbox, asker, request),
             false => Err(Refusal::stopping()),
         };
-        begun.inspect_err(|refusal| self.note_refusal(asker, refusal))
+        // The journal may be open since now.
+        let shared = self.share_events(now).map_err(unavailable);
+        begun.and(shared).inspect_err(|refusal| self.note_refusal(asker, refusal))
+    }
+
+    /// Shares the journal with other peers, once it is open.
+    pub(crate) fn share_events(&mut self, now: Now) -> Result<(), EventsError> {
+        let Some(server) = self.events.server().filter(|_| self.events.is_to_share()) else { return Ok(()) };
+        let client = self.events.publisher(now, &mut self.clients);
+        let (epoch, message_bytes_max) = (self.peer.epoch(), self.peer.settings().message_bytes_max);
+        let own = Own { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
+        let queue = self.events.share(&own)?;
+        for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
+            let wanted = (Wanted { pattern, glob: None, queue: None }, Some(DeliveryMode::Repair), false);
+            if let Err(refusal) = self.subscribe(now, client, sub, wanted, Arc::clone(&queue)) {
+                tracing::error!(?refusal, "the journal of events is not shared with other peers");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether events can be registered is known: what was held back goes on.
+    pub(crate) fn on_events_claimed(&mut self, now: Now, claimed: Result<(), Refusal>) {
+        let publisher = self.events.publisher(now, &mut self.clients);
+        for (asker, request) in self.events.on_claimed(claimed) {
+            let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
+            if let Err(refusal) = begun {
+                self.note_refusal(&asker, &refusal);
+                match asker {
+                    Asker::Door(client, number) => self.tell_door(now, client, number, Err(refusal)),
+                    asker => self.tell_events(&asker, vec![Err(refusal)]),
+                }
+            }
+        }
     }
 
     /// The peer tells by an event that it registers events from now on, or no more.
@@ -64,8 +99,7 @@ impl Engine {
 
     /// The journal is done with a request.
     pub(crate) fn on_events_done(&mut self, now: Now, outcome: Outcome) {
-        self.events.end(&outcome);
-        let Outcome { asker, done, .. } = outcome;
+        let Outcome { asker, done } = outcome;
         match &done {
             Ok(Done::Registered(events)) => {
                 self.events.registered += events.len() as u64;
@@ -88,9 +122,12 @@ impl Engine {
 
     fn note_refusal(&mut self, asker: &Asker, refusal: &Refusal) {
         self.events.refused += 1;
-        if matches!(refusal.kind, Kind::Unavailable | Kind::Full) && self.events.refused.is_power_of_two() {
-            let refused = self.events.refused;
-            tracing::warn!(client = asker.client().0, reason = %refusal, refused, "request about events refused");
+        if matches!(refusal.kind, Kind::Unavailable | Kind::Full) {
+            self.events.unable += 1;
+            if self.events.unable.is_power_of_two() {
+                let refused = self.events.unable;
+                tracing::warn!(client = asker.client().0, reason = %refusal, refused, "request about events refused");
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::error::StoreError;
 use crate::daemon::clock::Clock;
-use crate::event::model::{Event, Registration};
+use crate::event::model::{Event, Payload, Registration};
 use crate::event::registrar::Registrar;
 use crate::event::store::Journal;
 use crate::event::store::retention::Retention;
@@ -48,11 +48,9 @@ impl Append {
     fn bytes(&self) -> usize {
         match self {
             Append::Register { requested, .. } => {
-                requested.iter().filter_map(|one| one.payload.as_ref()).map(|payload| payload.bytes().len()).sum()
+                requested.iter().filter_map(|one| one.payload.as_ref()).map(Payload::size).sum()
             }
-            Append::Follow(events) => {
-                events.iter().filter_map(|one| one.payload.as_ref()).map(|payload| payload.bytes().len()).sum()
-            }
+            Append::Follow(events) => events.iter().map(Event::payload_size).sum(),
         }
     }
 }

@@ -193,7 +193,7 @@ impl Answering {
             return false;
         }
         self.left -= 1;
-        self.bytes += event.payload.as_ref().map_or(0, |payload| payload.bytes().len());
+        self.bytes += event.payload_size();
         self.answer.events.push(event);
         true
     }

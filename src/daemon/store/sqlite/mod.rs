@@ -27,6 +27,7 @@ use crate::event::store::{Answer, Journal, LastSession, Query};
 use crate::event::timestamp::Timestamp;
 use append::Known;
 use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
@@ -112,6 +113,30 @@ impl SqliteJournal {
             Some(known) => Ok(known),
             None => Ok(Known::read(&self.connection)?),
         }
+    }
+
+    /// Of each server of which there are events, or were: its last session, and the last instance of that which is stored, or 0.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn servers(&mut self) -> Result<BTreeMap<ServerId, (LastSession, u64)>, StoreError> {
+        let known = self.take_known()?;
+        let mut servers = BTreeMap::new();
+        let mut found = self.connection.prepare(
+            "SELECT id, session, time, (SELECT coalesce(max(instance), 0) FROM by_id \
+             WHERE by_id.server = server.id AND by_id.session = server.session) FROM server",
+        )?;
+        let mut rows = found.query([])?;
+        while let Some(row) = rows.next()? {
+            let server = ServerId(row.get(0)?);
+            let (session, timestamp) = (query::unsigned(row.get(1)?)?, query::timestamp(row.get(2)?)?);
+            let instance = query::unsigned(row.get(3)?)?.max(known.last_of_tail(server, session));
+            servers.insert(server, (LastSession { session, timestamp }, instance));
+        }
+        drop(rows);
+        drop(found);
+        self.known = Some(known);
+        Ok(servers)
     }
 
     /// A second view of the same file, for questions only.

@@ -1,0 +1,366 @@
+//! What a journal has to do with those of other peers: one thread that claims the number of the server, announces what is registered,
+//! answers who follows, and follows others.
+
+use super::push;
+use crate::daemon::clock::Clock;
+use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLimits};
+use crate::daemon::store::reader::Reader;
+use crate::daemon::store::writer::{Append, Writer};
+use crate::door::journal::{
+    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
+    read_announcement, read_page, read_question,
+};
+use crate::event::claim::{Act, Claim};
+use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
+use crate::event::model::{Event, EventId, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::store::{OfServer, Query};
+use crate::event::timestamp::Timestamp;
+use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use crossbeam_channel::bounded;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// What waits for the thread at most; beyond it messages are lost, and asked for.
+const QUEUE: QueueLimits = QueueLimits { count_max: 65_536, bytes_max: 32 << 20 };
+/// Messages that are looked at before anything is stored or asked.
+const MESSAGES: usize = 64;
+/// Bytes of events in a message, unless it is one event.
+const EVENTS_BYTES: usize = 256 * 1024;
+/// Events that are looked at for a page.
+const PAGE_EVENTS: usize = 2048;
+/// Names of peers that are remembered.
+const NAMES_MAX: usize = 4096;
+
+/// Who it is that shares a journal.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    pub(super) server: ServerId,
+    pub(super) epoch: Epoch,
+    /// As whom messages are published.
+    pub(super) client: ClientId,
+    pub(super) message_bytes_max: usize,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+impl Own {
+    /// The subject of replies, without the number of the question behind it.
+    fn inbox(&self) -> String {
+        format!("_INBOX.{}.{}.", self.epoch, self.client.0)
+    }
+
+    /// What has to be subscribed to.
+    pub(super) fn patterns(&self) -> [Pattern; 3] {
+        let patterns =
+            [format!("{SERVER_PREFIX}*"), format!("{QUESTION_PREFIX}{}", self.server), format!("{}*", self.inbox())];
+        patterns.map(|text| text.parse().expect("words and numbers"))
+    }
+
+    fn publish(&self, message: Message) {
+        push(&self.mailbox, Command::Publish { client: self.client, message });
+    }
+
+    fn events_bytes_max(&self) -> usize {
+        EVENTS_BYTES.min(self.message_bytes_max - HEAD_BYTES)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one; if some did, what is in it would still be whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is announced, by the thread of the journal and by the one that shares it.
+#[derive(Debug)]
+pub(super) struct Stream {
+    own: Own,
+    subject: Subject,
+    /// What was announced last, without its events. Held until the message is in the mailbox, so that they come in their order.
+    head: Mutex<Announcement>,
+    /// Whether somebody follows, so that events are announced.
+    has_followers: AtomicBool,
+}
+
+impl Stream {
+    /// What is to be announced of events that were stored, which are one session: them, if somebody follows.
+    pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
+        let head = lock(&self.head).clone();
+        if self.has_followers.load(Ordering::Relaxed) {
+            return parts(&head, events, self.own.events_bytes_max(), event_bytes);
+        }
+        let place = |event: &Event| EventId { instance: BEHIND_ALL, ..event.id };
+        let place = events.last().map(place);
+        place.into_iter().map(|place| Announcement { since: place, until: place, ..head.clone() }).collect()
+    }
+
+    /// Announces that, behind the events themselves.
+    pub(super) fn on_published(&self, parts: &[Announcement]) {
+        let mut head = lock(&self.head);
+        for part in parts {
+            (head.since, head.until) = (part.until, part.until);
+            if !part.events.is_empty() {
+                self.publish(&Announcement { is_held: head.is_held, ..part.clone() });
+            }
+        }
+    }
+
+    fn announce(&self, is_held: bool) {
+        let mut head = lock(&self.head);
+        head.is_held = is_held;
+        self.publish(&head);
+    }
+
+    fn publish(&self, announcement: &Announcement) {
+        self.own.publish(Message::new(self.subject.clone(), encode_announcement(announcement)));
+    }
+}
+
+/// What is known of the thread's doings.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Those that are followed, with their names as far as they are known.
+    pub(super) rows: Mutex<Vec<(Row, Option<PeerName>)>>,
+    /// Events of others that were stored.
+    pub(super) followed: AtomicU64,
+}
+
+/// The thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    pub(super) stream: Arc<Stream>,
+    pub(super) known: Arc<Known>,
+    pub(super) queue: Arc<EventQueue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sharing {
+    /// Starts the thread. What the [patterns](Own::patterns) match has to go to its queue. `last` is the last session that the journal holds of
+    /// its own server.
+    pub(super) fn start(
+        own: Own,
+        last: u64,
+        follower: Follower,
+        reader: Arc<Reader>,
+        writer: Arc<Writer>,
+    ) -> io::Result<Sharing> {
+        let now = Clock::now();
+        let opened = Timestamp::from(now.wall);
+        let place = EventId { server: own.server, session: last, instance: BEHIND_ALL };
+        let follows = follower.is_following();
+        let head = Announcement { opened, is_held: false, follows, since: place, until: place, events: Vec::new() };
+        let stream = Arc::new(Stream {
+            subject: format!("{SERVER_PREFIX}{}", own.server).parse().expect("words and a number"),
+            head: Mutex::new(head),
+            has_followers: AtomicBool::new(false),
+            own: own.clone(),
+        });
+        let queue = Arc::new(EventQueue::new(QUEUE));
+        let known = Arc::new(Known::default());
+        let sharer = Sharer {
+            inbox: own.inbox(),
+            claim: Claim::new(now.instant, own.server, own.epoch, opened),
+            follower,
+            names: BTreeMap::new(),
+            asking: Arc::default(),
+            stream: Arc::clone(&stream),
+            known: Arc::clone(&known),
+            queue: Arc::clone(&queue),
+            own,
+            reader,
+            writer,
+        };
+        let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
+        Ok(Sharing { stream, known, queue, thread: Some(thread) })
+    }
+}
+
+impl Sharing {
+    /// The part of `show status` about those that are followed.
+    pub(super) fn status(&self) -> Value {
+        let row = |(row, name): &(Row, Option<PeerName>)| {
+            json!({
+                "server": row.covered.server.0,
+                "peer": name.as_ref().map(PeerName::as_str),
+                "epoch": row.publisher.to_string(),
+                "session": row.covered.session,
+                "live": row.is_live,
+            })
+        };
+        lock(&self.known.rows).iter().map(row).collect()
+    }
+}
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            // It has told what went wrong when it panicked.
+            drop(thread.join());
+        }
+    }
+}
+
+struct Sharer {
+    own: Own,
+    inbox: String,
+    claim: Claim,
+    follower: Follower,
+    names: BTreeMap<Epoch, PeerName>,
+    /// Peers whose questions are in the hands of the reader.
+    asking: Arc<Mutex<BTreeSet<Epoch>>>,
+    stream: Arc<Stream>,
+    known: Arc<Known>,
+    queue: Arc<EventQueue>,
+    reader: Arc<Reader>,
+    writer: Arc<Writer>,
+}
+
+impl Sharer {
+    fn run(mut self) {
+        loop {
+            let now = Clock::now().instant;
+            self.act(now);
+            let deadline =
+                self.follower.deadline().map_or(self.claim.deadline(), |then| then.min(self.claim.deadline()));
+            let first = match self.queue.pop_wait(Some(deadline.since(now))) {
+                Ok(item) => item,
+                Err(Nothing::Yet) => continue,
+                Err(Nothing::Ever) => return,
+            };
+            let now = Clock::now().instant;
+            self.on_item(now, first);
+            for _ in 0..MESSAGES {
+                let Ok(item) = self.queue.pop() else { break };
+                self.on_item(now, item);
+            }
+        }
+    }
+
+    fn act(&mut self, now: Instant) {
+        while let Some(act) = self.claim.poll(now) {
+            match act {
+                Act::Announce => self.stream.announce(self.claim.is_held()),
+                Act::Hold => push(&self.own.mailbox, Command::EventsClaimed(Ok(()))),
+                Act::GiveWay(to) => self.give_way(to),
+            }
+        }
+        self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
+        while let Some(step) = self.follower.poll(now) {
+            match step {
+                Step::Store(events) => self.store(now, events),
+                Step::Ask { number, question } => self.ask(number, &question),
+                Step::Tell(notice) if notice.is_warning() => tracing::warn!("{notice}"),
+                Step::Tell(notice) => tracing::info!("{notice}"),
+            }
+        }
+        let name = |row: &Row| self.names.get(&row.publisher).cloned();
+        *lock(&self.known.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
+    }
+
+    fn give_way(&self, to: Epoch) {
+        let server = self.own.server;
+        let name = self.names.get(&to).map_or_else(|| to.to_string(), |name| format!("{name} ({to})"));
+        let text = format!(
+            "the peer {name} registers events of server {server} too, and did before: set another server-id here, or end that \
+             peer, and start this one again"
+        );
+        tracing::error!("no events are registered: {text}");
+        push(&self.own.mailbox, Command::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
+    }
+
+    fn on_item(&mut self, now: Instant, item: Item) {
+        match item {
+            Item::Event(BusEvent::Message(delivery)) => self.on_message(now, delivery),
+            Item::Event(BusEvent::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
+            Item::Event(BusEvent::Dropped(_)) => self.follower.on_loss(None),
+            Item::Event(BusEvent::Joined(_)) | Item::Known(_) => {}
+        }
+    }
+
+    /// What cannot be read is none of what peers say; anybody may publish anything.
+    fn on_message(&mut self, now: Instant, delivery: Delivery) {
+        let (Message { subject, reply, payload, event: false, .. }, publisher) = (delivery.message, delivery.publisher)
+        else {
+            return;
+        };
+        let subject = subject.as_str();
+        let from = publisher.epoch;
+        if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
+            let Ok(announcement) = read_announcement(payload) else { return };
+            if announcement.until.server.to_string() == number && from != self.own.epoch {
+                if let Some(name) = publisher.name {
+                    if NAMES_MAX <= self.names.len() {
+                        self.names.clear();
+                    }
+                    self.names.insert(from, name);
+                }
+                self.claim.on_announcement(now, from, &announcement);
+                self.follower.on_announcement(now, from, announcement);
+            }
+        } else if let Some(number) = subject.strip_prefix(&self.inbox) {
+            let (Ok(number), Ok(page)) = (number.parse(), read_page(payload)) else { return };
+            self.follower.on_page(now, from, number, page);
+        } else if subject.starts_with(QUESTION_PREFIX)
+            && let (Some(reply), Ok(question)) = (reply, read_question(payload))
+        {
+            self.answer(from, reply, question);
+        }
+    }
+
+    fn ask(&self, number: u64, question: &Question) {
+        let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
+        let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
+        self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
+    }
+
+    /// One question of a peer at a time: who follows asks the next one when it has the answer.
+    fn answer(&self, from: Epoch, reply: Subject, question: Question) {
+        let server = self.own.server;
+        if !self.claim.is_held() || question.after.server != server || !lock(&self.asking).insert(from) {
+            return;
+        }
+        let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
+        let (own, asking) = (self.own.clone(), Arc::clone(&self.asking));
+        let heard = move |found| {
+            lock(&asking).remove(&from);
+            match found {
+                Ok(found) => {
+                    let page = Page::new(&question, found, own.events_bytes_max(), event_bytes);
+                    own.publish(Message::new(reply, encode_page(&page)));
+                }
+                Err(error) => tracing::warn!(%error, peer = %from, "no answer to who follows the events"),
+            }
+        };
+        if !self.reader.ask(query, Box::new(heard)) {
+            lock(&self.asking).remove(&from);
+        }
+    }
+
+    fn store(&mut self, now: Instant, events: Vec<Event>) {
+        let count = events.len() as u64;
+        let (told, stored) = bounded(1);
+        let heard = move |stored: Result<Vec<Event>, _>| drop(told.send(stored.map(drop)));
+        let error = match self.writer.append(Append::Follow(events), Box::new(heard)) {
+            Err(busy) => Some(busy.to_string()),
+            Ok(()) => match stored.recv() {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the journal has ended".to_owned()),
+            },
+        };
+        self.follower.on_stored(now, error.is_none());
+        match error {
+            None => drop(self.known.followed.fetch_add(count, Ordering::Relaxed)),
+            Some(error) => {
+                tracing::warn!(error, events = count, "events of others not stored; they are asked for again")
+            }
+        }
+    }
+}

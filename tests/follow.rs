@@ -1,0 +1,176 @@
+//! Events of one peer in the journal of another (`event-follow`), and one peer of a LAN for each number of a server.
+
+use crate::support::command::{PATIENCE, Place, Running, now};
+use serde_json::Value;
+use std::ops::RangeInclusive;
+use std::thread;
+use std::time::Duration;
+
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+
+/// Registers numbers, each as one event.
+fn add(place: &Place, event_type: &str, numbers: RangeInclusive<u32>) {
+    let lines: String = numbers.map(|number| format!("{number}\n")).collect();
+    place.run_with_input(&["event", "add", event_type, "--lines"], lines.as_bytes()).exits(DONE);
+}
+
+/// These events of server 7, each of which was a session.
+fn rows(event_type: &str, numbers: RangeInclusive<u32>) -> Vec<String> {
+    numbers.map(|number| format!("7/{number}/1 {event_type} {number}")).collect()
+}
+
+/// All events that the peer of this place finds, in the order of their times.
+fn found(place: &Place) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut arguments = vec!["event".to_owned(), "query".to_owned(), "--json".to_owned()];
+    loop {
+        let arguments_now: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let outcome = place.run(&arguments_now).exits(DONE);
+        for line in outcome.stdout.lines() {
+            let event: Value = serde_json::from_str(line).expect("a line of JSON");
+            let text = |key: &str| event[key].as_str().expect("a text");
+            found.push(format!("{} {} {}", text("id"), text("event_type"), event["payload"]));
+        }
+        if !outcome.stderr.contains("goes on") {
+            return found;
+        }
+        let last = found.last().and_then(|row| row.split(' ').next()).expect("it is a part of something");
+        arguments.truncate(3);
+        arguments.extend(["--after".to_owned(), last.to_owned()]);
+    }
+}
+
+/// Waits until the peer finds all of these, and nothing else, in this order.
+#[track_caller]
+fn finds(place: &Place, expected: &[String]) {
+    let deadline = now() + PATIENCE;
+    loop {
+        let found = found(place);
+        if found.len() == expected.len() {
+            for (found, expected) in found.iter().zip(expected) {
+                assert_eq!(found, expected);
+            }
+            return;
+        }
+        assert!(
+            found.len() < expected.len() && now() < deadline,
+            "{} events and not {}, the last {:?}",
+            found.len(),
+            expected.len(),
+            found.last()
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn kill(mut peer: Running) {
+    peer.signal("KILL");
+    peer.ended();
+}
+
+#[test]
+fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
+    let (origin, place) = (Place::new(), Place::new());
+    let port = format!("--port={}", origin.port());
+    let begin = || origin.peer(&["--set", "server-id=7"]);
+    let follow = || place.peer(&[&port, "--set", "server-id=8", "--set", "event-follow=plant/* ; line/?"]);
+    // Before anybody follows, and more than one page holds.
+    let server = begin();
+    add(&origin, "plant/1", 1..=5000);
+    let mut expected = rows("plant/1", 1..=5000);
+    let follower = follow();
+    finds(&place, &expected);
+    // As they come, but not those of other types.
+    add(&origin, "plant/1", 5001..=5100);
+    add(&origin, "other", 5101..=5110);
+    add(&origin, "line/3", 5111..=5120);
+    expected.extend([rows("plant/1", 5001..=5100), rows("line/3", 5111..=5120)].concat());
+    finds(&place, &expected);
+    let status = place.run(&["show", "status"]).exits(DONE).stdout;
+    let row = status.lines().last().expect("a table of those that are followed");
+    assert!(row.trim_start().starts_with("7 | ") && row.ends_with(" |    5120 | live"), "{status}");
+    // While the follower is away, and after the server began anew.
+    kill(follower);
+    add(&origin, "plant/1", 5121..=5130);
+    kill(server);
+    let server = begin();
+    add(&origin, "plant/1", 5131..=5140);
+    let follower = follow();
+    expected.extend(rows("plant/1", 5121..=5140));
+    finds(&place, &expected);
+    // Whoever is gone: this peer answers for it.
+    place.run(&["event", "add", "mine", "1"]).exits(DONE);
+    kill(server);
+    kill(follower);
+    let _follower = follow();
+    expected.push("8/1/1 mine 1".to_owned());
+    finds(&place, &expected);
+    let found = place.run(&["event", "query", "--server", "7", "--after", "7/5138/1", "--json"]).exits(DONE);
+    assert_eq!(found.stdout.lines().count(), 2);
+}
+
+/// Each follows the other one, both register at once, and one of them ends and comes back meanwhile.
+#[test]
+fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {
+    let (here, there) = (Place::new(), Place::new());
+    let port = format!("--port={}", here.port());
+    let begin_here = || here.peer(&["--set", "server-id=7", "--set", "event-follow=*"]);
+    let _there = there.peer(&[&port, "--set", "server-id=8", "--set", "event-follow=*"]);
+    let mut peer = begin_here();
+    thread::scope(|scope| {
+        scope.spawn(|| (1..=5).for_each(|round| add(&there, "n", 100 * round..=100 * round + 99)));
+        for round in 1..=3 {
+            add(&here, "n", 1000 * round..=1000 * round + 99);
+            peer.signal("KILL");
+            peer.ended();
+            peer = begin_here();
+        }
+    });
+    let deadline = now() + PATIENCE;
+    loop {
+        let [mut here, mut there] = [found(&here), found(&there)];
+        here.sort();
+        there.sort();
+        if here == there && here.len() == 800 {
+            assert!(here.is_sorted_by(|one, next| one < next), "each once");
+            return;
+        }
+        assert!(now() < deadline, "{} events here, {} there, of 800", here.len(), there.len());
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn one_peer_of_a_lan_registers_under_a_number() {
+    let (first, second) = (Place::new(), Place::new());
+    let port = format!("--port={}", first.port());
+    let _first = first.peer(&["--set", "server-id=7", "--set", "name=first"]);
+    add(&first, "a", 1..=3);
+    let peer = second.peer(&[&port, "--set", "server-id=7"]);
+    let refused = second.run(&["event", "add", "a"]).exits(FAILED);
+    refused.says(&[
+        "the peer first (",
+        "registers events of server 7 too",
+        "set another server-id",
+        "start this one again",
+    ]);
+    peer.said("no events are registered: the peer first (");
+    // What it had is there to be found, and the other one goes on.
+    assert_eq!(found(&second), [""; 0]);
+    add(&first, "a", 4..=5);
+    assert_eq!(found(&first), rows("a", 1..=5));
+    kill(peer);
+    let _peer = second.peer(&[&port, "--set", "server-id=8"]);
+    add(&second, "a", 1..=1);
+    assert_eq!(found(&second), ["8/1/1 a 1"]);
+}
+
+#[test]
+fn who_follows_says_what_and_is_told_what_is_wrong() {
+    let place = Place::new();
+    for (value, part) in [("a/*/b", "'*'"), ("a b", "256 patterns")] {
+        let outcome = place.run(&["peer", "--set", &format!("event-follow={value}")]);
+        outcome.exits(2).says(&["event-follow", part, "plant/? ; line/*"]);
+    }
+}
