@@ -343,7 +343,6 @@ fn settings(
             frame_bytes_max: 2 * config.message_size + (1 << 20),
             message_bytes_max: config.message_size,
             types_max: config.client_subscriptions_max.min(HAT_TYPES_MAX),
-            is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
             ..hat::Settings::default()
         })),
     }

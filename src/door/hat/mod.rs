@@ -7,7 +7,7 @@
 //! | what clients say, and what servers say | [`to_peer`], [`to_client`] |
 //! | what that is made of | [`value`] |
 //! | one client | [`session`] |
-//! | which clients are told of which events | [`subscribers`] |
+//! | the same, as the shell sees the clients of all doors | [`client`] |
 //!
 //! # What differs from the reference
 //!
@@ -23,7 +23,6 @@ pub mod chatter;
 pub mod client;
 pub mod sbs;
 pub mod session;
-pub mod subscribers;
 #[cfg(test)]
 mod tests;
 pub mod to_client;
@@ -60,8 +59,8 @@ pub struct Settings {
     pub registrations_max: usize,
     /// The most subscriptions of a client, and the most types of a query; more of them end the connection.
     pub types_max: usize,
-    /// How many subtypes those of them that hold a `?` may have together; more end the connection. It bounds what a client has each event
-    /// cost: to look at all of 2,048 takes some 10 µs.
+    /// How many subtypes those of them that hold a `?` may have together; more end the connection. It bounds what a client adds to looking
+    /// up a type, by whom its events are wanted, or whether they are asked for: at most so many steps, of which 2,048 take some 10 µs.
     pub wildcard_subtypes_max: usize,
     /// The most requests of a client that wait for their answers. Then nothing more is read of it.
     pub requests_max: usize,
@@ -71,8 +70,6 @@ pub struct Settings {
     pub auth_time: Duration,
     /// After so long without a message a client is asked whether it is there; after once more the same it is taken for gone.
     pub ping_interval: Duration,
-    /// Whether every client must encrypt its connection; the shell sees to that.
-    pub is_encrypted: bool,
 }
 
 impl Default for Settings {
@@ -92,7 +89,6 @@ impl Default for Settings {
             requests_bytes_max: 16 << 20,
             auth_time: Duration::from_secs(10),
             ping_interval: Duration::from_secs(20),
-            is_encrypted: false,
         }
     }
 }

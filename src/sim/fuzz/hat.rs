@@ -3,9 +3,8 @@
 use super::script::Script;
 use crate::door::access::{Access, Account, Credentials};
 use crate::door::hat::chatter::{Conversation, PING};
-use crate::door::hat::subscribers::Subscribers;
 use crate::door::hat::to_client::{Status, ToClient};
-use crate::door::hat::to_peer::ToPeer;
+use crate::door::hat::to_peer::{Subscription, ToPeer};
 use crate::door::hat::{Ask, Fault, Message, Parser, RequestId, Session, Settings};
 use crate::door::out::Out;
 use crate::event::model::{Event, Registration};
@@ -103,12 +102,12 @@ struct World {
     out: Out,
     registrar: Registrar,
     journal: MemoryJournal,
-    subscribers: Subscribers,
     /// Decides when the journal answers; at once, if there is none.
     delays: Option<Rng>,
     /// What it has done, or what is to be told then, and not told.
     late: Vec<(RequestId, Done)>,
-    is_subscribed: bool,
+    /// What the client is told of, once it is welcome.
+    subscription: Option<Subscription>,
     is_over: bool,
 }
 
@@ -125,10 +124,9 @@ impl World {
             out: Out::new(),
             registrar: Registrar::new(settings.server, 0, Timestamp::MIN),
             journal: MemoryJournal::default(),
-            subscribers: Subscribers::new(1),
             delays,
             late: Vec::new(),
-            is_subscribed: false,
+            subscription: None,
             is_over: false,
         }
     }
@@ -152,13 +150,13 @@ impl World {
         assert_eq!(self.session.deadline(), None);
         let said = said(&self.out.take());
         let has_stopped = matches!(said.last(), Some((_, ToClient::Status(Status::Standby))));
-        assert_eq!(has_stopped, self.is_subscribed && fault.is_none());
+        assert_eq!(has_stopped, self.subscription.is_some() && fault.is_none());
         (fault, said)
     }
 
     fn stop(&mut self) {
         // One who is not welcome yet is not answered any more.
-        while !self.is_subscribed && !self.late.is_empty() {
+        while self.subscription.is_none() && !self.late.is_empty() {
             self.answer_one();
         }
         self.session.on_stop(&mut self.out);
@@ -192,9 +190,8 @@ impl World {
             match ask {
                 Ask::Admitted { .. } => assert!(self.session.is_admitted()),
                 Ask::Subscribe(subscription) => {
-                    assert!(subscription.patterns.len() <= self.settings.types_max && !self.is_subscribed);
-                    self.is_subscribed = true;
-                    self.subscribers.insert(1, subscription);
+                    assert!(subscription.patterns.len() <= self.settings.types_max);
+                    assert_eq!(self.subscription.replace(subscription), None);
                 }
                 Ask::Register { request, registrations } => {
                     let done = Done::Registered(self.register(registrations));
@@ -224,8 +221,16 @@ impl World {
         }
         let events = self.registrar.register(Timestamp::MIN, registrations);
         assert_eq!(self.journal.append(&events), Ok(events.len()));
-        let World { subscribers, session, out, .. } = self;
-        subscribers.tell_each(&events, |_, events| assert_eq!(session.on_events(events, out), events.len()));
+        let World { subscription, session, out, .. } = self;
+        let is_wanted = |event: &&Event| {
+            let Some(Subscription { patterns, server }) = subscription else { return false };
+            server.is_none_or(|server| server == event.id.server)
+                && patterns.iter().any(|pattern| pattern.matches(&event.event_type))
+        };
+        let told: Vec<&Event> = events.iter().filter(is_wanted).collect();
+        if !told.is_empty() {
+            assert_eq!(session.on_events(&told, out), told.len());
+        }
         Some(events)
     }
 
