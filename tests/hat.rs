@@ -188,16 +188,31 @@ fn events_of_other_peers_are_told_too() {
     let (here, there) = (Place::new(), Place::new());
     let _peers = [
         peer(&here, &["server-id=1", "hat-events=no"]),
-        there.peer(&["--set", "server-id=2", &format!("--port={}", here.port())]),
+        peer(&there, &["server-id=2", "hat-events=no", &format!("port={}", here.port())]),
     ];
-    let mut reader = Client::connect(&here, &json!({ "subscriptions": [["a", "*"]] }));
+    let mut reader = Client::connect(&here, &json!({ "subscriptions": [["a", "*"], ["a", "?"], ["?", "b"]] }));
     let only = Client::connect(&here, &json!({ "subscriptions": [["a", "*"]], "server": 2 }));
+    let mut source = Client::connect(&there, &json!({}));
     reader.act(&json!({ "do": "register", "events": [{ "type": ["b"] }] }));
     // Until the peers know each other a message of one may be none of the other's.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    there.run(&["event", "add", "a/b", "{\"n\": 1}"]).exits(0);
-    for client in [&reader, &only] {
-        let told = client.next()["told"].clone();
-        assert_eq!((shown(&told), &told[0]["payload"]["json"]), (vec!["2/1/1 a/b".to_owned()], &json!("{\"n\": 1}")));
+    // One that is large, and several in a session.
+    let large = json!({ "type": ["a", "b"], "binary": "", "hex": "00".repeat(300_000) });
+    source.act(&json!({ "do": "register", "events": [large] }));
+    let events = [["b", "b"], ["a", "b"], ["a", "c"]].map(|event_type| json!({ "type": event_type, "json": "[1]" }));
+    source.act(&json!({ "do": "register", "events": events }));
+    source.act(&json!({ "do": "register", "events": [{ "type": ["a", "end"] }] }));
+    for (client, session) in
+        [(&reader, &["2/2/1 b/b", "2/2/2 a/b", "2/2/3 a/c"][..]), (&only, &["2/2/2 a/b", "2/2/3 a/c"])]
+    {
+        let mut told = Vec::new();
+        while told.last().is_none_or(|last| last != "2/3/1 a/end") {
+            told.extend(shown(&client.next()["told"]));
+        }
+        assert_eq!(
+            told,
+            [&["2/1/1 a/b"], session, &["2/3/1 a/end"]].concat(),
+            "each once, however many subscriptions match"
+        );
     }
 }

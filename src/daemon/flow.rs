@@ -132,7 +132,8 @@ struct Mark {
 }
 
 impl Unwritten {
-    /// What has been put into `out` since the last call is so many messages or reports.
+    /// What has been put into `out` since the last call is so many messages or reports. Some of them may be put there only before the
+    /// next call, and count already.
     pub(crate) fn note_events(&mut self, events: usize) {
         self.note(events, false);
     }
@@ -144,7 +145,7 @@ impl Unwritten {
 
     fn note(&mut self, events: usize, is_answer: bool) {
         let (start, end) = (self.noted, self.written + self.out.len() as u64);
-        if start == end {
+        if start == end && events == 0 {
             return;
         }
         let answer_bytes = if is_answer { (end - start) as usize } else { 0 };

@@ -334,9 +334,20 @@ impl Session {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
-    /// Messages for these subscriptions. Gives how many were written, over all of the subscriptions.
+    /// Those of these subscriptions, at least one, for which messages that match them all are to be handed on: a Hat client is told of an
+    /// event once.
+    pub fn heard_by<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
+        each!(self, _session => subs, _hat => &subs[..1])
+    }
+
+    /// Messages for these subscriptions. Gives how many are written, now or by [`Session::tell`], over all of the subscriptions.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
+    }
+
+    /// Says what was kept back of messages, to be said together with others. To be called before anything is written.
+    pub fn tell(&mut self, out: &mut Out) {
+        each!(self, _session => (), hat => hat.tell(out));
     }
 
     /// Messages of these subscriptions are lost, before any that are delivered from now on.
@@ -388,6 +399,7 @@ impl Session {
     pub fn has_subscription(&self, sub: SubId) -> bool {
         each!(self, session => session.has_subscription(sub))
     }
+
     /// Whether nothing more may be taken of the client before something is answered.
     pub fn is_full(&self) -> bool {
         each!(self, _session => false, hat => hat.is_full())

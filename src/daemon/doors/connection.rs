@@ -123,6 +123,7 @@ impl DoorConnection {
     /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
     /// has had its share of the memory of all.
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> Pushed {
+        let subs = self.session.heard_by(subs);
         if !has_share || !self.has_room() {
             return Pushed { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
@@ -149,7 +150,7 @@ impl DoorConnection {
         pushed
     }
 
-    /// Gives how many messages were written.
+    /// Gives how many messages are written.
     fn hand_on(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
         self.unwritten.note_events(taken);
@@ -222,6 +223,8 @@ impl DoorConnection {
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
+        self.session.tell(&mut self.unwritten.out);
+        self.unwritten.note_events(0);
         if self.unconfirmed.is_some() {
             return true;
         }

@@ -1,7 +1,8 @@
 //! A client as the shell sees the clients of all doors: what [`Session`] asks, in the words of the doors.
 //!
-//! Events of this peer are told in whole sessions, by [`Client::on_events`], as soon as they are stored; those of other peers come as
-//! messages of the bus, and those of a session together as far as they come together. Word of a loss is not in the protocol: a client
+//! Events of this peer are told in whole sessions, by [`Client::on_events`], as soon as they are stored. Those of other peers come as
+//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`Client::tell`]: so those of a
+//! session together, as far as they come together. Word of a loss is not in the protocol: a client
 //! that has missed something is closed, and asks for what it wants when it comes again.
 
 use super::session::{self, RequestId, Session};
@@ -30,15 +31,22 @@ pub struct Client {
     only: Option<ServerId>,
     /// Subscriptions to subjects.
     subs: u32,
+    /// Events of one session of another peer that are not told yet,
+    gathered: Vec<Event>,
+    /// and the bytes of their payloads.
+    gathered_bytes: usize,
     asks: VecDeque<Ask<'static>>,
 }
+
+/// From this size of their payloads on events are told, whatever else comes of their session.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
 impl Client {
     /// With a client that has just connected.
     pub fn new(settings: Arc<Settings>, now: Instant) -> Client {
         let own = settings.server;
         let session = Session::new(settings, Status::Operational, now);
-        Client { session, own, only: None, subs: 0, asks: VecDeque::new() }
+        Client { session, own, only: None, subs: 0, gathered: Vec::new(), gathered_bytes: 0, asks: VecDeque::new() }
     }
 
     /// The client's next message. Not to be called while it [`is_full`](Client::is_full).
@@ -116,13 +124,36 @@ impl Client {
         if events.is_empty() { 0 } else { self.session.on_events(&events, out) }
     }
 
-    /// Messages that match its subscriptions: events of other peers, and what is no event. Gives how many were written.
+    /// Messages that match its subscriptions: events of other peers, and what is no event. Gives how many it is told of, now or by
+    /// [`Client::tell`].
     pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut Out) -> usize {
         let events = deliveries.clone().filter_map(|delivery| Event::of_message(&delivery.message).ok());
-        let events: Vec<Event> = events.filter(|event| event.id.server != self.own && self.wants(event.id)).collect();
-        let is_one = |a: &Event, b: &Event| (a.id.server, a.id.session) == (b.id.server, b.id.session);
-        let sessions = events.chunk_by(is_one);
-        sessions.map(|events| self.session.on_events(&events.iter().collect::<Vec<_>>(), out)).sum()
+        let mut count = 0;
+        for event in events {
+            if event.id.server == self.own || !self.wants(event.id) {
+                continue;
+            }
+            let session = |event: &Event| (event.id.server, event.id.session);
+            let is_other = self.gathered.last().is_some_and(|last| session(last) != session(&event));
+            if is_other || GATHERED_BYTES_MAX <= self.gathered_bytes {
+                self.tell(out);
+            }
+            self.gathered_bytes += event.payload.as_ref().map_or(0, |payload| payload.bytes().len());
+            self.gathered.push(event);
+            count += 1;
+        }
+        count
+    }
+
+    /// Nothing more has come with what was delivered.
+    pub fn tell(&mut self, out: &mut Out) {
+        let mut events = std::mem::take(&mut self.gathered);
+        self.gathered_bytes = 0;
+        // What was lost on the way and fetched again has come behind what it was in front of.
+        events.sort_by_key(|event| event.id.instance);
+        if !events.is_empty() {
+            self.session.on_events(&events.iter().collect::<Vec<_>>(), out);
+        }
     }
 
     /// Something that matches its subscriptions is lost.
@@ -154,9 +185,9 @@ impl Client {
         self.session.on_deadline(now, out)
     }
 
-    /// Bytes of requests that are not answered.
+    /// Bytes of requests that are not answered, and of events that are not told yet.
     pub fn held_bytes(&self) -> usize {
-        self.session.held_bytes()
+        self.session.held_bytes() + self.gathered_bytes
     }
 
     /// Whether nothing more is to be read of it before something is answered.
@@ -182,5 +213,83 @@ impl Client {
     /// Whether this is a number of one of its subscriptions to subjects.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         (1..=self.subs).contains(&sub.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chatter::{Conversation, Parser};
+    use super::super::to_client::ToClient;
+    use super::super::to_peer::{Init, Subscription, ToPeer};
+    use super::*;
+    use crate::event::model::Payload;
+    use crate::event::timestamp::Timestamp;
+    use crate::message::{Delivery, Epoch, Publisher, Verdict};
+
+    fn client() -> Client {
+        let settings = Settings { server: ServerId(1), announces: false, ..Settings::default() };
+        let mut client = Client::new(Arc::new(settings), Instant::ZERO);
+        let subscription = Subscription { patterns: vec![TypePattern::all()], server: None };
+        let init = ToPeer::Init(Init { name: String::new(), token: None, subscription, persisted: false });
+        let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
+        let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
+        client.on_command(Instant::ZERO, message, &mut Out::new()).unwrap();
+        assert!(client.poll_ask().is_some());
+        client
+    }
+
+    fn delivery(id: &str, bytes: usize) -> Deliveries {
+        let event = Event {
+            id: id.parse().unwrap(),
+            event_type: "a/b".parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: None,
+            payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; bytes].into() }),
+        };
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 0 };
+        let (message, verdict) = (crate::message::Message::from(&event), Verdict::Direct);
+        Delivery { message, publisher, seq: None, offset: None, verdict, repaired: false, replayed: false }.into()
+    }
+
+    /// The ids in each of the messages to the client.
+    fn told(out: &mut Out) -> Vec<String> {
+        let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+        parser.push(&out.take());
+        let mut told = Vec::new();
+        while let Some(message) = parser.next().unwrap() {
+            let ToClient::Events(events) = ToClient::decode(&message).unwrap() else { panic!("{message:?}") };
+            told.push(events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>().join(" "));
+        }
+        told
+    }
+
+    /// Messages that come in one turn, and what is told of them.
+    fn check(ids: &[&str], bytes: usize, expected: &[&str]) {
+        let (mut client, mut out) = (client(), Out::new());
+        let count: usize = ids.iter().map(|id| client.on_deliveries(&delivery(id, bytes), &mut out)).sum();
+        client.tell(&mut out);
+        assert_eq!(told(&mut out), expected);
+        assert_eq!(count, expected.iter().map(|ids| ids.split(' ').count()).sum::<usize>());
+        client.tell(&mut out);
+        assert!(out.is_empty() && client.held_bytes() == 0, "they are told once");
+    }
+
+    #[test]
+    fn events_of_a_session_that_come_together_are_told_together() {
+        check(&["2/1/1", "2/1/2", "2/2/1", "3/2/1", "3/2/2"], 5, &["2/1/1 2/1/2", "2/2/1", "3/2/1 3/2/2"]);
+        // One that was lost on the way comes later.
+        check(&["2/1/2", "2/1/3", "2/1/1"], 5, &["2/1/1 2/1/2 2/1/3"]);
+        // Those of this peer are told when they are stored.
+        check(&["1/1/1", "2/1/1", "1/1/2", "2/1/2"], 5, &["2/1/1 2/1/2"]);
+        check(&["1/1/1"], 5, &[]);
+    }
+
+    #[test]
+    fn what_is_kept_back_has_a_limit() {
+        let half = GATHERED_BYTES_MAX / 2;
+        check(&["2/1/1", "2/1/2", "2/1/3", "2/1/4"], half, &["2/1/1 2/1/2", "2/1/3 2/1/4"]);
+        let (mut client, mut out) = (client(), Out::new());
+        client.on_deliveries(&delivery("2/1/1", half), &mut out);
+        assert_eq!((client.held_bytes(), out.len()), (half, 0));
     }
 }

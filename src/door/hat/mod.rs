@@ -17,6 +17,7 @@
 //!   So does asking for what no type can hold: `?` and `*` in a longer subtype, or a `*` that is not the last.
 //! - A payload that is called JSON must be JSON: `NaN` and `Infinity`, which Python knows and Hat's own client refuses, are none.
 //! - Where there are accounts, a client must have a token. Where there are none, any will do.
+//! - A session of another peer may be told in several messages: on the bus each event is one of its own ([`client`]).
 //! - An event is stored before anybody is told of it, so it makes no difference whether a client asks for persisted ones.
 
 pub mod chatter;
