@@ -422,6 +422,7 @@ impl Engine {
         self.asks.retain(|(client, _), _| *client != id);
         self.awaits.end(id, None);
         self.end_confirmation(id, None);
+        self.events.forget(id);
         self.peer.handle(now, Input::Detach { client: id });
         self.act(now);
         self.is_acceptable = true;

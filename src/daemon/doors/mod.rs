@@ -18,6 +18,7 @@ use crate::door::access::Access;
 use crate::door::client::{Protocol, Settings};
 use crate::door::{hat, nats, redis};
 use crate::event::model::ServerId;
+use crate::event::store::TYPES_MAX;
 use crate::message::{ClientId, Epoch};
 use crate::subject::SUBJECT_BYTES_MAX;
 use crate::time::Instant;
@@ -33,9 +34,6 @@ use stream::Tls;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-
-/// Subscriptions of a client of Hat; those that it names are matched one by one.
-const HAT_TYPES_MAX: usize = 1024;
 
 /// Why a door could not be opened. The text names the fix.
 #[derive(Debug)]
@@ -342,7 +340,7 @@ fn settings(
             // Several events, and what stands between them.
             frame_bytes_max: 2 * config.message_size + (1 << 20),
             message_bytes_max: config.message_size,
-            types_max: config.client_subscriptions_max.min(HAT_TYPES_MAX),
+            types_max: config.client_subscriptions_max.min(TYPES_MAX),
             ..hat::Settings::default()
         })),
     }

@@ -38,7 +38,7 @@ use std::time::Duration;
 const CLIENT_WAITING_MAX: usize = 4096;
 /// So long a journal that could not be opened is not tried again.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of events that wait for the journal, at most, apart from the first request.
+/// Bytes of events that wait for the journal, at most; each client may have its share of as many beside.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// How long a thread of the journal waits for room in the mailbox before it looks again; it ends when the engine does.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
@@ -98,6 +98,14 @@ enum Claimed {
     No(Refusal),
 }
 
+/// Requests of one client that wait for the journal.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    count: usize,
+    /// Bytes of their events.
+    bytes: usize,
+}
+
 /// The events of a peer.
 #[derive(Debug)]
 pub(crate) struct EventService {
@@ -117,8 +125,8 @@ pub(crate) struct EventService {
     opened: Option<Opened>,
     /// As whom events are published.
     client: Option<ClientId>,
-    /// Requests that wait for the journal, by client.
-    waiting: BTreeMap<ClientId, usize>,
+    /// What waits for the journal, by client.
+    waiting: BTreeMap<ClientId, Waiting>,
     /// Bytes of all of them.
     waiting_bytes: usize,
     /// Events registered since the start.
@@ -169,7 +177,7 @@ impl EventService {
 
     /// Requests that wait for the journal, or whose events are not all published.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.values().sum()
+        self.waiting.values().map(|waiting| waiting.count).sum()
     }
 
     /// Events registered, requests refused, and events of others stored since the start.
@@ -242,9 +250,7 @@ impl EventService {
             EventRequest::Register(requested) => self.check(requested)?,
             EventRequest::Query(query) => query.check().map(|()| 0)?,
         };
-        let of_client = self.waiting.get(&asker.client()).copied().unwrap_or(0);
-        let is_much = 0 < self.waiting_bytes && WAITING_BYTES_MAX < self.waiting_bytes + bytes;
-        if CLIENT_WAITING_MAX <= of_client || is_much {
+        if !self.has_room(asker.client(), bytes) {
             return Err(Refusal::busy());
         }
         let cost = Cost { client: asker.client(), bytes };
@@ -266,9 +272,19 @@ impl EventService {
         if !is_taken {
             return Err(Refusal::busy());
         }
-        *self.waiting.entry(asker.client()).or_default() += 1;
+        let waiting = self.waiting.entry(asker.client()).or_default();
+        (waiting.count, waiting.bytes) = (waiting.count + 1, waiting.bytes + bytes);
         self.waiting_bytes += bytes;
         Ok(())
+    }
+
+    /// Whether a request of the client with so many bytes of events may wait. When those of all are many, each client may have one, or its
+    /// share of the bytes.
+    fn has_room(&self, client: ClientId, bytes: usize) -> bool {
+        let own = self.waiting.get(&client).copied().unwrap_or_default();
+        let share = WAITING_BYTES_MAX / (self.waiting.len() + 1);
+        let is_much = WAITING_BYTES_MAX < self.waiting_bytes + bytes && share < own.bytes + bytes;
+        own.count < CLIENT_WAITING_MAX && (own.bytes == 0 || !is_much)
     }
 
     /// Whether they are not too many and all of them fit messages; gives how many bytes they hold.
@@ -305,10 +321,22 @@ impl EventService {
 
     /// Nothing more comes of a request.
     pub(crate) fn end(&mut self, Cost { client, bytes }: Cost) {
+        self.count_off(client, 1, bytes);
+    }
+
+    /// The client is gone: nobody waits for answers to its questions any more. What it has registered is stored.
+    pub(crate) fn forget(&mut self, client: ClientId) {
+        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.forget(client));
+        if 0 < questions {
+            self.count_off(client, questions, 0);
+        }
+    }
+
+    fn count_off(&mut self, client: ClientId, count: usize, bytes: usize) {
         self.waiting_bytes -= bytes;
-        let count = self.waiting.get_mut(&client).expect("its request was counted when it was handed in");
-        *count -= 1;
-        if *count == 0 {
+        let waiting = self.waiting.get_mut(&client).expect("a request is counted when it is handed in");
+        (waiting.count, waiting.bytes) = (waiting.count - count, waiting.bytes - bytes);
+        if waiting.count == 0 {
             self.waiting.remove(&client);
         }
     }
@@ -337,11 +365,12 @@ impl Opened {
 
     /// False if the journal has too much to do.
     fn find(&self, query: Query, tell: Tell) -> bool {
+        let asker = tell.cost.client;
         let heard = move |answer: Result<Answer, StoreError>| {
             tell.begin(answer.map(Done::Found));
             tell.end();
         };
-        self.reader.ask(query, Box::new(heard))
+        self.reader.ask(asker, query, Box::new(heard))
     }
 }
 

@@ -338,7 +338,7 @@ impl Sharer {
                 Err(error) => tracing::warn!(%error, peer = %from, "no answer to who follows the events"),
             }
         };
-        if !self.reader.ask(query, Box::new(heard)) {
+        if !self.reader.ask(self.own.client, query, Box::new(heard)) {
             lock(&self.asking).remove(&from);
         }
     }

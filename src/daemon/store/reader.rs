@@ -1,14 +1,20 @@
-//! The thread that answers questions about a journal, so that nothing else waits for the disk.
+//! The thread that answers questions about a journal, so that nothing else waits for the disk. Askers have their turns: each a slice of
+//! the work for its first question, so that nobody waits for more than a slice of each of the others.
 
 use super::error::StoreError;
-use super::sqlite::SqliteReader;
+use super::sqlite::{Search, SqliteReader};
 use crate::event::store::{Answer, Query};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crate::message::ClientId;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Questions that wait at most; more are refused.
-const WAITING_MAX: usize = 1024;
+/// Questions of one asker that wait at most; more are refused.
+const ASKER_WAITING_MAX: usize = 1024;
+/// Questions of all that wait at most.
+const WAITING_MAX: usize = 65_536;
 
 /// Hears the answer, on the reader's thread.
 pub type Heard = Box<dyn FnOnce(Result<Answer, StoreError>) + Send>;
@@ -16,7 +22,7 @@ pub type Heard = Box<dyn FnOnce(Result<Answer, StoreError>) + Send>;
 /// A journal's thread for questions. When it is dropped, those that wait are not answered any more.
 #[derive(Debug)]
 pub struct Reader {
-    questions: Option<Sender<(Query, Heard)>>,
+    questions: Arc<Questions>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -26,29 +32,255 @@ impl Reader {
     /// # Errors
     /// The system makes no thread.
     pub fn start(reader: SqliteReader) -> io::Result<Reader> {
-        let (sender, questions) = bounded(WAITING_MAX);
-        let thread = thread::Builder::new().name("journal-reader".into()).spawn(move || run(reader, &questions))?;
-        Ok(Reader { questions: Some(sender), thread: Some(thread) })
+        let questions = Arc::new(Questions::default());
+        let run = {
+            let questions = Arc::clone(&questions);
+            move || questions.run(reader)
+        };
+        let thread = thread::Builder::new().name("journal-reader".into()).spawn(run)?;
+        Ok(Reader { questions, thread: Some(thread) })
     }
 
     /// Asks a question that makes sense. False, and `heard` is not called, if too many wait.
-    pub fn ask(&self, query: Query, heard: Heard) -> bool {
-        self.questions.as_ref().expect("open until it is dropped").try_send((query, heard)).is_ok()
+    pub fn ask(&self, asker: ClientId, query: Query, heard: Heard) -> bool {
+        let mut state = self.questions.lock();
+        let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
+        if ASKER_WAITING_MAX <= own || WAITING_MAX <= state.count {
+            return false;
+        }
+        state.count += 1;
+        state.waiting.entry(asker).or_default().push_back(Question { work: Work::Asked(query), heard });
+        // One that is at work has its turn when a slice is done.
+        if own == 0 && state.at_work != Some(asker) {
+            state.turns.push_back(asker);
+        }
+        drop(state);
+        self.questions.news.notify_one();
+        true
     }
-}
 
-fn run(mut reader: SqliteReader, questions: &Receiver<(Query, Heard)>) {
-    while let Ok((query, heard)) = questions.recv() {
-        heard(reader.query(&query));
+    /// The asker is gone: what it has asked is not answered any more. Gives how many questions these were.
+    pub fn forget(&self, asker: ClientId) -> usize {
+        let mut state = self.questions.lock();
+        let waiting = state.waiting.remove(&asker).map_or(0, |questions| questions.len());
+        state.turns.retain(|other| *other != asker);
+        state.count -= waiting;
+        let at_work = state.at_work.take_if(|other| *other == asker);
+        waiting + usize::from(at_work.is_some())
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.questions = None;
+        self.questions.lock().is_closed = true;
+        self.questions.news.notify_one();
         if let Some(thread) = self.thread.take() {
             // It has told what went wrong when it panicked.
             drop(thread.join());
         }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Questions {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those of each asker that has some, the one at work apart.
+    waiting: BTreeMap<ClientId, VecDeque<Question>>,
+    /// How many these are.
+    count: usize,
+    /// Who has some, and whose turn is first.
+    turns: VecDeque<ClientId>,
+    /// Whose question is at work, unless that one is gone.
+    at_work: Option<ClientId>,
+    is_closed: bool,
+}
+
+struct Question {
+    work: Work,
+    heard: Heard,
+}
+
+#[derive(Debug)]
+enum Work {
+    Asked(Query),
+    Begun(Box<Search>),
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
+impl Questions {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics that holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, mut reader: SqliteReader) {
+        while let Some((asker, Question { work, heard })) = self.next() {
+            let mut search = match work {
+                Work::Asked(query) => Box::new(Search::new(query)),
+                Work::Begun(search) => search,
+            };
+            let outcome = reader.advance(&mut search);
+            let mut state = self.lock();
+            if state.at_work.take().is_none() {
+                // The asker is gone.
+                continue;
+            }
+            let mut done = Some((search, heard));
+            if outcome == Ok(false)
+                && let Some((search, heard)) = done.take()
+            {
+                state.count += 1;
+                state.waiting.entry(asker).or_default().push_front(Question { work: Work::Begun(search), heard });
+            }
+            if state.waiting.contains_key(&asker) {
+                state.turns.push_back(asker);
+            }
+            drop(state);
+            if let Some((search, heard)) = done {
+                heard(outcome.map(|_| search.end()));
+            }
+        }
+    }
+
+    /// The first question of whose turn it is; waits until there is one. `None` when the reader is dropped.
+    fn next(&self) -> Option<(ClientId, Question)> {
+        let has_nothing = |state: &mut State| state.turns.is_empty() && !state.is_closed;
+        let mut state = self.news.wait_while(self.lock(), has_nothing).unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return None;
+        }
+        let asker = state.turns.pop_front()?;
+        let questions = state.waiting.get_mut(&asker).expect("who has a turn has a question");
+        let question = questions.pop_front().expect("who has a turn has a question");
+        if questions.is_empty() {
+            state.waiting.remove(&asker);
+        }
+        state.count -= 1;
+        state.at_work = Some(asker);
+        Some((asker, question))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::store::sqlite::SqliteJournal;
+    use crate::event::model::{Registration, ServerId};
+    use crate::event::registrar::Registrar;
+    use crate::event::store::{Journal, Series, Span};
+    use crate::event::timestamp::Timestamp;
+    use crossbeam_channel::{Receiver, unbounded};
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    const EVENTS: usize = 40_000;
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A file that goes away with it.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let dir = std::env::temp_dir().join(format!("seqcast-reader-{}-{name}", std::process::id()));
+            fs::create_dir(&dir).unwrap();
+            let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
+            let events =
+                Registrar::new(ServerId(1), 0, Timestamp::MIN).register(Timestamp::MIN, vec![registration; EVENTS]);
+            SqliteJournal::open(&dir.join("events.db")).unwrap().append(&events).unwrap();
+            Place(dir)
+        }
+
+        fn reader(&self) -> Reader {
+            Reader::start(SqliteJournal::reader(&self.0.join("events.db")).unwrap()).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    /// A question that is answered in several slices, with nothing.
+    fn long() -> Query {
+        let source_time = Span { from: Some(Timestamp::MAX), to: None };
+        Query::Series(Series { source_time, ..Series::default() })
+    }
+
+    /// What these askers hear of.
+    struct Askers {
+        reader: Reader,
+        heard: Receiver<(ClientId, usize)>,
+        hears: crossbeam_channel::Sender<(ClientId, usize)>,
+    }
+
+    impl Askers {
+        fn new(place: &Place) -> Askers {
+            let (hears, heard) = unbounded();
+            Askers { reader: place.reader(), heard, hears }
+        }
+
+        fn ask(&self, asker: u32, query: Query) -> bool {
+            let (asker, hears) = (ClientId(asker), self.hears.clone());
+            let heard = move |answer: Result<Answer, StoreError>| {
+                hears.send((asker, answer.unwrap().events.len())).unwrap();
+            };
+            self.reader.ask(asker, query, Box::new(heard))
+        }
+
+        fn next(&self) -> (u32, usize) {
+            let (asker, found) = self.heard.recv_timeout(PATIENCE).expect("an answer");
+            (asker.0, found)
+        }
+    }
+
+    #[test]
+    fn who_asks_much_does_not_keep_others_from_being_answered() {
+        let place = Place::new("turns");
+        let askers = Askers::new(&place);
+        let taken = (0..2 * ASKER_WAITING_MAX).filter(|_| askers.ask(1, long())).count();
+        assert!(
+            ASKER_WAITING_MAX <= taken && taken <= ASKER_WAITING_MAX + 8,
+            "{taken}, as some are answered meanwhile"
+        );
+        assert!(askers.ask(2, Query::Latest(None)) && askers.ask(2, Query::Latest(None)));
+        let mut before = 0;
+        let mut answers = Vec::new();
+        while answers.len() < 2 {
+            match askers.next() {
+                (1, found) => (before, _) = (before + 1, assert_eq!(found, 0)),
+                (_, found) => answers.push(found),
+            }
+        }
+        assert_eq!(answers, [1, 1]);
+        assert!(before < 8, "{before} of the long ones came first");
+        // Who is gone takes no time of the others. One may be answered right now.
+        let forgotten = askers.reader.forget(ClientId(1));
+        assert!(askers.ask(3, Query::Latest(None)));
+        let rest = std::iter::from_fn(|| Some(askers.next())).take_while(|(asker, _)| *asker == 1).count();
+        assert_eq!(before + rest + forgotten, taken);
+        assert!(askers.ask(1, long()), "there is room again");
+        assert_eq!((askers.next(), askers.reader.forget(ClientId(1))), ((1, 0), 0));
+    }
+
+    #[test]
+    fn a_reader_that_is_dropped_does_not_end_its_work_first() {
+        let place = Place::new("dropped");
+        let askers = Askers::new(&place);
+        (0..ASKER_WAITING_MAX).for_each(|_| assert!(askers.ask(1, long())));
+        drop(askers.reader);
+        drop(askers.hears);
+        assert!(askers.heard.iter().count() < ASKER_WAITING_MAX / 2);
     }
 }

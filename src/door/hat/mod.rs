@@ -36,6 +36,7 @@ pub use session::{Ask, RequestId, Session};
 
 use crate::door::access::Access;
 use crate::event::model::ServerId;
+use crate::event::store::TYPES_MAX;
 use crate::message::MESSAGE_BYTES_MAX;
 use crate::subject::SUBJECT_BYTES_MAX;
 use std::fmt;
@@ -94,7 +95,7 @@ impl Default for Settings {
     }
 }
 
-const TYPES: usize = 1024;
+const TYPES: usize = TYPES_MAX;
 const STRANGER_BYTES: usize = 512 << 10;
 
 // The first message of a client can hold as many subscriptions as it may have, with some bytes for the length of each subtype.

@@ -132,7 +132,7 @@ impl Journal for MemoryJournal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::store::{OfServer, QueryError, Span};
+    use crate::event::store::{OfServer, QueryError, Span, TYPES_MAX};
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(micros).unwrap()
@@ -226,5 +226,13 @@ mod tests {
         let query = Query::Server(OfServer { server: ServerId(2), after: Some(after), limit: None });
         assert_eq!(query.check(), Err(QueryError::OtherServer { after, server: ServerId(2) }));
         assert_eq!(Query::Latest(None).check(), Ok(()));
+        let many = |count| Some(vec![TypePattern::all(); count]);
+        assert_eq!(Query::Latest(many(TYPES_MAX)).check(), Ok(()));
+        for query in [
+            Query::Latest(many(TYPES_MAX + 1)),
+            Query::Series(Series { types: many(TYPES_MAX + 1), ..Series::default() }),
+        ] {
+            assert_eq!(query.check(), Err(QueryError::Types(TYPES_MAX + 1)));
+        }
     }
 }

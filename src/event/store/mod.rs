@@ -15,14 +15,18 @@ use std::fmt;
 
 /// The most events in one answer; what is left out is told by [`Answer::more_follows`].
 pub const ANSWER_EVENTS_MAX: usize = 4096;
-/// From this size of its payloads on an answer takes no further event.
+/// From this size on an answer takes no further event: that of payloads and types, and [`EVENT_BYTES`] for each event.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// What an event takes beside payload and type, about.
+pub const EVENT_BYTES: usize = 128;
+/// The most patterns of a question.
+pub const TYPES_MAX: usize = 1024;
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// Of each type that one of these matches, or of each type, the greatest event in the natural order; in the order of the types'
-    /// subjects. Never has a limit of its own.
+    /// subjects. Has no limit but that of an answer's bytes.
     Latest(Option<Vec<TypePattern>>),
     /// Events in the order of a time.
     Series(Series),
@@ -104,6 +108,8 @@ pub enum QueryError {
         /// Its end.
         to: Timestamp,
     },
+    /// So many patterns.
+    Types(usize),
     /// What stands behind an event of one server is asked of another one.
     OtherServer {
         /// The event.
@@ -118,6 +124,9 @@ impl fmt::Display for QueryError {
         match self {
             QueryError::Reversed { from, to } => {
                 write!(f, "the span begins at {from}, after its end at {to}: exchange the two")
+            }
+            QueryError::Types(count) => {
+                write!(f, "{count} patterns of types in one question, {TYPES_MAX} are allowed: ask several questions")
             }
             QueryError::OtherServer { after, server } => {
                 write!(f, "{after} is no event of server {server}: ask for events of server {}", after.server)
@@ -135,6 +144,11 @@ impl Query {
     /// Why not.
     pub fn check(&self) -> Result<(), QueryError> {
         match self {
+            Query::Latest(Some(types)) | Query::Series(Series { types: Some(types), .. })
+                if TYPES_MAX < types.len() =>
+            {
+                Err(QueryError::Types(types.len()))
+            }
             Query::Latest(_) => Ok(()),
             Query::Series(series) => [series.time, series.source_time].into_iter().try_for_each(|span| match span {
                 Span { from: Some(from), to: Some(to) } if to < from => Err(QueryError::Reversed { from, to }),
@@ -193,7 +207,7 @@ impl Answering {
             return false;
         }
         self.left -= 1;
-        self.bytes += event.payload_size();
+        self.bytes += EVENT_BYTES + event.event_type.subject().as_bytes().len() + event.payload_size();
         self.answer.events.push(event);
         true
     }

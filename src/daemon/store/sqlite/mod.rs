@@ -17,7 +17,11 @@
 
 mod append;
 mod query;
+mod series;
 mod trim;
+mod types;
+
+pub use query::Search;
 
 use super::error::{OpenError, StoreError};
 use crate::daemon::sqlite_file::{Mark, check_head, suffixed};
@@ -159,7 +163,15 @@ pub struct SqliteReader {
 }
 
 impl SqliteReader {
-    /// Answers a question that makes sense.
+    /// Does a slice of the work for an answer. Whether that was the last one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn advance(&mut self, search: &mut Search) -> Result<bool, StoreError> {
+        search.advance(&mut self.connection)
+    }
+
+    /// Answers a question that makes sense, however long that takes.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.

@@ -1,41 +1,103 @@
-//! Answers questions: finds places in the orders and in the tail, and reads the events that stand there.
+//! Answers questions: finds places in the orders and in the tail, and reads the events that stand there. A slice at a time, so that one
+//! question, which may have to look at the whole journal, does not keep others from being answered.
 
-use super::signed;
+use super::series::{Finding, MERGED_TYPES_MAX, Place};
+use super::types::{At, Types};
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
-use crate::event::store::{Answer, Answering, By, OfServer, Query, Series};
+use crate::event::store::{Answer, Answering, OfServer, Query, Series};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Subject;
-use crate::subject::event_type::{EventType, TypePattern};
+use crate::subject::event_type::EventType;
 use bytes::Bytes;
-use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Row, params, params_from_iter};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row, params};
+use std::collections::{BTreeSet, HashMap};
 
-/// Types of one question that are looked up one by one; for more of them all events are gone through.
-const MERGED_TYPES_MAX: usize = 256;
+/// Rows that are looked at in a slice: a slice takes some milliseconds.
+const SLICE_ROWS: usize = 8192;
+/// The same of a question whose patterns are costly to look up.
+const SLICE_ROWS_MIN: usize = 64;
+/// Events that are read in a slice of a series.
+const SLICE_EVENTS: usize = 1024;
+/// Rows that finding and reading the latest event of a type counts for: about as long.
+const LATEST_ROWS: usize = 32;
 /// The tail, of the table `event`.
-const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
+pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 
-/// Answers a question by what is in the file now, whatever is appended meanwhile.
-pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<Answer, StoreError> {
-    let mut answering = Answering::new(query);
-    let snapshot = connection.transaction()?;
-    match query {
-        Query::Latest(patterns) => latest(&snapshot, patterns.as_deref(), &mut answering)?,
-        Query::Series(series) => self::series(&snapshot, series, &mut answering)?,
-        Query::Server(of_server) => self::of_server(&snapshot, of_server, &mut answering)?,
-    }
-    snapshot.commit()?;
-    Ok(answering.end())
+/// A question on its way to its answer. What is appended or removed on its way may be in the answer or not.
+#[derive(Debug)]
+pub struct Search {
+    query: Query,
+    types: Types,
+    stage: Stage,
+    answering: Answering,
+    slice_rows: usize,
 }
 
-/// Reads the events with these arrivals, as many as the answer takes.
+#[derive(Debug)]
+enum Stage {
+    /// Goes through the types: for the latest event of each, or for whether they are few.
+    Types(At, BTreeSet<i64>),
+    /// Goes through places behind the last one that was looked at. The types that are meant are these, if they are few.
+    Places(Option<BTreeSet<i64>>, Option<Place>),
+}
+
+impl Search {
+    /// For the answer to a question that makes sense.
+    pub fn new(query: Query) -> Search {
+        let (types, stage) = match &query {
+            Query::Latest(types) => (types.as_deref(), Stage::Types(At::default(), BTreeSet::new())),
+            Query::Series(Series { types: Some(types), .. }) => {
+                (Some(&**types), Stage::Types(At::default(), BTreeSet::new()))
+            }
+            Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, Stage::Places(None, None)),
+        };
+        let (types, answering) = (Types::new(types), Answering::new(&query));
+        let slice_rows = (SLICE_ROWS / types.rows()).max(SLICE_ROWS_MIN);
+        Search { query, types, stage, answering, slice_rows }
+    }
+
+    /// With slices of so many rows.
+    #[cfg(test)]
+    pub(super) fn with_slices(query: Query, slice_rows: usize) -> Search {
+        Search { slice_rows, ..Search::new(query) }
+    }
+
+    /// Does a slice of the work, by what is in the file now. Whether that was the last one.
+    pub(super) fn advance(&mut self, connection: &mut Connection) -> Result<bool, StoreError> {
+        let snapshot = connection.transaction()?;
+        let rows = self.slice_rows;
+        let is_done = match &self.query {
+            Query::Latest(_) => latest(&snapshot, &self.types, &mut self.stage, &mut self.answering, rows)?,
+            Query::Series(series) => {
+                self::series(&snapshot, series, &self.types, &mut self.stage, &mut self.answering, rows)?
+            }
+            Query::Server(of_server) => self::of_server(&snapshot, of_server, &mut self.answering)?,
+        };
+        snapshot.commit()?;
+        Ok(is_done)
+    }
+
+    /// The answer, when the work is done.
+    pub fn end(self) -> Answer {
+        self.answering.end()
+    }
+}
+
+/// Answers a question at once.
+pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<Answer, StoreError> {
+    let mut search = Search::new(query.clone());
+    while !search.advance(connection)? {}
+    Ok(search.end())
+}
+
+/// Reads the events with these arrivals, as many as the answer takes. Whether it takes more.
 fn take(
     connection: &Connection,
     arrivals: impl Iterator<Item = i64>,
     answering: &mut Answering,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let mut find = connection.prepare_cached(
         "SELECT e.server, e.session, e.instance, t.subject, e.time, e.source_time, e.payload_type, e.payload \
          FROM event e JOIN type t ON t.number = e.type WHERE e.arrival = ?",
@@ -44,39 +106,20 @@ fn take(
         let mut rows = find.query([arrival])?;
         let row = rows.next()?.ok_or_else(|| StoreError::damaged("an arrival"))?;
         if !answering.take(event(row)?) {
-            break;
+            return Ok(false);
         }
     }
-    Ok(())
-}
-
-/// The numbers of the types that one of the patterns matches, or of all, in the order of their subjects.
-fn matching(connection: &Connection, patterns: Option<&[TypePattern]>) -> Result<Vec<i64>, StoreError> {
-    let mut behind =
-        connection.prepare_cached("SELECT number, subject FROM type WHERE ? <= subject ORDER BY subject")?;
-    let mut found = BTreeMap::new();
-    let all = [TypePattern::all()];
-    for pattern in patterns.unwrap_or(&all) {
-        let prefix = pattern.literal_prefix();
-        let mut rows = behind.query([prefix])?;
-        while let Some(row) = rows.next()? {
-            let event_type = event_type(row.get_ref(1)?)?;
-            if !event_type.subject().as_str().starts_with(prefix) {
-                break;
-            }
-            if pattern.matches(&event_type) {
-                found.insert(event_type, row.get(0)?);
-            }
-        }
-    }
-    Ok(found.into_values().collect())
+    Ok(true)
 }
 
 fn latest(
     connection: &Connection,
-    patterns: Option<&[TypePattern]>,
+    types: &Types,
+    stage: &mut Stage,
     answering: &mut Answering,
-) -> Result<(), StoreError> {
+    mut rows_left: usize,
+) -> Result<bool, StoreError> {
+    let Stage::Types(at, _) = stage else { unreachable!("it looks for types only") };
     let mut in_tail: HashMap<i64, (i64, i64)> = HashMap::new();
     let mut tail = connection.prepare_cached(&format!("SELECT type, time, arrival FROM event i WHERE {IS_TAIL}"))?;
     let mut rows = tail.query([])?;
@@ -87,16 +130,16 @@ fn latest(
     }
     let mut find = connection
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time DESC, arrival DESC LIMIT 1")?;
-    let mut arrivals = Vec::new();
-    for number in matching(connection, patterns)? {
+    types.go_through(connection, at, &mut rows_left, |number, rows_left| {
+        *rows_left = rows_left.saturating_sub(LATEST_ROWS);
         let mut rows = find.query([number])?;
         let filled = rows.next()?.map(|row| Ok::<_, rusqlite::Error>((row.get(0)?, row.get(1)?))).transpose()?;
-        arrivals.extend(filled.max(in_tail.get(&number).copied()).map(|(_, arrival)| arrival));
-    }
-    take(connection, arrivals.into_iter(), answering)
+        let latest = filled.max(in_tail.get(&number).copied());
+        take(connection, latest.map(|(_, arrival)| arrival).into_iter(), answering)
+    })
 }
 
-fn of_server(connection: &Connection, of_server: &OfServer, answering: &mut Answering) -> Result<(), StoreError> {
+fn of_server(connection: &Connection, of_server: &OfServer, answering: &mut Answering) -> Result<bool, StoreError> {
     let place = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
     // One more than is wanted, which tells whether there are more.
@@ -113,147 +156,49 @@ fn of_server(connection: &Connection, of_server: &OfServer, answering: &mut Answ
         }
     }
     places.sort_unstable();
-    take(connection, places.into_iter().take(wanted).map(|(.., arrival)| arrival), answering)
+    take(connection, places.into_iter().take(wanted).map(|(.., arrival)| arrival), answering)?;
+    Ok(true)
 }
 
-/// Where an event stands: what orders it, what decides between equals, and its arrival.
-type Place = (i64, i64, i64);
-
-fn series(connection: &Connection, series: &Series, answering: &mut Answering) -> Result<(), StoreError> {
-    let types = series.types.as_deref().map(|patterns| matching(connection, Some(patterns))).transpose()?;
-    let types: Option<BTreeSet<i64>> = types.map(|types| types.into_iter().collect());
+fn series(
+    connection: &Connection,
+    series: &Series,
+    types: &Types,
+    stage: &mut Stage,
+    answering: &mut Answering,
+    mut rows: usize,
+) -> Result<bool, StoreError> {
+    if let Stage::Types(at, found) = stage {
+        let is_done = types.go_through(connection, at, &mut rows, |number, _| {
+            found.insert(number);
+            Ok(found.len() <= MERGED_TYPES_MAX)
+        })?;
+        if !is_done {
+            return Ok(false);
+        }
+        *stage = Stage::Places(Some(std::mem::take(found)).filter(|found| found.len() <= MERGED_TYPES_MAX), None);
+    }
+    let Stage::Places(few, behind) = stage else { unreachable!("it was made so") };
+    if few.as_ref().is_some_and(BTreeSet::is_empty) {
+        return Ok(true);
+    }
+    let mut finding = Finding::new(connection, series, types, few.as_ref());
+    if behind.is_none()
+        && let Some(id) = series.after
+    {
+        *behind = finding.place(id)?;
+        if behind.is_none() {
+            return Ok(true);
+        }
+    }
     // One more than is wanted, which tells whether there are more.
-    let mut finding = Finding { series, types: types.as_ref(), after: None, wanted: answering.room() + 1 };
-    if let Some(id) = series.after {
-        finding.after = finding.place(connection, id)?;
-        if finding.after.is_none() {
-            return Ok(());
-        }
+    let wanted = answering.room().saturating_add(1).min(SLICE_EVENTS);
+    let (places, end) = finding.places(*behind, wanted, rows)?;
+    if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), answering)? {
+        return Ok(true);
     }
-    let mut places = finding.places(connection, Part::Tail)?;
-    match &types {
-        Some(types) if series.by == By::Time && types.len() <= MERGED_TYPES_MAX => {
-            for number in types {
-                places.extend(finding.places(connection, Part::Type(*number))?);
-            }
-        }
-        _ => places.extend(finding.places(connection, Part::All)?),
-    }
-    places.sort_unstable_by(|a: &Place, b| if series.is_descending { b.cmp(a) } else { a.cmp(b) });
-    take(connection, places.into_iter().take(finding.wanted).map(|(.., arrival)| arrival), answering)
-}
-
-/// Where to look for the places of a series.
-#[derive(Clone, Copy)]
-enum Part {
-    /// In the order of its time.
-    All,
-    /// In the order of the time, among the events of this type.
-    Type(i64),
-    /// In the tail.
-    Tail,
-}
-
-/// What is looked for.
-struct Finding<'a> {
-    series: &'a Series,
-    /// The numbers of the types that are meant; `None` for all.
-    types: Option<&'a BTreeSet<i64>>,
-    /// Behind this.
-    after: Option<Place>,
-    /// So many at most.
-    wanted: usize,
-}
-
-impl Finding<'_> {
-    /// The place of an event in the series; `None` if it is not in it.
-    fn place(&self, connection: &Connection, id: EventId) -> Result<Option<Place>, StoreError> {
-        let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
-        let mut find = connection.prepare_cached(&format!(
-            "SELECT time, source_time, arrival, type FROM event WHERE arrival = coalesce(
-                (SELECT arrival FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3),
-                (SELECT arrival FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3)
-            )"
-        ))?;
-        let mut rows = find.query(params![id.server.0, session, instance])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let (time, source_time, number) = (row.get(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, i64>(3)?);
-        let key = if self.series.by == By::Time { Some(time) } else { source_time };
-        let is_meant = self.types.is_none_or(|types| types.contains(&number))
-            && self.series.time.contains(Some(timestamp(time)?))
-            && self.series.source_time.contains(source_time.map(timestamp).transpose()?);
-        key.filter(|_| is_meant).map(|key| Ok((key, time, row.get(2)?))).transpose()
-    }
-
-    /// The first places in a part.
-    fn places(&self, connection: &Connection, part: Part) -> Result<Vec<Place>, StoreError> {
-        let types = match part {
-            Part::Type(_) => None,
-            Part::All | Part::Tail => self.types,
-        };
-        let (sql, values) = self.sql(part, types.is_some());
-        let mut find = connection.prepare_cached(&sql)?;
-        let mut rows = find.query(params_from_iter(&values))?;
-        let mut places = Vec::new();
-        while places.len() < self.wanted
-            && let Some(row) = rows.next()?
-        {
-            if types.is_none_or(|types| row.get(3).is_ok_and(|number| types.contains(&number))) {
-                places.push((row.get(0)?, row.get(1)?, row.get(2)?));
-            }
-        }
-        Ok(places)
-    }
-
-    /// The question for places in a part, with their types if wanted, and its values. What is named `i` is the order, and `e` the
-    /// event, for what the order does not know of it.
-    fn sql(&self, part: Part, with_types: bool) -> (String, Vec<Value>) {
-        let series = self.series;
-        let is_by_time = series.by == By::Time;
-        let (table, mut values) = match part {
-            Part::Tail => ("event", Vec::new()),
-            Part::Type(number) => ("by_type", vec![Value::Integer(number)]),
-            Part::All if is_by_time => ("by_time", Vec::new()),
-            Part::All => ("by_source_time", Vec::new()),
-        };
-        let (key, e) = (if is_by_time { "i.time" } else { "i.source_time" }, if table == "event" { "i" } else { "e" });
-        let is_joined = e == "e" && (with_types || is_by_time && series.source_time.is_bounded());
-        let mut sql = format!(
-            "SELECT {key}, i.time, i.arrival{} FROM {table} i{} WHERE {}",
-            if with_types { format!(", {e}.type") } else { String::new() },
-            if is_joined { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
-            match part {
-                Part::Tail => IS_TAIL,
-                Part::Type(_) => "i.type = ?",
-                Part::All => "true",
-            }
-        );
-        let mut put = |part: &str, more: &[i64]| {
-            sql.push_str(part);
-            values.extend(more.iter().map(|value| Value::Integer(*value)));
-        };
-        if !is_by_time {
-            put(" AND i.source_time IS NOT NULL", &[]);
-        }
-        let source_time = if is_by_time { format!("{e}.source_time") } else { key.to_owned() };
-        for (bound, name, is) in [
-            (series.time.from, "i.time", ">="),
-            (series.time.to, "i.time", "<="),
-            (series.source_time.from, &source_time, ">="),
-            (series.source_time.to, &source_time, "<="),
-        ] {
-            bound.into_iter().for_each(|bound| put(&format!(" AND {name} {is} ?"), &[bound.as_micros()]));
-        }
-        let (behind, order) = if series.is_descending { ("<", "DESC") } else { (">", "ASC") };
-        if let Some((at, time, arrival)) = self.after {
-            // The first part lets the order find the place.
-            let behind = format!(" AND {key} {behind}= ? AND ({key}, i.time, i.arrival) {behind} (?, ?, ?)");
-            put(&behind, &[at, at, time, arrival]);
-        }
-        let first = if is_by_time { String::new() } else { format!("{key} {order}, ") };
-        sql.push_str(&format!(" ORDER BY {first}i.time {order}, i.arrival {order}"));
-        (sql, values)
-    }
+    *behind = if wanted < places.len() { Some(places[wanted - 1]) } else { end };
+    Ok(behind.is_none())
 }
 
 /// The event of a row that [`take`] reads.

@@ -122,7 +122,7 @@ fn draw_retention(rng: &mut Rng) -> Retention {
 fn it_answers_as_its_twin_in_memory_does() {
     let (mut found, mut removed) = (0, 0);
     for seed in 0..12 {
-        let (dir, mut rng) = (Dir::new(), Rng::new(seed));
+        let (dir, mut rng, mut slices) = (Dir::new(), Rng::new(seed), Rng::new(seed));
         let mut twin = MemoryJournal::default();
         let mut journal = SqliteJournal::open(&dir.file()).unwrap();
         let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
@@ -164,6 +164,9 @@ fn it_answers_as_its_twin_in_memory_does() {
                 found += expected.events.len();
                 assert_eq!(journal.query(&query).as_ref(), Ok(&expected), "seed {seed}: {query:?}");
                 assert_eq!(reader.query(&query).as_ref(), Ok(&expected), "seed {seed}: {query:?}");
+                let slice_rows = slices.between(10, 40) as usize;
+                let (sliced, _) = in_slices(&mut reader, &query, slice_rows, |_| {});
+                assert_eq!(sliced, expected, "seed {seed}: {query:?} in slices of {slice_rows} rows");
             }
             for id in 0..5 {
                 assert_eq!(journal.last_session(ServerId(id)), Ok(twin.last_session(ServerId(id)).unwrap()));
@@ -171,6 +174,85 @@ fn it_answers_as_its_twin_in_memory_does() {
         }
     }
     assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
+}
+
+/// The answer to a question in slices of so many rows, and how many these were. `between` is called with how many were done.
+fn in_slices(
+    reader: &mut SqliteReader,
+    query: &Query,
+    slice_rows: usize,
+    mut between: impl FnMut(usize),
+) -> (Answer, usize) {
+    let mut search = Search::with_slices(query.clone(), slice_rows);
+    let mut slices = 1;
+    while !reader.advance(&mut search).unwrap() {
+        between(slices);
+        slices += 1;
+        assert!(slices < 10_000, "{query:?} makes no progress");
+    }
+    (search.end(), slices)
+}
+
+/// Questions that go through the whole journal, and find little or nothing, do it a little at a time.
+#[test]
+fn what_costs_much_is_done_in_slices() {
+    let dir = Dir::in_memory();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    let registration = |number: i64| Registration {
+        event_type: format!("a/{number}").parse().unwrap(),
+        source_timestamp: Some(at(number % 7)),
+        payload: None,
+    };
+    // All of one time, so that only arrivals tell where they stand.
+    let events = Registrar::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..5000).map(registration).collect());
+    journal.append(&events).unwrap();
+    let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
+    let types = |patterns: &[&str]| Some(patterns.iter().map(|text| text.parse().unwrap()).collect());
+    let late = Span { from: Some(at(9)), to: None };
+    for (query, found, slices_min) in [
+        (Query::Latest(types(&["?/?/zzz"])), 0, 50),
+        (Query::Latest(types(&["?/?"])), 5000, 1250),
+        (Query::Series(Series { types: types(&["?/?/zzz"]), ..Series::default() }), 0, 50),
+        (Query::Series(Series { source_time: late, ..Series::default() }), 0, 50),
+        (Query::Series(Series { source_time: late, is_descending: true, ..Series::default() }), 0, 50),
+        (Query::Series(Series { time: late, by: By::SourceTime, ..Series::default() }), 0, 50),
+        (Query::Series(Series { types: types(&["*"]), limit: Some(4), ..Series::default() }), 4, 3),
+        // What is found by its type is not gone through.
+        (Query::Latest(types(&["a/17", "none/1"])), 1, 1),
+        (Query::Series(Series { types: types(&["none"]), by: By::SourceTime, ..Series::default() }), 0, 1),
+        (Query::Series(Series { types: types(&["a/17"]), ..Series::default() }), 1, 1),
+    ] {
+        let (answer, slices) = in_slices(&mut reader, &query, 100, |_| {});
+        assert_eq!(answer.events.len(), found, "{query:?}");
+        assert!(slices_min <= slices && slices <= 2 * slices_min, "{query:?}: {slices} slices");
+    }
+}
+
+/// What was there when the question came is in the answer once, whatever is appended meanwhile.
+#[test]
+fn slices_give_each_event_once_while_others_are_appended() {
+    let dir = Dir::in_memory();
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    journal.tail_events = 64;
+    let registration = |number: i64| Registration {
+        event_type: format!("a/{}", number % 3).parse().unwrap(),
+        source_timestamp: Some(at(number % 7)),
+        payload: None,
+    };
+    let mut registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+    let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
+    for (by, is_descending) in [By::Time, By::SourceTime].into_iter().flat_map(|by| [(by, false), (by, true)]) {
+        let now = i64::try_from(registrar.session()).unwrap();
+        journal.append(&registrar.register(at(now), (0..200).map(registration).collect())).unwrap();
+        let types = Some(vec!["a/*".parse().unwrap()]);
+        let query = Query::Series(Series { types, by, is_descending, ..Series::default() });
+        let before = journal.query(&query).unwrap().events;
+        let (answer, slices) = in_slices(&mut reader, &query, 48, |_| {
+            journal.append(&registrar.register(at(now + 1), (0..5).map(registration).collect())).unwrap();
+        });
+        let old: Vec<Event> = answer.events.iter().filter(|event| event.timestamp <= at(now)).cloned().collect();
+        assert!(3 < slices && old == before, "{query:?}");
+    }
 }
 
 fn some_events(count: usize) -> Vec<Event> {

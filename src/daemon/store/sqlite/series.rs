@@ -1,0 +1,226 @@
+//! Finds the places of a series, in the orders and in the tail.
+
+use super::query::{IS_TAIL, event_type, timestamp};
+use super::signed;
+use super::types::Types;
+use crate::daemon::store::error::StoreError;
+use crate::event::model::EventId;
+use crate::event::store::{By, Series};
+use foldhash::{HashMap, HashMapExt};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params, params_from_iter};
+use std::collections::BTreeSet;
+
+/// Types of one question that are looked up one by one; for more of them all events are gone through.
+pub(super) const MERGED_TYPES_MAX: usize = 256;
+/// Rows of a part that are looked at in a slice, however many parts there are.
+const PART_ROWS_MIN: usize = 16;
+
+/// Where an event stands: what orders it, what decides between equals, and its arrival.
+pub(super) type Place = (i64, i64, i64);
+
+/// Where to look for the places of a series.
+#[derive(Clone, Copy)]
+enum Part {
+    /// In the order of its time.
+    All,
+    /// In the order of the time, among the events of this type.
+    Type(i64),
+}
+
+/// What is looked for.
+pub(super) struct Finding<'a> {
+    connection: &'a Connection,
+    series: &'a Series,
+    types: &'a Types,
+    /// The numbers of all types that are meant, if they are few.
+    few: Option<&'a BTreeSet<i64>>,
+    /// Whether types with these numbers are meant, as far as it was looked up.
+    known: HashMap<i64, bool>,
+}
+
+impl<'a> Finding<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        series: &'a Series,
+        types: &'a Types,
+        few: Option<&'a BTreeSet<i64>>,
+    ) -> Finding<'a> {
+        Finding { connection, series, types, few, known: HashMap::new() }
+    }
+
+    /// The place of an event in the series; `None` if it is not in it.
+    pub(super) fn place(&mut self, id: EventId) -> Result<Option<Place>, StoreError> {
+        let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
+        let mut find = self.connection.prepare_cached(&format!(
+            "SELECT time, arrival, type, source_time FROM event WHERE arrival = coalesce(
+                (SELECT arrival FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3),
+                (SELECT arrival FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3)
+            )"
+        ))?;
+        let mut rows = find.query(params![id.server.0, session, instance])?;
+        rows.next()?.map_or(Ok(None), |row| self.meant(row))
+    }
+
+    /// The first places behind one, at most so many and found in about so many rows, those of the tail apart; and the place up to
+    /// which they are all, if there may be more.
+    pub(super) fn places(
+        &mut self,
+        behind: Option<Place>,
+        wanted: usize,
+        rows: usize,
+    ) -> Result<(Vec<Place>, Option<Place>), StoreError> {
+        let is_descending = self.series.is_descending;
+        let mut places = self.tail(behind)?;
+        let parts: Vec<Part> = match self.few {
+            Some(few) if self.series.by == By::Time => few.iter().map(|number| Part::Type(*number)).collect(),
+            _ => vec![Part::All],
+        };
+        let part_rows = (rows / parts.len().max(1)).max(PART_ROWS_MIN);
+        let mut end: Option<Place> = None;
+        for part in parts {
+            let part_end = self.part(part, behind, wanted, part_rows, &mut places)?;
+            end = match (end, part_end) {
+                (Some(end), Some(part_end)) if is_descending => Some(end.max(part_end)),
+                (Some(end), Some(part_end)) => Some(end.min(part_end)),
+                (end, part_end) => end.or(part_end),
+            };
+        }
+        places.sort_unstable_by(|a, b| if is_descending { b.cmp(a) } else { a.cmp(b) });
+        if let Some(end) = end {
+            places.truncate(places.partition_point(|place| !self.is_behind(*place, end)));
+        }
+        Ok((places, end))
+    }
+
+    /// Whether the place stands behind the other one in the series.
+    fn is_behind(&self, place: Place, other: Place) -> bool {
+        if self.series.is_descending { place < other } else { other < place }
+    }
+
+    /// The places in the tail.
+    fn tail(&mut self, behind: Option<Place>) -> Result<Vec<Place>, StoreError> {
+        let sql = format!("SELECT time, arrival, type, source_time FROM event i WHERE {IS_TAIL}");
+        let mut find = self.connection.prepare_cached(&sql)?;
+        let mut rows = find.query([])?;
+        let mut places = Vec::new();
+        while let Some(row) = rows.next()? {
+            let place = self.meant(row)?;
+            places.extend(place.filter(|place| behind.is_none_or(|behind| self.is_behind(*place, behind))));
+        }
+        Ok(places)
+    }
+
+    /// Adds the first places in a part. Gives up to which place these are all, if there may be more.
+    fn part(
+        &mut self,
+        part: Part,
+        behind: Option<Place>,
+        wanted: usize,
+        rows_max: usize,
+        places: &mut Vec<Place>,
+    ) -> Result<Option<Place>, StoreError> {
+        let (sql, values) = self.sql(part, behind, rows_max);
+        let mut find = self.connection.prepare_cached(&sql)?;
+        let mut rows = find.query(params_from_iter(&values))?;
+        let (mut count, mut found) = (0, 0);
+        while let Some(row) = rows.next()? {
+            count += 1;
+            if let Some(place) = self.meant(row)? {
+                found += 1;
+                places.push(place);
+            }
+            if found == wanted || count == rows_max {
+                let (time, arrival) = (row.get(0)?, row.get(1)?);
+                let key = if self.series.by == By::Time { time } else { row.get(3)? };
+                return Ok(Some((key, time, arrival)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The place of the event of a row, which has its time, arrival, type and source time, if it is meant.
+    fn meant(&mut self, row: &Row<'_>) -> Result<Option<Place>, StoreError> {
+        let (time, source_time) = (row.get(0)?, row.get::<_, Option<i64>>(3)?);
+        let key = if self.series.by == By::Time { Some(time) } else { source_time };
+        let is_in_time = self.series.time.contains(Some(timestamp(time)?))
+            && self.series.source_time.contains(source_time.map(timestamp).transpose()?);
+        let Some(key) = key.filter(|_| is_in_time) else { return Ok(None) };
+        let is_meant = self.types.are_all() || self.is_meant(row.get(2)?)?;
+        Ok(if is_meant { Some((key, time, row.get(1)?)) } else { None })
+    }
+
+    fn is_meant(&mut self, number: i64) -> Result<bool, StoreError> {
+        if let Some(few) = self.few {
+            return Ok(few.contains(&number));
+        }
+        if let Some(is_meant) = self.known.get(&number) {
+            return Ok(*is_meant);
+        }
+        let mut find = self.connection.prepare_cached("SELECT subject FROM type WHERE number = ?")?;
+        let mut rows = find.query([number])?;
+        let row = rows.next()?.ok_or_else(|| StoreError::damaged("a type's number"))?;
+        let is_meant = self.types.mean(&event_type(row.get_ref(0)?)?);
+        self.known.insert(number, is_meant);
+        Ok(is_meant)
+    }
+
+    /// The question for rows of a part, and its values. It has no condition but for where the rows begin and end in the order, so that it
+    /// looks at no more than it gives. What is named `i` is the order, and `e` the event, for what the order does not know of it.
+    fn sql(&self, part: Part, behind: Option<Place>, rows_max: usize) -> (String, Vec<Value>) {
+        let series = self.series;
+        let is_by_time = series.by == By::Time;
+        let (table, mut values) = match part {
+            Part::Type(number) => ("by_type", vec![number]),
+            Part::All if is_by_time => ("by_time", vec![]),
+            Part::All => ("by_source_time", vec![]),
+        };
+        let asks_type = matches!(part, Part::All) && !self.types.are_all();
+        let asks_source_time = is_by_time && series.source_time.is_bounded();
+        let event_type = match part {
+            Part::Type(_) => "i.type",
+            Part::All if asks_type => "e.type",
+            Part::All => "NULL",
+        };
+        let source_time = match (is_by_time, asks_source_time) {
+            (false, _) => "i.source_time",
+            (true, true) => "e.source_time",
+            (true, false) => "NULL",
+        };
+        let mut sql = format!(
+            "SELECT i.time, i.arrival, {event_type}, {source_time} FROM {table} i{} WHERE {}",
+            if asks_type || asks_source_time { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
+            if matches!(part, Part::Type(_)) { "i.type = ?" } else { "true" },
+        );
+        let (key, order, span) = match is_by_time {
+            true => ("i.time", &["i.time", "i.arrival"][..], series.time),
+            false => ("i.source_time", &["i.source_time", "i.time", "i.arrival"][..], series.source_time),
+        };
+        let (is_after, direction, from, to) = match series.is_descending {
+            false => (">", "ASC", span.from, span.to),
+            true => ("<", "DESC", span.to, span.from),
+        };
+        // Beside the place the first bound says nothing, and could lead SQLite to look from there on.
+        match (behind, from) {
+            (Some((at, time, arrival)), _) => {
+                let places = vec!["?"; order.len()].join(", ");
+                sql.push_str(&format!(" AND ({}) {is_after} ({places})", order.join(", ")));
+                let place = [at, time, arrival];
+                values.extend(&place[place.len() - order.len()..]);
+            }
+            (None, Some(from)) => {
+                sql.push_str(&format!(" AND {key} {is_after}= ?"));
+                values.push(from.as_micros());
+            }
+            (None, None) => {}
+        }
+        if let Some(to) = to {
+            sql.push_str(&format!(" AND {key} {}= ?", if series.is_descending { ">" } else { "<" }));
+            values.push(to.as_micros());
+        }
+        let order: Vec<String> = order.iter().map(|column| format!("{column} {direction}")).collect();
+        sql.push_str(&format!(" ORDER BY {} LIMIT ?", order.join(", ")));
+        values.push(i64::try_from(rows_max).unwrap_or(i64::MAX));
+        (sql, values.into_iter().map(Value::Integer).collect())
+    }
+}

@@ -1,0 +1,138 @@
+//! Which of the types in a journal a question means.
+
+use super::query::event_type;
+use crate::daemon::clock::random_u64;
+use crate::daemon::store::error::StoreError;
+use crate::event::registry::Registry;
+use crate::subject::event_type::{EventType, TypePattern};
+use rusqlite::Connection;
+
+/// Steps of looking up a type that take about as long as a row.
+const ROW_STEPS: usize = 128;
+
+/// The types that a question means.
+#[derive(Debug)]
+pub(super) struct Types {
+    /// What they match, each once; `None` for all.
+    registry: Option<Registry<()>>,
+    /// Where they stand in the order of subjects; ascending, and none within another.
+    ranges: Vec<Range>,
+    /// Subtypes of the patterns that hold a `?`: how many steps it takes at most to look up a type.
+    steps: usize,
+}
+
+/// The subjects that begin with a text, or the one that is it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Range {
+    prefix: String,
+    is_exact: bool,
+}
+
+impl Range {
+    fn holds(&self, subject: &str) -> bool {
+        if self.is_exact { subject == self.prefix } else { subject.starts_with(&self.prefix) }
+    }
+}
+
+/// How far the types have been gone through: to which range, and behind which type of it.
+#[derive(Debug, Default)]
+pub(super) struct At {
+    range: usize,
+    behind: Option<EventType>,
+}
+
+impl Types {
+    /// Those that one of the patterns matches, or all.
+    pub(super) fn new(patterns: Option<&[TypePattern]>) -> Types {
+        let Some(patterns) = patterns else {
+            return Types { registry: None, ranges: vec![Range { prefix: String::new(), is_exact: false }], steps: 0 };
+        };
+        let mut registry = Registry::new(random_u64());
+        let (mut ranges, mut steps) = (Vec::new(), 0);
+        for pattern in patterns {
+            registry.insert(pattern, ());
+            let tokens = pattern.from_zero().as_str().split('.');
+            steps += if tokens.clone().any(|token| token == "*") { tokens.count() } else { 0 };
+            let prefix = pattern.literal_prefix().to_owned();
+            let is_exact = prefix == pattern.from_zero().as_str();
+            ranges.push(Range { prefix, is_exact });
+        }
+        ranges.sort_unstable();
+        ranges.dedup_by(|range, before| before.holds(&range.prefix));
+        Types { registry: Some(registry), ranges, steps }
+    }
+
+    /// Whether all types are meant.
+    pub(super) fn are_all(&self) -> bool {
+        self.registry.is_none()
+    }
+
+    /// How many times longer than that of a row looking up a type may take.
+    pub(super) fn rows(&self) -> usize {
+        1 + self.steps / ROW_STEPS
+    }
+
+    /// Whether this one is.
+    pub(super) fn mean(&self, event_type: &EventType) -> bool {
+        self.registry.as_ref().is_none_or(|registry| {
+            let mut found = Vec::new();
+            registry.matches(event_type, &mut found);
+            !found.is_empty()
+        })
+    }
+
+    /// Calls `each` with the numbers of those that the journal knows, in the order of their subjects, until it says that this is enough, or
+    /// so many rows were looked at. What `each` looks at beside, it takes off. False if there may be more.
+    pub(super) fn go_through(
+        &self,
+        connection: &Connection,
+        at: &mut At,
+        rows_left: &mut usize,
+        mut each: impl FnMut(i64, &mut usize) -> Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let mut find =
+            connection.prepare_cached("SELECT number, subject FROM type WHERE ? <= subject ORDER BY subject")?;
+        while let Some(range) = self.ranges.get(at.range) {
+            let mut rows =
+                find.query([at.behind.as_ref().map_or(&*range.prefix, |behind| behind.subject().as_str())])?;
+            loop {
+                if *rows_left == 0 {
+                    return Ok(false);
+                }
+                *rows_left -= 1;
+                let Some(row) = rows.next()? else { break };
+                let event_type = event_type(row.get_ref(1)?)?;
+                if !range.holds(event_type.subject().as_str()) {
+                    break;
+                }
+                // The one that it goes on behind comes once more.
+                let is_new = at.behind.as_ref() != Some(&event_type);
+                if is_new && self.mean(&event_type) && !each(row.get(0)?, rows_left)? {
+                    return Ok(true);
+                }
+                at.behind = Some(event_type);
+            }
+            *at = At { range: at.range + 1, behind: None };
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_each_subject_once() {
+        let check = |patterns: &[&str], expected: &[(&str, bool)]| {
+            let patterns: Vec<TypePattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
+            let ranges = Types::new(Some(&patterns)).ranges;
+            let ranges: Vec<(&str, bool)> = ranges.iter().map(|range| (&*range.prefix, range.is_exact)).collect();
+            assert_eq!(ranges, expected, "{patterns:?}");
+        };
+        check(&[], &[]);
+        check(&["b", "a/x", "b", "a"], &[("a", true), ("a.x", true), ("b", true)]);
+        check(&["a/b/c", "a/b/*", "a/b/?", "a/b", "c/?/d"], &[("a.b", false), ("c", false)]);
+        check(&["a", "*", "?/b"], &[("", false)]);
+    }
+}
