@@ -1,9 +1,15 @@
 //! The Hat door, as the published client of Hat Event Server (`hat-event`) uses it.
 
-use crate::support::command::{Place, Running};
+use crate::support::command::{PATIENCE, Place, Running, now};
 use crate::support::root;
+use seqcast::door::hat::chatter::Conversation;
+use seqcast::door::hat::to_client::ToClient;
+use seqcast::door::hat::to_peer::{Init, Subscription, ToPeer};
+use seqcast::door::hat::{Message, Parser, Settings};
+use seqcast::event::store::{Query, Series};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{ChildStdin, Command, Stdio};
 
 /// A client in a program of its own; each line that it is given is a JSON object that says what to do.
@@ -214,5 +220,55 @@ fn events_of_other_peers_are_told_too() {
             [&["2/1/1 a/b"], session, &["2/3/1 a/end"]].concat(),
             "each once, however many subscriptions match"
         );
+    }
+}
+
+/// A client that sends its questions at once and reads nothing is asked for the next answer when it has taken the last ones.
+#[test]
+fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
+    const QUESTIONS: i128 = 20;
+    const BYTES: usize = 100_000;
+    let place = Place::new();
+    let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
+    let mut source = Client::connect(&place, &json!({}));
+    for _ in 0..4 {
+        let events = vec![json!({ "type": ["a"], "binary": "", "hex": "00".repeat(BYTES) }); 10];
+        source.act(&json!({ "do": "register", "events": events }));
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", port(&place))).unwrap();
+    let subscription = Subscription::default();
+    let init = ToPeer::Init(Init { name: "greedy".into(), token: None, subscription, persisted: false });
+    let question = ToPeer::Query(Some(Query::Series(Series::default())));
+    for id in 1..=1 + QUESTIONS {
+        let said = if id == 1 { &init } else { &question };
+        let (conversation, body) = (Conversation { first: id, is_own: true }, said.encode().unwrap());
+        let message = Message { id, conversation, is_last: false, type_name: said.type_name(), body: &body };
+        stream.write_all(&message.frame()).unwrap();
+    }
+    let queued = || {
+        let clients: Value = serde_json::from_str(&place.run(&["show", "clients", "--json"]).exits(0).stdout).unwrap();
+        let rows = clients["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == "greedy").map_or(0, |row| row["queued_bytes"].as_u64().unwrap())
+    };
+    let deadline = now() + PATIENCE;
+    while queued() == 0 {
+        assert!(now() < deadline, "nothing waits for it");
+    }
+    // Others are answered in between.
+    let found = source.act(&json!({ "do": "latest", "types": [["a"]] })).pop().expect("an answer");
+    assert_eq!(shown(&found["answer"]), ["7/4/10 a"]);
+    assert!(queued() < 2 * 40 * BYTES as u64, "one answer at a time");
+    let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+    let (mut answers, mut bytes) = (0, vec![0; 1 << 20]);
+    while answers < QUESTIONS {
+        let count = stream.read(&mut bytes).unwrap();
+        assert!(0 < count, "closed behind {answers} answers");
+        parser.push(&bytes[..count]);
+        while let Some(message) = parser.next().unwrap() {
+            if let ToClient::Answer(answer) = ToClient::decode(&message).unwrap() {
+                answers += 1;
+                assert_eq!((message.conversation.first, answer.events.len()), (1 + answers, 40));
+            }
+        }
     }
 }

@@ -609,9 +609,7 @@ impl Engine {
         let ended = self.clients.write();
         self.detach_all(now, ended);
         self.evict(now);
-        for id in std::mem::take(&mut self.clients.at_doors.resumed) {
-            self.doors.note(&mut self.clients, id);
-        }
+        self.resume_at_doors(now);
     }
 
     fn detach_all(&mut self, now: Now, ended: Vec<ClientId>) {

@@ -289,9 +289,9 @@ impl Session {
         }
     }
 
-    /// What else is asked of the peer; to be drained after each command and after deliveries.
-    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
-        each!(self, session => session.poll_ask())
+    /// What else is asked of the peer; to be drained after each command and after deliveries, and when the client takes answers again.
+    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
+        each!(self, session => session.poll_ask(), hat => hat.poll_ask(takes_answers))
     }
 
     /// Tells the client what it did wrong, before its connection is closed.

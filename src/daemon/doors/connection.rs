@@ -5,7 +5,7 @@ use super::stream::Stream;
 use crate::daemon::flow::{Flow, Reading, Unwritten};
 use crate::daemon::outbox::Pushed;
 use crate::daemon::queue::QueueLimits;
-use crate::door::ask::Hello;
+use crate::door::ask::{Ask, Hello};
 use crate::door::client::{Parser, Session, Settings};
 use crate::door::out::Out;
 use crate::message::{Count, SubId};
@@ -118,6 +118,11 @@ impl DoorConnection {
         let said = say(&mut self.session, &mut self.unwritten.out);
         self.unwritten.note_answers();
         said
+    }
+
+    /// What the session asks of the peer next.
+    pub(crate) fn poll_ask(&mut self) -> Option<Ask<'static>> {
+        self.session.poll_ask(!self.unwritten.is_choked())
     }
 
     /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client

@@ -6,6 +6,7 @@ use crate::daemon::outbox::Pushed;
 use crate::door::ask::Ask;
 use crate::message::{ClientId, SubId};
 use crate::proto::delivery::Deliveries;
+use std::collections::VecDeque;
 
 /// What all clients of doors have in common.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct AtDoors {
     /// Those that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
     /// What their sessions ask for because of what was delivered to them.
-    pub(crate) late_asks: Vec<(ClientId, Ask<'static>)>,
+    pub(crate) late_asks: VecDeque<(ClientId, Ask<'static>)>,
     /// Those that have taken the answers that kept them from being served.
     pub(crate) resumed: Vec<ClientId>,
 }
@@ -29,7 +30,7 @@ impl AtDoors {
             memory: Memory::new(memory),
             dropped: 0,
             slow: Vec::new(),
-            late_asks: Vec::new(),
+            late_asks: VecDeque::new(),
             resumed: Vec::new(),
         }
     }
@@ -53,8 +54,8 @@ impl AtDoors {
         } else {
             self.memory.note(connection);
         }
-        while let Some(ask) = connection.session.poll_ask() {
-            self.late_asks.push((id, ask));
+        while let Some(ask) = connection.poll_ask() {
+            self.late_asks.push_back((id, ask));
         }
         if pushed.begins_drops {
             self.slow.push(id);

@@ -182,10 +182,8 @@ impl Engine {
     /// The client of a door is gone.
     pub(crate) fn on_door_gone(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
         connection.stream.close();
-        if let Session::Hat(client) = &mut connection.session
-            && let Some(farewell) = client.take_farewell()
-        {
-            self.register_own(now, farewell);
+        if let Session::Hat(client) = &mut connection.session {
+            client.take_farewell().into_iter().for_each(|registrations| self.register_own(now, registrations));
         }
         if let Err(error) = self.poll.registry().deregister(&mut connection.stream.socket) {
             tracing::debug!(%error, client = id.0, "deregister");
@@ -351,7 +349,7 @@ impl Engine {
     /// Does what else the session of a client asks for. Gives what that costs.
     pub(crate) fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) -> usize {
         let mut cost = 0;
-        while let Some(ask) = connection.session.poll_ask() {
+        while let Some(ask) = connection.poll_ask() {
             cost += self.on_ask(now, id, connection, ask);
         }
         cost
@@ -377,10 +375,21 @@ impl Engine {
 
     /// Does what sessions ask for because of what was delivered to them.
     pub(crate) fn take_late_asks(&mut self, now: Now) {
-        while let Some((id, ask)) = self.clients.at_doors.late_asks.pop() {
+        while let Some((id, ask)) = self.clients.at_doors.late_asks.pop_front() {
             let Some(mut connection) = self.clients.take_door(id) else { continue };
             self.on_ask(now, id, &mut connection, ask);
             self.clients.put_door(now, id, connection);
+        }
+    }
+
+    /// Goes on with clients that had too many answers to take.
+    pub(crate) fn resume_at_doors(&mut self, now: Now) {
+        for id in std::mem::take(&mut self.clients.at_doors.resumed) {
+            if let Some(mut connection) = self.clients.take_door(id) {
+                self.drain_asks(now, id, &mut connection);
+                self.clients.put_door(now, id, connection);
+            }
+            self.doors.note(&mut self.clients, id);
         }
     }
 

@@ -89,12 +89,12 @@ impl Engine {
         let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
         let text = Bytes::from(format!("\"{word}\""));
         let payload = Some(Payload::Json(Json::from_bytes(text).expect("a word between quotes")));
-        self.register_own(now, Registration { event_type, source_timestamp: None, payload });
+        self.register_own(now, vec![Registration { event_type, source_timestamp: None, payload }]);
     }
 
-    /// The peer tells something by an event.
-    pub(crate) fn register_own(&mut self, now: Now, registration: Registration) {
-        self.ask_events(now, Asker::Own, EventRequest::Register(vec![registration]));
+    /// The peer registers something that nobody waits for.
+    pub(crate) fn register_own(&mut self, now: Now, registrations: Vec<Registration>) {
+        self.ask_events(now, Asker::Own, EventRequest::Register(registrations));
     }
 
     /// The journal is done with a request.

@@ -57,10 +57,10 @@ impl Client {
         self.session.on_command(now, message, out)
     }
 
-    /// What is asked of the peer.
-    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+    /// What is asked of the peer; what has an answer only if the client takes answers.
+    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
         while self.asks.is_empty() {
-            match self.session.poll_ask()? {
+            match self.session.poll_ask(takes_answers)? {
                 session::Ask::Admitted { account, name } => {
                     self.asks.extend([Ask::Admitted { account }, Ask::Named { name }]);
                 }
@@ -172,8 +172,8 @@ impl Client {
         self.session.on_stop(out);
     }
 
-    /// What is to be registered when the connection has ended, given once.
-    pub fn take_farewell(&mut self) -> Option<Registration> {
+    /// What is to be registered when the connection has ended, each in a session of its own, given once.
+    pub fn take_farewell(&mut self) -> Vec<Vec<Registration>> {
         self.session.take_farewell()
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
         let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
         client.on_command(Instant::ZERO, message, &mut Out::new()).unwrap();
-        assert!(client.poll_ask().is_some());
+        assert!(client.poll_ask(true).is_some());
         client
     }
 

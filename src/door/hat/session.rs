@@ -53,8 +53,8 @@ pub enum Ask {
 
 /// The conversation with a client.
 ///
-/// Requests are done in their order: registrations that follow each other are asked for at once, and so are questions, but none of
-/// either before those of the other kind that came earlier are answered. So a question finds what was registered before it.
+/// Requests are done in their order: registrations that follow each other are asked for at once, questions one by one, and none of either
+/// before those of the other kind that came earlier are answered. So a question finds what was registered before it.
 #[derive(Debug)]
 pub struct Session {
     settings: Arc<Settings>,
@@ -121,7 +121,6 @@ enum Todo {
     Query(Query),
 }
 
-/// Requests of the same kind may be done at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Register,
@@ -184,9 +183,10 @@ impl Session {
         Ok(())
     }
 
-    /// What is asked of the shell next; to be drained after every call that takes `out`.
-    pub fn poll_ask(&mut self) -> Option<Ask> {
-        self.asks.pop_front().or_else(|| self.next_request())
+    /// What is asked of the shell next; to be drained after every call that takes `out`. Requests, which have answers, only if the client
+    /// takes them.
+    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask> {
+        self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
     }
 
     /// The events of an [`Ask::Register`] are stored; `None` if they are not.
@@ -252,9 +252,14 @@ impl Session {
         self.stage = Stage::Over;
     }
 
-    /// What is to be registered when the connection has ended, given once.
-    pub fn take_farewell(&mut self) -> Option<Registration> {
-        self.farewell.take()
+    /// What is to be registered when the connection has ended, each in a session of its own, given once: what the client has asked for
+    /// and the shell was not, and that the client is gone.
+    pub fn take_farewell(&mut self) -> Vec<Vec<Registration>> {
+        let left = self.requests.drain(..).filter_map(|request| match request.state {
+            State::Waiting(Todo::Register(registrations)) => Some(registrations),
+            _ => None,
+        });
+        left.chain(self.farewell.take().map(|farewell| vec![farewell])).collect()
     }
 
     /// When [`on_deadline`](Session::on_deadline) is due.
@@ -403,11 +408,13 @@ impl Session {
                 State::Asked(kind) => *kind,
                 State::Done(_) => continue,
             };
-            if *under_way.get_or_insert(kind) != kind {
-                return None;
-            }
             if matches!(request.state, State::Asked(_)) {
+                under_way = Some(kind);
                 continue;
+            }
+            // Answers to questions may be large: the next one is asked when it is seen whether the client takes them.
+            if under_way.is_some_and(|other| other != kind || kind == Kind::Query) {
+                return None;
             }
             let request_id = RequestId(number);
             return match std::mem::replace(&mut request.state, State::Asked(kind)) {

@@ -92,7 +92,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_ask() {
+        while let Some(ask) = self.session.poll_ask(true) {
             match (ask, &mut self.held) {
                 (ask @ (Ask::Register { .. } | Ask::Query { .. } | Ask::Refused(_)), Some(held)) => held.push(ask),
                 (Ask::Admitted { .. }, _) => self.parser.admit(),
@@ -302,11 +302,11 @@ fn who_has_no_token_is_told_so() {
         let outcome = world.session.on_command(Instant::ZERO, message, &mut world.out);
         let admitted = account.map(|account| Ask::Admitted { account: account.to_owned(), name: name.to_owned() });
         assert_eq!(outcome, if account.is_some() { Ok(()) } else { Err(Fault::Token) }, "{name} {token:?}");
-        assert_eq!(world.session.poll_ask(), admitted);
+        assert_eq!(world.session.poll_ask(true), admitted);
         if let Err(fault) = outcome {
             world.session.on_fault(&fault, &mut world.out);
             assert_eq!(world.out.take(), told);
-            assert_eq!(world.session.take_farewell(), None);
+            assert_eq!(world.session.take_farewell(), [[]; 0]);
         }
     }
     // Where nobody needs one, any will do.
@@ -392,7 +392,7 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         let said = world.talk(ToPeer::Init(init(name, None, &["*"])));
         let welcome = [ToClient::Init(Ok(Status::Operational))];
         let Some(expected) = expected else {
-            assert_eq!((&said[..], world.session.take_farewell()), (&welcome[..], None));
+            assert_eq!((&said[..], world.session.take_farewell()), (&welcome[..], vec![]));
             continue;
         };
         let event = |text: &'static str| {
@@ -409,11 +409,11 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         let [init, registered] = &world.said()[..] else { panic!("two answers") };
         assert_eq!((init, registered), (&welcome[0], &ToClient::Registered(Some(vec![]))));
         assert_eq!(
-            world.session.poll_ask(),
+            world.session.poll_ask(true),
             Some(Ask::Subscribe(Subscription { patterns: vec!["*".parse().unwrap()], server: None }))
         );
-        assert_eq!(world.session.take_farewell(), Some(event("\"DISCONNECTED\"")));
-        assert_eq!(world.session.take_farewell(), None);
+        assert_eq!(world.session.take_farewell(), [[event("\"DISCONNECTED\"")]]);
+        assert_eq!(world.session.take_farewell(), [[]; 0]);
     }
 }
 
@@ -444,16 +444,33 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
     // Nobody waits for the second one.
-    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Registered(None)], vec![3, 4]));
+    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Registered(None)], vec![3]));
     assert!(!world.session.is_full());
-    world.session.on_answered(RequestId(4), answer(true), &mut world.out);
-    assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
-    world.session.on_answered(RequestId(3), answer(false), &mut world.out);
-    let said = vec![answer(false), answer(true)].into_iter().map(ToClient::Answer);
-    let said: Vec<_> = said.chain([ToClient::Registered(Some(vec![]))]).collect();
+    world.session.on_answered(RequestId(3), answer(true), &mut world.out);
+    // The next one may wait until the client has taken the answer.
+    assert_eq!(world.session.poll_ask(false), None);
+    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Answer(answer(true))], vec![4]));
+    world.session.on_answered(RequestId(4), answer(false), &mut world.out);
+    let said = vec![ToClient::Answer(answer(false)), ToClient::Registered(Some(vec![]))];
     assert_eq!((world.said(), asked(&mut world)), (said, vec![6]));
     world.session.on_registered(RequestId(6), None, &mut world.out);
     assert_eq!((world.said(), world.session.held_bytes()), (vec![ToClient::Registered(None)], 0));
+}
+
+/// Registrations that wait behind a question when the client goes are done without an answer.
+#[test]
+fn what_a_client_registered_before_it_left_is_registered() {
+    let mut world = World::welcome(Settings::default());
+    world.held = Some(Vec::new());
+    world.say(true, &registering(&["asked"])).unwrap();
+    world.say(false, &ToPeer::Query(Some(Query::Latest(None)))).unwrap();
+    world.say(true, &registering(&["a", "b"])).unwrap();
+    world.say(false, &ToPeer::Register(Ok(vec![]))).unwrap();
+    world.say(false, &registering(&["c"])).unwrap();
+    assert_eq!(world.held.as_ref().map(Vec::len), Some(1));
+    let left = [vec![registration("a"), registration("b")], vec![registration("c")]];
+    assert_eq!(world.session.take_farewell(), left);
+    assert_eq!(world.session.take_farewell(), [[]; 0]);
 }
 
 #[test]

@@ -186,7 +186,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_ask() {
+        while let Some(ask) = self.session.poll_ask(true) {
             match ask {
                 Ask::Admitted { .. } => assert!(self.session.is_admitted()),
                 Ask::Subscribe(subscription) => {
