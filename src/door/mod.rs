@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod ask;
+pub(crate) mod buffer;
 pub mod client;
 pub mod codec;
 pub mod event;

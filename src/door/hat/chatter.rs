@@ -10,6 +10,7 @@
 
 use super::Fault;
 use super::sbs::{Malformed, Reader, put_boolean, put_count, put_integer, put_text};
+use crate::door::buffer::Buffer;
 use bytes::{BufMut, BytesMut};
 
 /// The type of the question whether somebody is there.
@@ -21,8 +22,8 @@ pub const MESSAGE: &str = "HatChatter.Msg";
 
 /// The most bytes of the length of a frame.
 const LENGTH_BYTES_MAX: usize = 8;
-/// A buffer that was larger is given back when there is nothing in it.
-const IDLE_BYTES: usize = 64 * 1024;
+/// Memory that is kept for the next frame.
+const KEPT_BYTES: usize = 4096;
 
 /// A message, where it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +104,7 @@ impl<'a> Message<'a> {
 /// Cuts the bytes of a client into messages, however they were cut before.
 #[derive(Debug)]
 pub struct Parser {
-    bytes: Vec<u8>,
-    /// Where the next frame begins.
-    start: usize,
+    buffer: Buffer,
     /// Bytes of the frame that was given last, and is still there.
     given_bytes: usize,
     frame_bytes_max: usize,
@@ -117,8 +116,7 @@ impl Parser {
     /// For a client that has just connected.
     pub fn new(settings: &super::Settings) -> Parser {
         Parser {
-            bytes: Vec::new(),
-            start: 0,
+            buffer: Buffer::new(KEPT_BYTES),
             given_bytes: 0,
             frame_bytes_max: settings.stranger_bytes_max,
             admitted_bytes_max: settings.frame_bytes_max,
@@ -132,11 +130,7 @@ impl Parser {
 
     /// Takes bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.bytes.len() <= 2 * self.start {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
+        self.buffer.push(bytes);
     }
 
     /// The message just given is given once more.
@@ -150,28 +144,22 @@ impl Parser {
     /// The bytes are no frames or no messages, or too many; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
     pub fn next(&mut self) -> Result<Option<Message<'_>>, Fault> {
-        self.start += std::mem::take(&mut self.given_bytes);
-        let Some((header_bytes, length)) = self.length()? else {
-            self.release();
-            return Ok(None);
-        };
-        let content = self.start + header_bytes;
-        if self.bytes.len() - content < length {
-            return Ok(None);
-        }
+        self.buffer.skip(std::mem::take(&mut self.given_bytes));
+        let Some((header_bytes, length)) = self.length()? else { return Ok(None) };
+        let Some(content) = self.buffer.rest()[header_bytes..].get(..length) else { return Ok(None) };
         self.given_bytes = header_bytes + length;
-        let message = Message::decode(&self.bytes[content..content + length]);
+        let message = Message::decode(content);
         message.map(Some).map_err(|error| Fault::Malformed { type_name: MESSAGE, error })
     }
 
-    /// Bytes that are held.
+    /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        if IDLE_BYTES < self.bytes.capacity() { self.bytes.capacity() } else { self.bytes.len() - self.start }
+        self.buffer.held_bytes()
     }
 
     /// The bytes of the length of the next frame, its own number with them, and the length; `None` if they are not there yet.
     fn length(&self) -> Result<Option<(usize, usize)>, Fault> {
-        let Some((&count, behind)) = self.bytes[self.start..].split_first() else { return Ok(None) };
+        let Some((&count, behind)) = self.buffer.rest().split_first() else { return Ok(None) };
         let count = usize::from(count);
         if count < 1 || LENGTH_BYTES_MAX < count {
             return Err(Fault::Length(count));
@@ -181,18 +169,6 @@ impl Parser {
         match usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.frame_bytes_max) {
             Some(length) => Ok(Some((1 + count, length))),
             None => Err(Fault::TooLong { bytes, bytes_max: self.frame_bytes_max }),
-        }
-    }
-
-    /// Gives back the memory of what is done with, where nothing follows.
-    fn release(&mut self) {
-        if self.start < self.bytes.len() {
-            return;
-        }
-        self.bytes.clear();
-        self.start = 0;
-        if IDLE_BYTES < self.bytes.capacity() {
-            self.bytes = Vec::new();
         }
     }
 }

@@ -4,13 +4,12 @@
 //! session's business.
 
 use super::{Fault, Settings, Unproven};
+use crate::door::buffer::Buffer;
 use std::fmt;
 use std::mem;
 
 /// An empty buffer keeps this much memory; more goes back, so that idle clients cost little.
 const KEPT_BYTES: usize = 1024;
-/// Of a buffer that is larger nothing is kept that is done with, and all of it counts as held.
-const LARGE_BYTES: usize = 256 * 1024;
 /// Digits of a size; a message has at most 8 MiB.
 const SIZE_DIGITS_MAX: usize = 9;
 /// Arguments that are told apart: one more than any operation has.
@@ -150,12 +149,10 @@ impl Command<'_> {
 /// A client's bytes until they are whole commands. Holds one command that has begun, and what was pushed with it.
 #[derive(Debug)]
 pub struct Parser {
-    buffer: Vec<u8>,
-    /// Where the command that was given last begins,
-    start: usize,
-    /// and where the next one does.
-    end: usize,
-    /// Bytes from `end` on in which no line ends.
+    buffer: Buffer,
+    /// Bytes of the command that was given last, and is still there.
+    given_bytes: usize,
+    /// Bytes of the next one in which no line ends.
     searched: usize,
     /// Bytes that the next command has, as far as its line has told.
     wanted: usize,
@@ -170,9 +167,8 @@ impl Parser {
     /// Nothing has come yet.
     pub fn new(settings: &Settings) -> Parser {
         Parser {
-            buffer: Vec::new(),
-            start: 0,
-            end: 0,
+            buffer: Buffer::new(KEPT_BYTES),
+            given_bytes: 0,
             searched: 0,
             wanted: 0,
             is_admitted: !settings.access.is_closed(),
@@ -184,12 +180,7 @@ impl Parser {
 
     /// Takes bytes as they came. Whatever [`next`](Parser::next) has given before is gone, unless it is kept.
     pub fn push(&mut self, bytes: &[u8]) {
-        // At most as much is moved as was read.
-        if self.buffer.len() <= 2 * self.start {
-            self.buffer.drain(..self.start);
-            self.end -= mem::take(&mut self.start);
-        }
-        self.buffer.extend_from_slice(bytes);
+        self.buffer.push(bytes);
     }
 
     /// The next whole command; `None` until more bytes come.
@@ -198,18 +189,10 @@ impl Parser {
     /// The bytes are no command, or one that is not allowed. Nothing that comes behind them means anything.
     #[expect(clippy::should_implement_trait, reason = "what is given borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
-        self.start = self.end;
-        if self.start == self.buffer.len() {
-            self.forget();
-            return Ok(None);
-        }
-        if LARGE_BYTES < self.start {
-            self.buffer = self.buffer[self.start..].to_vec();
-            (self.start, self.end) = (0, 0);
-        }
+        self.buffer.skip(mem::take(&mut self.given_bytes));
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.stranger_bytes_max };
-        let rest = &self.buffer[self.start..];
-        if rest.len() < self.wanted {
+        let rest = self.buffer.rest();
+        if rest.is_empty() || rest.len() < self.wanted {
             return Ok(None);
         }
         let word = word(rest)?;
@@ -245,14 +228,14 @@ impl Parser {
             }
             _ => (plain(op, line)?, line_end + 1),
         };
-        self.end = self.start + bytes;
+        self.given_bytes = bytes;
         (self.searched, self.wanted) = (0, 0);
         Ok(Some(command))
     }
 
     /// The command that was given last is given once more.
     pub fn keep(&mut self) {
-        self.end = self.start;
+        self.given_bytes = 0;
     }
 
     /// The client has proven who it is.
@@ -262,15 +245,7 @@ impl Parser {
 
     /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        if LARGE_BYTES < self.buffer.capacity() { self.buffer.capacity() } else { self.buffer.len() - self.start }
-    }
-
-    fn forget(&mut self) {
-        (self.start, self.end) = (0, 0);
-        self.buffer.clear();
-        if KEPT_BYTES < self.buffer.capacity() {
-            self.buffer = Vec::new();
-        }
+        self.buffer.held_bytes()
     }
 }
 

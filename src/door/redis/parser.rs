@@ -4,6 +4,7 @@
 //! those that come at once. A length is checked before anything is done by it, and nothing is allocated by it.
 
 use super::{Fault, Settings, inline};
+use crate::door::buffer::{Buffer, LARGE_BYTES, held_bytes};
 
 /// Where an argument is, from the start of the command.
 #[derive(Clone, Copy, Debug)]
@@ -68,20 +69,16 @@ impl<'a> Command<'a> {
 const DIGITS_MAX: usize = 32;
 /// A buffer of up to so many bytes is kept while nothing is in it: a client that does nothing costs little.
 const IDLE_BYTES: usize = 4096;
-/// Of a buffer that is larger nothing is kept that is done with, and all of it counts as held.
-const LARGE_BYTES: usize = 256 * 1024;
 
 /// What has come and is not a whole command yet.
 #[derive(Debug)]
 pub struct Parser {
-    /// What has come; before `start` lies what is done with.
-    bytes: Vec<u8>,
-    start: usize,
+    buffer: Buffer,
     /// From the start of the command: what lies before it has been read.
     at: usize,
     /// Arguments that are still to come; `None` before their number is known.
     left: Option<usize>,
-    /// Where arguments are: in `bytes` from `start` on, or in `words`.
+    /// Where arguments are: in `buffer`, or in `words`.
     spans: Vec<Span>,
     /// The words of an inline command; empty for others.
     words: Vec<u8>,
@@ -103,8 +100,7 @@ impl Parser {
     /// Of a connection that begins.
     pub fn new(settings: &Settings) -> Parser {
         let mut parser = Parser {
-            bytes: Vec::new(),
-            start: 0,
+            buffer: Buffer::new(IDLE_BYTES),
             at: 0,
             left: None,
             spans: Vec::new(),
@@ -133,12 +129,7 @@ impl Parser {
 
     /// Takes bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.bytes.len() <= 2 * self.start {
-            self.bytes.copy_within(self.start.., 0);
-            self.bytes.truncate(self.bytes.len() - self.start);
-            self.start = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
+        self.buffer.push(bytes);
     }
 
     /// The command just given is given once more.
@@ -163,22 +154,20 @@ impl Parser {
             self.release();
             return Ok(None);
         }
-        let bytes = if self.is_inline { &self.words[..] } else { &self.bytes[self.start..] };
+        let bytes = if self.is_inline { &self.words[..] } else { self.buffer.rest() };
         Ok(Some(Command { bytes, spans: &self.spans }))
     }
 
     /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        let large = |capacity: usize, used: usize| if LARGE_BYTES < capacity { capacity } else { used };
         let spans = |count: usize| count * size_of::<Span>();
-        large(self.bytes.capacity(), self.bytes.len() - self.start)
-            + large(self.words.capacity(), self.words.len())
-            + large(spans(self.spans.capacity()), spans(self.spans.len()))
+        self.buffer.held_bytes()
+            + held_bytes(self.words.capacity(), self.words.len())
+            + held_bytes(spans(self.spans.capacity()), spans(self.spans.len()))
     }
 
     fn drop_command(&mut self) {
-        self.start += self.at;
-        self.at = 0;
+        self.buffer.skip(std::mem::take(&mut self.at));
         self.left = None;
         self.spans.clear();
         self.words.clear();
@@ -187,10 +176,6 @@ impl Parser {
 
     /// Gives back the memory of a large command that is done with, though another one has begun.
     fn shrink(&mut self) {
-        if LARGE_BYTES < self.start {
-            self.bytes = self.bytes[self.start..].to_vec();
-            self.start = 0;
-        }
         if LARGE_BYTES < self.spans.capacity() * size_of::<Span>() {
             self.spans = Vec::new();
         }
@@ -201,13 +186,8 @@ impl Parser {
 
     /// Gives back the memory of commands that are done with, where nothing follows.
     fn release(&mut self) {
-        if self.start < self.bytes.len() {
+        if !self.buffer.rest().is_empty() {
             return;
-        }
-        self.bytes.clear();
-        self.start = 0;
-        if IDLE_BYTES < self.bytes.capacity() {
-            self.bytes = Vec::new();
         }
         if IDLE_BYTES < self.spans.capacity() * size_of::<Span>() {
             self.spans = Vec::new();
@@ -223,7 +203,7 @@ impl Parser {
             let whole = match self.left {
                 Some(0) => return Ok(true),
                 Some(left) => self.bulk(left)?,
-                None => match self.bytes.get(self.start) {
+                None => match self.buffer.rest().first() {
                     None => return Ok(false),
                     Some(b'*') => self.count()?,
                     Some(_) => self.line()?,
@@ -255,7 +235,7 @@ impl Parser {
     /// The next argument, of so many that are still to come; whether it is there.
     #[inline]
     fn bulk(&mut self, left: usize) -> Result<bool, Fault> {
-        match self.bytes.get(self.start + self.at) {
+        match self.buffer.rest().get(self.at) {
             None => return Ok(false),
             Some(b'$') => {}
             Some(byte) => return Err(Fault::Expected(*byte)),
@@ -274,7 +254,7 @@ impl Parser {
             return Err(Fault::Command);
         }
         // The two bytes behind it are not looked at, as in Redis.
-        if self.bytes.len() - self.start < end + 2 {
+        if self.buffer.rest().len() < end + 2 {
             return Ok(false);
         }
         self.spans.push(Span::new(start, end));
@@ -287,7 +267,7 @@ impl Parser {
     /// not there yet.
     #[inline]
     fn digits(&self, at: usize, too_long: Fault) -> Result<Option<(&[u8], usize)>, Fault> {
-        let text = &self.bytes[self.start + at + 1..];
+        let text = &self.buffer.rest()[at + 1..];
         let end = text.iter().take(DIGITS_MAX + 1).position(|byte| *byte == b'\r');
         match end {
             Some(end) if end + 1 < text.len() => Ok(Some((&text[..end], at + end + 3))),
@@ -298,7 +278,7 @@ impl Parser {
 
     /// A command in a line of text; whether its end is there.
     fn line(&mut self) -> Result<bool, Fault> {
-        let text = &self.bytes[self.start..];
+        let text = self.buffer.rest();
         let end = text[self.at..].iter().position(|byte| *byte == b'\n').map(|end| self.at + end);
         if self.line_bytes_max < end.unwrap_or(text.len()) {
             return Err(Fault::Line);
