@@ -1,6 +1,10 @@
 //! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
 
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
+use seqcast::bus::{Bus, PublishError};
+use seqcast::event::model::{Payload, Registration};
+use seqcast::event::store::Query;
+use seqcast::message::Message;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -64,9 +68,16 @@ fn an_event_is_stored_seen_and_found_again() {
     assert_eq!(query(&["--server", "7", "--after", "7/1/1"]), ["7/2/1", "7/3/1"]);
     assert_eq!(query(&["--by-source-time"]), ["7/2/1"]);
     assert_eq!(query(&["--from", "1h", "--to", "30 min"]), [""; 0]);
-    assert_eq!(query(&["--server", "8"]), [""; 0]);
+    assert_eq!(query(&["--server", "7", "--after", "7/3/1"]), [""; 0]);
+    assert_eq!(query(&["--after", "7/3/1"]), [""; 0]);
+    place.run(&["event", "query", "--server", "8"]).exits(FAILED).says(&["no events of server 8; it has those of 7"]);
+    place.run(&["event", "query", "--after", "7/9/1"]).exits(FAILED).says(&["does not hold the event 7/9/1"]);
     let part = place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).says(&["--after 7/1/1 goes on"]);
-    assert_eq!(ids(&part), ["7/1/1"]);
+    let (event, more) = part.stdout.split_once('\n').unwrap();
+    assert_eq!(field(event, "id"), "7/1/1");
+    assert_eq!(more, "{\"type\":\"more_follows\",\"after\":\"7/1/1\"}\n");
+    let piped = place.run_with_input(&["event", "add", "piped", "--json"], b"{\"from\": \"a pipe\"}\n").exits(DONE);
+    assert!(piped.stdout.ends_with("\"payload\":{\"from\": \"a pipe\"}}\n"), "{}", piped.stdout);
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     assert!(status.contains("event server   | 7\n") && status.contains("events.db\n"), "{status}");
     end(peer);
@@ -111,6 +122,61 @@ fn many_lines_are_many_sessions_and_a_bad_one_is_named() {
     assert_eq!(added.stdout.lines().count(), 2, "{}", added.stdout);
     let found = ids(&place.run(&["event", "query", "--after", "7/2999/1", "--json"]).exits(DONE));
     assert_eq!(found, ["7/3000/1", "7/3001/1", "7/3002/1"]);
+    end(peer);
+}
+
+/// What is behind the line was read already: it is registered, and printed, so that nobody registers it again.
+#[test]
+fn a_line_that_the_peer_refuses_is_named_and_all_that_is_registered_is_printed() {
+    let place = Place::new();
+    let peer = place.peer(&["--set", "server-id=7", "--set", "message-size=64 kb"]);
+    let large = format!("\"{}\"", "x".repeat(65 << 10));
+    let lines: String = (1..=200).map(|n| if n == 3 { format!("{large}\n") } else { format!("{n}\n") }).collect();
+    let added = place.run_with_input(&["event", "add", "n", "--lines", "--json"], lines.as_bytes()).exits(FAILED);
+    let added = added.says(&["line 3: the event n takes", "message-size"]);
+    let found = place.run(&["event", "query", "--json"]).exits(DONE);
+    assert_eq!(ids(&added), ids(&found));
+    assert_eq!(added.stdout, found.stdout);
+    end(peer);
+}
+
+/// However many events are acknowledged and not yet multicast when a peer is told to end, they are multicast before it does.
+#[test]
+fn what_is_acknowledged_before_a_stop_is_seen_by_those_who_subscribe() {
+    let (here, there) = (Place::new(), Place::new());
+    let _here = here.peer(&["--set", "server-id=1"]);
+    let peer = there.peer(&[&format!("--port={}", here.port()), "--set", "server-id=2"]);
+    let mut tail = here.start(&["event", "tail", "*", "--count", "4000", "--json", "--wait", "60s"]);
+    tail.said("listening on");
+    there.run(&["event", "add", "warm/up"]).exits(DONE);
+    assert_eq!(field(&tail.line(), "id"), "2/1/1");
+    let bus = Bus::attach(there.socket()).unwrap();
+    let one = Registration { event_type: "n".parse().unwrap(), source_timestamp: None, payload: None };
+    assert_eq!(bus.register(vec![one; 3999]).unwrap().len(), 3999);
+    end(peer);
+    assert_eq!(tail.ended().code(), Some(DONE), "all of them came");
+}
+
+#[test]
+fn a_request_for_too_much_is_refused_as_a_whole() {
+    let place = Place::new();
+    let peer = place.peer(&["--set", "server-id=7"]);
+    let bus = Bus::attach(place.socket()).unwrap();
+    let named = |name: usize| {
+        let payload = Payload::Binary { type_name: "x".repeat(name).as_str().into(), bytes: vec![1].into() };
+        Registration { event_type: "n".parse().unwrap(), source_timestamp: None, payload: Some(payload) }
+    };
+    for (requested, part) in [(vec![named(1); 4097], "one may be for 4096"), (vec![named(1), named(256)], "256 bytes")]
+    {
+        let refused = bus.register(requested).unwrap_err().to_string();
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert_eq!(bus.register(vec![named(255); 4096]).unwrap()[4095].id.to_string(), "7/1/4096");
+    assert_eq!(bus.find_events(Query::Latest(None)).unwrap().events.len(), 1);
+    assert_eq!(
+        bus.publish(Message { event: true, ..Message::new("a".parse().unwrap(), "") }),
+        Err(PublishError::Event)
+    );
     end(peer);
 }
 
@@ -176,7 +242,6 @@ fn events_of_another_peer_are_seen_by_those_who_subscribe() {
     let peers = [here.peer(&["--set", "server-id=1"]), there.peer(&[&port, "--set", "server-id=2"])];
     let mut tail = here.start(&["event", "tail", "*", "--count", "2", "--json", "--wait", "60s"]);
     tail.said("listening on");
-    std::thread::sleep(Duration::from_millis(300));
     there.run(&["event", "add", "a/b", "[1]"]).exits(DONE);
     there.run(&["pub", "a.b", "no event"]).exits(DONE);
     here.run(&["event", "add", "a/b", "[2]"]).exits(DONE);

@@ -158,6 +158,9 @@ pub struct DaemonOptions {
     /// Let Redis clients in at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub redis: Option<String>,
+    /// Let clients of Hat Event Server in at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub hat: Option<String>,
     /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,

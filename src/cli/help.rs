@@ -107,6 +107,7 @@ Examples:
   seqcast event add plant/7/alarm '{\"level\": 3}'
   seqcast event add plant/7/alarm --source-time 90s   it occurred a minute and a half ago
   seqcast event add plant/7/photo --file p.jpg --binary jpeg
+  generate | seqcast event add plant/7/level          what comes is the payload
   generate | seqcast event add plant/7/level --lines  each line is the payload of an event
 
 Prints the event when it is stored for good, before others get it. Subtypes cannot hold ?, * and /.";
@@ -120,7 +121,7 @@ Examples:
   seqcast event query --server 7 --after 7/42/1 --json
 
 Without --latest and --server: the events in the order of their times, equal ones in the order in which this peer learned \
-of them. If a limit cut something off, standard error says how to go on.";
+of them. If a limit cut something off, standard error says how to go on, and so does a last line of --json with the type more_follows.";
 
 /// Below `seqcast event tail --help`.
 pub const EVENT_TAIL: &str = "\

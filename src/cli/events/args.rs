@@ -51,7 +51,7 @@ pub struct AddOptions {
     /// The type: subtypes with / between them, such as plant/7/alarm.
     #[arg(value_name = "TYPE")]
     pub event_type: EventType,
-    /// The payload, a JSON text; without it, and without --file and --lines, there is none.
+    /// The payload, a JSON text; without it what comes on standard input, if that is no terminal; if that is nothing, there is no payload.
     pub payload: Option<String>,
     /// Take the payload from this file; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines"])]

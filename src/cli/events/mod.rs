@@ -4,12 +4,13 @@ pub mod args;
 mod print;
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, IsTerminal};
+use std::path::Path;
 
 use bytes::Bytes;
 
 use self::args::{AddOptions, EventWhat, QueryOptions, TailOptions, When};
-use self::print::{EventLine, event_json, table};
+use self::print::{EventLine, event_json, more_json, table};
 use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine};
 use super::exit::{Exit, Failure};
@@ -46,7 +47,8 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bytes = match (&options.payload, &options.file) {
         (Some(text), _) => Some(Bytes::copy_from_slice(text.as_bytes())),
         (None, Some(path)) => Some(read(path)?),
-        (None, None) => None,
+        (None, None) if io::stdin().is_terminal() => None,
+        (None, None) => Some(read(Path::new("-"))?).filter(|bytes| !bytes.is_empty()),
     };
     let registration = registration(options, bytes)?;
     let bus = connect::bus(&options.bus, "event")?;
@@ -55,56 +57,70 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Each line of standard input is the payload of an event in a session of its own. What is read is acknowledged even if a later line is
-/// refused.
+/// Each line of standard input is the payload of an event in a session of its own. After a line that cannot be used no more is read; what
+/// was read before is registered and printed, unless it is refused too.
 fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bus = connect::bus(&options.bus, "event")?;
     let interrupt = Interrupt::watch()?;
-    let mut waiting: VecDeque<Registering> = VecDeque::new();
-    let (mut input, mut count, mut refused) = (io::stdin().lock(), 0, Ok(()));
-    while refused.is_ok() && !interrupt.has_come() {
-        match next_registration(options, &mut input, count + 1) {
+    let mut waiting: VecDeque<(u64, Registering)> = VecDeque::new();
+    let (mut input, mut count, mut refused) = (io::stdin().lock(), 0, None);
+    let mut lines = 1..;
+    while refused.is_none() && !interrupt.has_come() {
+        let line = lines.next().expect("they never end");
+        match next_registration(options, &mut input) {
             Ok(Some(registration)) => {
-                count += 1;
-                waiting.push_back(bus.begin_register(vec![registration]).map_err(|error| failure(&bus, error))?);
+                let registering = bus.begin_register(vec![registration]).map_err(|error| failure(&bus, error))?;
+                waiting.push_back((line, registering));
             }
             Ok(None) => break,
-            Err(error) => refused = Err(error),
+            Err(failure) => refused = Some((line, failure)),
         }
         if LINES_AHEAD <= waiting.len() {
-            print_next(options, &bus, &mut waiting, out)?;
+            print_next(options, &bus, &mut waiting, out, &mut count, &mut refused)?;
         }
     }
     while !waiting.is_empty() {
-        print_next(options, &bus, &mut waiting, out)?;
+        print_next(options, &bus, &mut waiting, out, &mut count, &mut refused)?;
     }
     out.flush()?;
-    refused?;
+    if let Some((line, failure)) = refused {
+        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
+    }
     if !options.json {
         note(format_args!("{} registered", counted(count, "event")));
     }
     Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
 }
 
-fn next_registration(
-    options: &AddOptions,
-    input: &mut impl BufRead,
-    line: u64,
-) -> Result<Option<Registration>, Failure> {
+fn next_registration(options: &AddOptions, input: &mut impl BufRead) -> Result<Option<Registration>, Failure> {
     let Some(bytes) = next_line(input)? else { return Ok(None) };
-    let named = |failure: Failure| Failure { text: format!("line {line}: {}", failure.text), ..failure };
-    registration(options, Some(bytes)).map(Some).map_err(named)
+    registration(options, Some(bytes)).map(Some)
 }
 
+/// Prints what became of the first line that waits; if it was refused, that is the first one of `refused`.
 fn print_next(
     options: &AddOptions,
     bus: &Bus,
-    waiting: &mut VecDeque<Registering>,
+    waiting: &mut VecDeque<(u64, Registering)>,
     out: &mut Output,
+    count: &mut u64,
+    refused: &mut Option<(u64, Failure)>,
 ) -> Result<(), Failure> {
-    let Some(first) = waiting.pop_front() else { return Ok(()) };
-    let events = first.wait().map_err(|error| failure(bus, error))?;
-    Ok(events.iter().try_for_each(|event| print_event(options.json, event, out))?)
+    let Some((line, registering)) = waiting.pop_front() else { return Ok(()) };
+    match registering.wait() {
+        Ok(events) => {
+            *count += 1;
+            events.iter().try_for_each(|event| print_event(options.json, event, out))?;
+        }
+        // The others may have been taken.
+        Err(error @ EventError::Refused(_)) => {
+            if refused.as_ref().is_none_or(|(first, _)| line < *first) {
+                *refused = Some((line, failure(bus, error)));
+            }
+        }
+        Err(error) => return Err(failure(bus, error)),
+    }
+    Ok(())
 }
 
 fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registration, Failure> {
@@ -114,7 +130,8 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
             Some(Payload::Binary { type_name: name.as_str().into(), bytes: bytes.unwrap_or_default() })
         }
         (Some(bytes), None) => {
-            let json = Json::from_bytes(bytes).map_err(|error| {
+            // White space around a JSON text is none of it; the end of a file's last line is some.
+            let json = Json::from_bytes(bytes.slice(..bytes.trim_ascii_end().len())).map_err(|error| {
                 Failure::new(Exit::Usage, format!("the payload is {error}"))
                     .fix("quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON")
             })?;
@@ -147,14 +164,18 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, Failure> {
     query.check().map_err(|error| Failure::new(Exit::Usage, error))?;
     let bus = connect::bus(&options.bus, "event")?;
     let Answer { events, more_follows } = bus.find_events(query).map_err(|error| failure(&bus, error))?;
+    let last = events.last().map(|event| event.id).filter(|_| more_follows);
     if options.json {
         events.iter().try_for_each(|event| out.line(event_json(event)))?;
+        last.iter().try_for_each(|last| out.line(more_json(*last)))?;
     } else {
         out.bytes(table(&events).to_string().as_bytes())?;
     }
     out.flush()?;
-    if more_follows && let Some(last) = events.last() {
-        note(format_args!("more follows: --after {} goes on from here", last.id));
+    match last {
+        Some(_) if options.latest => note("more follows: ask for fewer types at a time"),
+        Some(last) => note(format_args!("more follows: --after {last} goes on from here")),
+        None => {}
     }
     Ok(Exit::Done)
 }

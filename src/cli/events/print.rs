@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::cli::event;
 use crate::cli::output::Printable;
 use crate::cli::table::{Column, Table};
-use crate::event::model::{Event, Payload};
+use crate::event::model::{Event, EventId, Payload};
 
 const COLUMNS: [Column; 5] = [
     Column::new("id").left(),
@@ -64,6 +64,16 @@ pub fn event_json(event: &Event) -> String {
         }
     }
     event::json(&line)
+}
+
+/// Word that there are more events than an answer holds, and behind which event they begin, as a line of JSON.
+pub fn more_json(last: EventId) -> String {
+    #[derive(serde::Serialize)]
+    struct MoreJson {
+        r#type: &'static str,
+        after: String,
+    }
+    event::json(&MoreJson { r#type: "more_follows", after: last.to_string() })
 }
 
 /// An event as a line of text.
