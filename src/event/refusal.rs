@@ -1,6 +1,6 @@
 //! Why a request about events is refused, in the words of all who may ask.
 
-use super::model::{EventId, SESSION_EVENTS_MAX, TYPE_NAME_BYTES_MAX};
+use super::model::{SESSION_EVENTS_MAX, TYPE_NAME_BYTES_MAX};
 use super::store::QueryError;
 use crate::subject::event_type::EventType;
 use std::fmt;
@@ -61,11 +61,6 @@ impl Refusal {
             "the payload of the event {event_type} has a type whose name takes {bytes} bytes, of at most {TYPE_NAME_BYTES_MAX}"
         );
         Refusal { kind: Kind::Invalid, text }
-    }
-
-    /// A question names an event that no journal can hold.
-    pub fn no_event(id: EventId) -> Refusal {
-        Refusal { kind: Kind::Invalid, text: format!("{id} is the id of no event: sessions and instances begin at 1") }
     }
 }
 

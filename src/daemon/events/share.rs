@@ -5,6 +5,7 @@ use super::push;
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{Command, Mailbox};
 use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLimits};
+use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::daemon::store::writer::{Append, Writer};
 use crate::door::journal::{
@@ -15,7 +16,7 @@ use crate::event::claim::{Act, Claim};
 use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
 use crate::event::model::{Event, EventId, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::store::{OfServer, Query};
+use crate::event::store::{Answer, OfServer, Query};
 use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::subject::{Pattern, Subject};
@@ -330,6 +331,10 @@ impl Sharer {
         let (own, asking) = (self.own.clone(), Arc::clone(&self.asking));
         let heard = move |found| {
             lock(&asking).remove(&from);
+            let found = match found {
+                Err(StoreError::NoServer(..)) => Ok(Answer::default()),
+                found => found,
+            };
             match found {
                 Ok(found) => {
                     let page = Page::new(&question, found, own.events_bytes_max(), event_bytes);

@@ -1,10 +1,14 @@
 //! What can be wrong with a journal's file, and what mends it.
 
 use crate::daemon::sqlite_file::{Mark, Unfit};
+use crate::event::model::{EventId, ServerId};
 use rusqlite::ErrorCode;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Servers that are named at most where one that is not known is asked for.
+const SERVERS_NAMED: usize = 16;
 
 /// Why a journal cannot be opened. Nothing was changed or deleted.
 #[derive(Debug)]
@@ -115,6 +119,10 @@ pub enum StoreError {
     Damaged(String),
     /// A session or an instance of 2^63 or more, which a file cannot hold.
     Range,
+    /// A question names an event that is not there, or not any more.
+    NoEvent(EventId),
+    /// A question names a server of which there never was an event; those of which there were.
+    NoServer(ServerId, Vec<ServerId>),
     /// SQLite refuses it, in its words.
     Sqlite(String),
     /// The journal is closed.
@@ -150,6 +158,19 @@ impl fmt::Display for StoreError {
             StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
             StoreError::Damaged(why) => write!(f, "the journal is damaged ({why}); nothing was changed"),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
+            StoreError::NoEvent(id) => write!(
+                f,
+                "the journal does not hold the event {id}, or not any more: ask from a time on, not from an event"
+            ),
+            StoreError::NoServer(server, known) => {
+                write!(f, "the journal has no events of server {server}; it has ")?;
+                let names: Vec<String> = known.iter().take(SERVERS_NAMED).map(ServerId::to_string).collect();
+                match names.len() {
+                    0 => write!(f, "none at all"),
+                    named if named < known.len() => write!(f, "those of {} and others", names.join(", ")),
+                    _ => write!(f, "those of {}", names.join(", ")),
+                }
+            }
             StoreError::Sqlite(error) => write!(f, "the journal: {error}"),
             StoreError::Closed => write!(f, "the journal is closed"),
         }

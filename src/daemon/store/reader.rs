@@ -129,7 +129,10 @@ impl Questions {
                 Work::Asked(query) => Box::new(Search::new(query)),
                 Work::Begun(search) => search,
             };
-            let outcome = reader.advance(&mut search);
+            let outcome = match reader.advance(&mut search) {
+                Ok(true) => reader.check_names(&search).map(|()| true),
+                outcome => outcome,
+            };
             let mut state = self.lock();
             if state.at_work.take().is_none() {
                 // The asker is gone.

@@ -195,6 +195,11 @@ impl Answering {
         Answering { answer: Answer::default(), left: query.limit(), bytes: 0 }
     }
 
+    /// Whether it has taken none.
+    pub fn is_empty(&self) -> bool {
+        self.answer.events.is_empty()
+    }
+
     /// How many more events it takes at most.
     pub fn room(&self) -> usize {
         self.left

@@ -63,12 +63,6 @@ impl Known {
         Ok(Known { types: HashMap::default(), next, tail, last })
     }
 
-    /// The last instance of the session in the tail; 0 if there is none.
-    pub(super) fn last_of_tail(&self, server: ServerId, session: u64) -> u64 {
-        let is_of_session = |id: &&EventId| (id.server, id.session) == (server, session);
-        self.tail.iter().filter(is_of_session).map(|id| id.instance).max().unwrap_or(0)
-    }
-
     /// Whether the event is stored.
     fn holds(&self, transaction: &Transaction<'_>, id: EventId) -> Result<bool, StoreError> {
         if self.last.get(&id.server).is_none_or(|last| *last < id) {

@@ -124,22 +124,20 @@ impl SqliteJournal {
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub fn servers(&mut self) -> Result<BTreeMap<ServerId, (LastSession, u64)>, StoreError> {
-        let known = self.take_known()?;
         let mut servers = BTreeMap::new();
         let mut found = self.connection.prepare(
-            "SELECT id, session, time, (SELECT coalesce(max(instance), 0) FROM by_id \
-             WHERE by_id.server = server.id AND by_id.session = server.session) FROM server",
+            "SELECT id, session, time, max( \
+                 (SELECT coalesce(max(instance), 0) FROM by_id i WHERE i.server = s.id AND i.session = s.session), \
+                 (SELECT coalesce(max(instance), 0) FROM event i WHERE i.server = s.id AND i.session = s.session \
+                  AND (SELECT arrival FROM filled) < i.arrival) \
+             ) FROM server s",
         )?;
         let mut rows = found.query([])?;
         while let Some(row) = rows.next()? {
             let server = ServerId(row.get(0)?);
             let (session, timestamp) = (query::unsigned(row.get(1)?)?, query::timestamp(row.get(2)?)?);
-            let instance = query::unsigned(row.get(3)?)?.max(known.last_of_tail(server, session));
-            servers.insert(server, (LastSession { session, timestamp }, instance));
+            servers.insert(server, (LastSession { session, timestamp }, query::unsigned(row.get(3)?)?));
         }
-        drop(rows);
-        drop(found);
-        self.known = Some(known);
         Ok(servers)
     }
 
@@ -169,6 +167,14 @@ impl SqliteReader {
     /// The file cannot be read, or is damaged.
     pub fn advance(&mut self, search: &mut Search) -> Result<bool, StoreError> {
         search.advance(&mut self.connection)
+    }
+
+    /// Whether the journal has, or had, what an answered question names.
+    ///
+    /// # Errors
+    /// [`StoreError::NoEvent`] and [`StoreError::NoServer`] if nothing was found because it has not; or the file cannot be read.
+    pub fn check_names(&mut self, search: &Search) -> Result<(), StoreError> {
+        search.check_names(&self.connection)
     }
 
     /// Answers a question that makes sense, however long that takes.

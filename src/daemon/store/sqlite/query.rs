@@ -2,6 +2,7 @@
 //! question, which may have to look at the whole journal, does not keep others from being answered.
 
 use super::series::{Finding, MERGED_TYPES_MAX, Place};
+use super::signed;
 use super::types::{At, Types};
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
@@ -79,6 +80,21 @@ impl Search {
         Ok(is_done)
     }
 
+    /// Whether what the question names is there, if nothing was found.
+    pub(super) fn check_names(&self, connection: &Connection) -> Result<(), StoreError> {
+        match &self.query {
+            Query::Series(Series { after: Some(id), .. }) if self.answering.is_empty() && !holds(connection, *id)? => {
+                Err(StoreError::NoEvent(*id))
+            }
+            Query::Server(OfServer { server, .. }) if self.answering.is_empty() => {
+                let mut find = connection.prepare_cached("SELECT id FROM server ORDER BY id")?;
+                let servers = find.query_map([], |row| row.get(0).map(ServerId))?.collect::<Result<Vec<_>, _>>()?;
+                if servers.contains(server) { Ok(()) } else { Err(StoreError::NoServer(*server, servers)) }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The answer, when the work is done.
     pub fn end(self) -> Answer {
         self.answering.end()
@@ -110,6 +126,16 @@ fn take(
         }
     }
     Ok(true)
+}
+
+/// Whether the event is stored.
+fn holds(connection: &Connection, id: EventId) -> Result<bool, StoreError> {
+    let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(false) };
+    let mut find = connection.prepare_cached(&format!(
+        "SELECT 1 FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3 \
+         UNION ALL SELECT 1 FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3"
+    ))?;
+    Ok(find.exists(params![id.server.0, session, instance])?)
 }
 
 fn latest(

@@ -176,6 +176,27 @@ fn it_answers_as_its_twin_in_memory_does() {
     assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
 }
 
+/// Behind the last event of each server it is followed again; that may be in the tail, in the orders, or removed.
+#[test]
+fn the_last_event_of_each_server_is_known_when_it_is_opened() {
+    let dir = Dir::in_memory();
+    let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
+    let session =
+        |server, count| Registrar::new(ServerId(server), 4, at(0)).register(at(5), vec![registration.clone(); count]);
+    let rule = |count| Rule { pattern: "a".parse().unwrap(), age: None, count: Some(count), bytes: None };
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    journal.append(&session(1, TAIL_EVENTS + 3)).unwrap();
+    journal.append(&session(2, 7)).unwrap();
+    let last = |session, instance| (LastSession { session, timestamp: at(5) }, instance);
+    let expected = [(ServerId(1), last(5, TAIL_EVENTS as u64 + 3)), (ServerId(2), last(5, 7))];
+    assert_eq!(journal.servers().unwrap().into_iter().collect::<Vec<_>>(), expected);
+    journal.trim(&Retention { rules: vec![rule(3)] }, at(9), 10_000).unwrap();
+    drop(journal);
+    let expected = [(ServerId(1), last(5, 0)), (ServerId(2), last(5, 7))];
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    assert_eq!(journal.servers().unwrap().into_iter().collect::<Vec<_>>(), expected);
+}
+
 /// The answer to a question in slices of so many rows, and how many these were. `between` is called with how many were done.
 fn in_slices(
     reader: &mut SqliteReader,
