@@ -9,6 +9,7 @@ mod account;
 mod bench;
 mod client;
 mod doors;
+mod events;
 mod lan;
 mod queue;
 mod repair;

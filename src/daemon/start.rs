@@ -100,10 +100,8 @@ impl Engine {
         let step = |step| move |error| StartError::System { step, error };
         let poll = Poll::new().map_err(step("open an event queue"))?;
         // Whoever finds the peer at its socket can end it in order.
-        let signals = match options.signals {
-            true => Some(Signals::watch(poll.registry()).map_err(step("watch for signals"))?),
-            false => None,
-        };
+        let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
+        let signals = signals.map_err(step("watch for signals"))?;
         let mut sockets = open_sockets(config, &chosen)?;
         let mut listener = match options.serve {
             true => Some(Listener::bind(&config.socket).map_err(StartError::Socket)?),

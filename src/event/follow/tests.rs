@@ -1,3 +1,5 @@
+//! Steps one by one, and random histories of a server, the bus and one that follows.
+
 use super::*;
 use crate::event::model::Registration;
 use crate::event::registrar::Registrar;

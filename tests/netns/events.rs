@@ -1,0 +1,83 @@
+//! Journals of events of peers on several hosts that follow each other while the network loses.
+
+use super::lan::{Host, Lan, in_namespaces, last, until};
+use super::{ONE_IN_TEN, PORT, group};
+use seqcast::bus::Bus;
+use seqcast::config::Config;
+use seqcast::event::model::{Event, Registration, ServerId};
+use seqcast::event::store::{OfServer, Query};
+use seqcast::rng::Rng;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Requests, each for some events.
+const SESSIONS: u64 = 600;
+
+/// A peer whose bus gives up soon, so that much is lost to it for good.
+fn open(host: Host, number: u32) -> Bus {
+    let mut config = Config::default();
+    config.name = format!("E{number}.test").parse().expect("it is a name");
+    (config.group, config.port) = (group(), PORT);
+    config.interface = "eth0".parse().expect("it is an interface");
+    config.reliability = Duration::from_millis(20);
+    config.server_id = Some(ServerId(number));
+    config.data_dir = PathBuf::from(format!("/run/events-{number}"));
+    config.event_follow = vec!["plant/*".parse().expect("it is a pattern")];
+    host.within(move || Bus::embed(&config)).expect("a peer can be started")
+}
+
+/// All events of the server that the peer finds.
+fn found(bus: &Bus, server: u32) -> Vec<Event> {
+    let mut found: Vec<Event> = Vec::new();
+    loop {
+        let after = found.last().map(|event| event.id);
+        let query = Query::Server(OfServer { server: ServerId(server), after, limit: None });
+        // A server of which nothing is known yet has no events.
+        let Ok(answer) = bus.find_events(query) else { return found };
+        found.extend(answer.events);
+        if !answer.more_follows {
+            return found;
+        }
+    }
+}
+
+/// One host hears nothing for a while; all lose a tenth of what comes; two register at once. In the end each has what it follows of the
+/// others, event for event, and nothing else.
+#[test]
+fn journals_of_others_are_whole_whatever_the_network_loses() {
+    in_namespaces("netns::events::journals_of_others_are_whole_whatever_the_network_loses", || {
+        let lan = Lan::new(3);
+        let buses: Vec<Bus> = (1..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
+        let met = |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
+        until("the peers have met", || buses.iter().all(met));
+        lan.hosts.iter().for_each(|host| host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop")));
+        let mut rng = Rng::new(1);
+        for session in 0..SESSIONS {
+            match session {
+                200 => lan.hosts[2].fault("meta l4proto udp counter name hits drop"),
+                400 => lan.hosts[2].fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop")),
+                _ => {}
+            }
+            let types = ["plant/1", "plant/2/alarm", "other"];
+            let registration = |rng: &mut Rng| Registration {
+                event_type: types[rng.below(3) as usize].parse().expect("it is a type"),
+                source_timestamp: None,
+                payload: None,
+            };
+            let requested = (0..1 + rng.below(4)).map(|_| registration(&mut rng)).collect();
+            buses[usize::from(rng.chance(0.5))].register(requested).expect("it is stored");
+            last(Duration::from_millis(5));
+        }
+        let is_followed = |event: &Event| event.event_type.to_string().starts_with("plant/");
+        for (origin, bus) in (1..).zip(&buses[..2]) {
+            let expected: Vec<Event> = found(bus, origin).into_iter().filter(is_followed).collect();
+            assert!(200 < expected.len(), "{} events of server {origin}", expected.len());
+            for other in (0..3).filter(|other| *other + 1 != origin as usize) {
+                until("the other one has them all", || found(&buses[other], origin).len() == expected.len());
+                assert_eq!(found(&buses[other], origin), expected, "of server {origin} at {}", other + 1);
+            }
+        }
+        let hits: u64 = lan.hosts.iter().map(Host::heal).sum();
+        assert!(100 < hits, "the fault has hit {hits} times");
+    });
+}
