@@ -1,5 +1,5 @@
 //! Kills a redis-server and starts it again, or fails over to its replica, in turn, while workers send and a front end pushes:
-//! `cargo run --release --example order_failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
+//! `tools/order-failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
 //!
 //! The servers write to the disk once a second, so that rounds do lose something. Checked is that no id is that of two events, that within a
 //! generation each object's events are sent in the order of the pushes, each naming the one before, and that every loss is told to the
