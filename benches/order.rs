@@ -1,7 +1,7 @@
 //! Ordered events through their stores: `cargo bench --bench order`. Needs redis-server. Files lie where the system keeps temporary ones.
 //!
 //! Front ends push main events, one at a time, to 1,000 objects in turn; then workers, each with a connection of its own, send all of them to
-//! nowhere. What was sent is checked: each event of each object once, in the order of the pushes, with rising ids and right `prev`. The baselines
+//! nowhere; and once more while they are pushed. What was sent is checked: each event of each object once, in the order of the pushes, with rising ids and right `prev`. The baselines
 //! of the same run are as many connections that do nothing but `INCR`, one after the other, and a loop of transactions that each
 //! change one row.
 
@@ -157,6 +157,13 @@ fn redis(dir: &Path, what: &str, arguments: &[&str], events: u64) {
             ratios.push(rate / base);
         }
     }
+    server.command::<()>(&["FLUSHALL"]);
+    let (rate, sent) = thread::scope(|scope| {
+        scope.spawn(|| push(&open, events));
+        work(&open, WORKERS, events)
+    });
+    orders.push(checked(sent, events));
+    println!("redis {what}, {WORKERS} workers {rate:9.0} events/s  while {FRONT_ENDS} front ends push them");
     assert!(orders.iter().all(|order| *order == orders[0]), "the order depends on the number of workers");
     ratios.sort_by(f64::total_cmp);
     println!(

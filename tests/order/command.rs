@@ -158,12 +158,17 @@ fn a_worker_without_a_peer_loses_nothing() {
     worker.said("sends events");
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
-    push(&place, &[], "a", &["1"]);
+    push(&place, &[], "a", &["1", "2"]);
     assert_eq!(worker.ended().code(), Some(UNREACHABLE));
     worker.said("the peer is gone");
+    let shown = object(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
+    let held = &shown["workers"][0];
+    assert_eq!((&held["object"], &held["events"], &held["last"]), (&"a".into(), &2.into(), &shown["mark"]), "{shown}");
     let _peer = place.peer(&[]);
     let tail = place.start(&["order", "tail", "--json"]);
     tail.said("listening");
     let _worker = place.start(&["order", "work", "w", "--lease", "500ms"]);
-    assert_eq!(object(&tail.line())["event"], 1);
+    for n in [1, 2] {
+        assert_eq!(object(&tail.line())["event"], n);
+    }
 }

@@ -10,7 +10,9 @@ use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::memory::Memory;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::{Generation, Stamp};
-use seqcast::event::order::store::{Act, Caller, Op, Outcome, Shown, Store};
+use seqcast::event::order::store::{
+    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, Shown, Stamped, Store,
+};
 use seqcast::rng::Rng;
 use std::collections::BTreeMap;
 
@@ -35,8 +37,8 @@ impl Known {
             Outcome::Looked { mark } | Outcome::Pushed { mark } => &[*mark],
             Outcome::Opened { session, .. } => &[*session],
             Outcome::Claimed { token, .. } => &[*token],
-            Outcome::Next(event) => &[event.id],
-            Outcome::Advanced { token, event, .. } => &[*token, event.id],
+            Outcome::Next(batch) => &[last(batch)],
+            Outcome::Advanced { token, batch, .. } => &[*token, last(batch)],
             _ => &[],
         };
         self.stamps.extend(seen);
@@ -51,14 +53,14 @@ impl Known {
             }
             (Outcome::Taken { object }, _) => drop(self.held.insert(by.clone(), (object.clone(), None, None))),
             (Outcome::Claimed { token, unfinished }, Some(Act::Claim { object })) => {
-                let id = unfinished.as_ref().map(|event| event.id);
+                let id = unfinished.last().map(|event| event.id);
                 self.held.insert(by.clone(), (object.clone(), Some(*token), id));
             }
-            (Outcome::Next(event), Some(Act::Next { object, token })) => {
-                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(event.id)));
+            (Outcome::Next(batch), Some(Act::Next { object, token })) => {
+                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
-            (Outcome::Advanced { object, token, event }, _) => {
-                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(event.id)));
+            (Outcome::Advanced { object, token, batch }, _) => {
+                self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
             (Outcome::Done, Some(Act::Record { object, token, .. })) => {
                 self.held.insert(by.clone(), (object.clone(), Some(*token), None));
@@ -95,7 +97,17 @@ impl Known {
         let number = rng.below(1_000_000);
         let bytes = |kind: &str| Bytes::from([kind.as_bytes(), &[0, 255, b'\n'], &number.to_le_bytes()].concat());
         if rng.chance(0.1) {
-            let subs = (0..rng.below(3)).map(|_| bytes("sub")).collect();
+            // Seldom more than one batch, by number or by length.
+            let (count, bytes_max) = match rng.below(20) {
+                0 => (3 * EVENTS_PER_STEP as u64, 0),
+                1 => (6, BYTES_PER_STEP),
+                _ => (3, 0),
+            };
+            let mut subs = Vec::new();
+            for _ in 0..rng.below(count) {
+                let long = vec![b'x'; rng.below(bytes_max as u64 + 1) as usize];
+                subs.push(Bytes::from([&bytes("sub")[..], &long].concat()));
+            }
             return Op::Push { mark: self.mark(rng), object, data: bytes("data"), main: bytes("main"), subs };
         }
         if rng.chance(0.02) {
@@ -151,6 +163,10 @@ impl Known {
     }
 }
 
+fn last(batch: &[Stamped]) -> Stamp {
+    batch.last().expect("at least one event").id
+}
+
 fn shown(outcome: Outcome) -> Shown {
     let Outcome::Shown(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
     shown
@@ -182,8 +198,7 @@ fn check<S: Store<Error: std::fmt::Debug>>(
             _ => (None, None),
         };
         known.see(by, act, &outcome);
-        let name = format!("{outcome:?}").split([' ', '(']).next().expect("a word").to_owned();
-        *counts.entry(name).or_insert(0) += 1;
+        *counts.entry(name(&outcome)).or_insert(0) += 1;
         if step % 10 == 0 {
             let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();
             let queued_max = rng.below(4) as usize;
@@ -198,17 +213,42 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     counts
 }
 
+/// The outcome in a word; and whether it has several events, as many as there may be, or as long ones.
+fn name(outcome: &Outcome) -> String {
+    let name = format!("{outcome:?}").split([' ', '(']).next().expect("a word").to_owned();
+    let batch: &[Stamped] = match outcome {
+        Outcome::Next(batch) | Outcome::Advanced { batch, .. } | Outcome::Claimed { unfinished: batch, .. } => batch,
+        _ => &[],
+    };
+    let bytes: usize = batch.iter().map(|event| event.payload.len()).sum();
+    match batch.len() {
+        EVENTS_PER_STEP => name + " all",
+        2.. if BYTES_PER_STEP <= bytes => name + " long",
+        2.. => name + " some",
+        _ => name,
+    }
+}
+
 /// So that no outcome goes unchecked.
 fn check_counts(counts: &BTreeMap<String, u32>) {
     let names = [
         "Advanced",
+        "Advanced all",
+        "Advanced long",
+        "Advanced some",
         "Claimed",
+        "Claimed all",
+        "Claimed long",
+        "Claimed some",
         "Done",
         "Emptied",
         "Empty",
         "Looked",
         "LostGeneration",
         "Next",
+        "Next all",
+        "Next long",
+        "Next some",
         "NoneEnded",
         "NotHeld",
         "Opened",
@@ -257,7 +297,7 @@ fn all_stores_pause_after_as_many_entries() {
         let mark = Stamp::begin(Generation::new(2).expect("one"));
         apply(&mut store, &Op::Begin { found: None, generation: mark.generation() });
         let object = Object::new("x").expect("a name");
-        for _ in 0..70 {
+        for _ in 0..OBJECTS_PER_STEP + 6 {
             let (object, data, main) = (object.clone(), Bytes::new(), Bytes::from("e"));
             apply(&mut store, &Op::Push { mark, object, data, main, subs: Vec::new() });
         }
@@ -269,7 +309,7 @@ fn all_stores_pause_after_as_many_entries() {
         let mut outcomes = vec![act(Act::Next { object: object.clone(), token })];
         loop {
             let id = match outcomes.last() {
-                Some(Outcome::Next(event) | Outcome::Advanced { event, .. }) => event.id,
+                Some(Outcome::Next(batch) | Outcome::Advanced { batch, .. }) => last(batch),
                 _ => return outcomes,
             };
             outcomes.push(act(Act::Advance { object: object.clone(), token, id }));
@@ -278,7 +318,10 @@ fn all_stores_pause_after_as_many_entries() {
     let dir = TempDir::new();
     let server = RedisServer::durable(dir.path());
     let outcomes = check(Memory::default());
-    assert_eq!((outcomes.len(), outcomes.last()), (71, Some(&Outcome::Paused)));
+    assert_eq!(
+        (outcomes.len(), outcomes.last()),
+        ((OBJECTS_PER_STEP + 6).div_ceil(EVENTS_PER_STEP) + 1, Some(&Outcome::Paused))
+    );
     assert_eq!(check(RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address")), outcomes);
     assert_eq!(check(SqliteStore::open(&dir.path().join("order.db")).expect("a file")), outcomes);
 }

@@ -13,7 +13,7 @@ pub struct State {
     /// `objects.with.events`.
     entries: Vec<String>,
     /// `event.worker:W:object` and `event.worker:W:event`.
-    workers: BTreeMap<String, (Option<String>, Option<String>)>,
+    workers: BTreeMap<String, (Option<String>, Vec<String>)>,
 }
 
 impl State {
@@ -26,21 +26,21 @@ impl State {
              end
              for at, w in ipairs(redis.call('SMEMBERS', p .. 'event.workers')) do
                local k = p .. 'event.worker:' .. w
-               workers[at] = { w, redis.call('LINDEX', k .. ':object', 0), redis.call('LINDEX', k .. ':event', 0) }
+               workers[at] = { w, redis.call('LINDEX', k .. ':object', 0), redis.call('LRANGE', k .. ':event', 0, -1) }
              end
              return { objects, redis.call('LRANGE', p .. 'objects.with.events', 0, -1), workers }",
         );
         let mut asked = script.prepare_invoke();
         asked.arg(REDIS_PREFIX).arg(objects);
         type Object = (String, Vec<String>, Option<String>);
-        type Worker = (String, Option<String>, Option<String>);
+        type Worker = (String, Option<String>, Vec<String>);
         let (objects, entries, workers): (Vec<Object>, Vec<String>, Vec<Worker>) =
             asked.invoke(connection).expect("keys of the right kinds");
         let owner = |text: String| text.split_once(' ').expect("token and name").1.to_owned();
         State {
             objects: objects.into_iter().map(|(name, events, by)| (name, (events, by.map(owner)))).collect(),
             entries,
-            workers: workers.into_iter().map(|(name, object, event)| (name, (object, event))).collect(),
+            workers: workers.into_iter().map(|(name, object, events)| (name, (object, events))).collect(),
         }
     }
 
@@ -63,9 +63,12 @@ impl State {
             state.objects.get_mut(&object).expect("pushed").0.push(row.get(1).expect("text"));
         });
         each("SELECT object FROM queue", &mut |row| state.entries.push(row.get(0).expect("text")));
-        each("SELECT name, object, CAST(event AS TEXT) FROM worker", &mut |row| {
-            let kept = (row.get(1).expect("text"), row.get(2).expect("text"));
-            state.workers.insert(row.get(0).expect("text"), kept);
+        each("SELECT name, object FROM worker", &mut |row| {
+            state.workers.insert(row.get(0).expect("text"), (row.get(1).expect("text"), Vec::new()));
+        });
+        each("SELECT worker, CAST(payload AS TEXT) FROM process", &mut |row| {
+            let worker: String = row.get(0).expect("text");
+            state.workers.get_mut(&worker).expect("known").1.push(row.get(1).expect("text"));
         });
         state
     }
@@ -80,9 +83,9 @@ impl State {
             if let Some(owner) = owner {
                 assert!(holders().any(|(name, _)| name == owner), "invariant 2 of {object}: {self:?}");
             }
-            for (name, (_, event)) in holders() {
-                assert!(owner.as_ref() == Some(name) || event.is_none(), "invariant 3 of {object}: {self:?}");
-                let is_queued = event.as_ref().is_some_and(|event| events.contains(event));
+            for (name, (_, batch)) in holders() {
+                assert!(owner.as_ref() == Some(name) || batch.is_empty(), "invariant 3 of {object}: {self:?}");
+                let is_queued = batch.iter().any(|event| events.contains(event));
                 assert!(!is_queued, "invariant 4 of {object}: {self:?}");
             }
         }

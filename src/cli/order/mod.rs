@@ -261,11 +261,12 @@ fn tell(json: bool, notice: &Notice) {
     }
 }
 
-const WORKERS: [Column; 4] = [
+const WORKERS: [Column; 5] = [
     Column::new("worker").left(),
     Column::new("object").left(),
     Column::new("lease ends").left(),
-    Column::new("event").left(),
+    Column::new("in process"),
+    Column::new("up to").left(),
 ];
 const OBJECTS: [Column; 4] = [
     Column::new("object").left(),
@@ -305,7 +306,8 @@ fn print(shown: &Shown, out: &mut Output) -> io::Result<()> {
             None => "ended".to_owned(),
         });
         let object = worker.object.as_ref().map_or("-", |object| object.as_str());
-        workers.row(vec![worker.name.to_string(), object.to_owned(), lease, stamp(worker.event)]);
+        let events = worker.events.to_string();
+        workers.row(vec![worker.name.to_string(), object.to_owned(), lease, events, stamp(worker.last)]);
     }
     out.bytes(workers.to_string().as_bytes())?;
     out.line("")?;
@@ -323,7 +325,7 @@ fn shown_json(shown: &Shown) -> Value {
     let workers = shown.workers.iter().map(|worker| {
         json!({
             "worker": worker.name.as_str(), "object": worker.object.as_ref().map(|object| object.as_str()),
-            "lease_end_ms": worker.lease_end_ms, "event": stamp(worker.event),
+            "lease_end_ms": worker.lease_end_ms, "events": worker.events, "last": stamp(worker.last),
         })
     });
     let objects = shown.objects.iter().map(|object| {

@@ -2,7 +2,8 @@
 --
 -- Redis does not undo what a script did before an error. So each part reads all that it is going to change, which fails if a
 -- key holds something else, before it changes anything. Stamps are decimal texts, since numbers are exact below 2^53 only; the count
--- and the generation are below that. Before this text stand VERSION, OBJECTS_PER_STEP, COUNT_LAST, RADIX_HIGH and RADIX_LOW.
+-- and the generation are below that. Before this text stand VERSION, OBJECTS_PER_STEP, EVENTS_PER_STEP, BYTES_PER_STEP,
+-- COUNT_LAST, RADIX_HIGH and RADIX_LOW.
 
 local prefix, op = ARGV[1], ARGV[2]
 
@@ -86,7 +87,7 @@ if op == 'show' then
     local key = 'event.worker:' .. worker
     local object = call('LINDEX', key .. ':object', 0)
     local lease_end = object and call('ZSCORE', 'leases', object .. '\0' .. worker)
-    workers[#workers + 1] = { worker, object, lease_end, call('GET', key .. ':event.id') }
+    workers[#workers + 1] = { worker, object, lease_end, call('LLEN', key .. ':event'), call('GET', key .. ':event.id') }
     wanted[#wanted + 1] = object or nil
   end
   if tonumber(ARGV[3]) > 0 then
@@ -182,17 +183,39 @@ local function own(of)
   return new
 end
 
--- The id, the one before, which may be known, and the event. Of an event that was in process before only the id is left.
-local function draw(of, last)
-  last = last or call('GET', of .. ':last.event.id')
-  local event = call('RPOPLPUSH', of .. ':events', prefix .. key_event)
-  if not event then
-    call('DEL', of .. ':event.worker', prefix .. key_id)
-    return false
+-- The next of so many events, oldest first. They are read in parts, each as large as may be wanted by the length of those before.
+local function next_of(of, queued)
+  local key, events, bytes, part = of .. ':events', {}, 0, 1
+  queued = math.min(queued, EVENTS_PER_STEP)
+  while #events < queued and bytes < BYTES_PER_STEP do
+    local some = call('LRANGE', key, -#events - math.min(part, queued - #events), -#events - 1)
+    for at = #some, 1, -1 do
+      if BYTES_PER_STEP <= bytes then
+        break
+      end
+      events[#events + 1] = some[at]
+      bytes = bytes + #some[at]
+    end
+    part = math.ceil((BYTES_PER_STEP - bytes) * #events / bytes)
   end
-  local new = next_stamp()
+  return events
+end
+
+-- Moves the next of so many events to the worker, whose batch is empty, and stamps them. Adds to the answer the last id, the one before the
+-- batch, and the batch.
+local function draw(of, queued, last, answer)
+  local events = next_of(of, queued)
+  call('LPUSH', key_event, unpack(events))
+  call('LTRIM', of .. ':events', 0, -#events - 1)
+  count = call('INCRBY', 'next.event.id', #events)
+  local new = stamp_of(count)
   call('SET', key_id, new)
-  return new, last, event
+  answer[#answer + 1] = new
+  answer[#answer + 1] = last
+  for at = 1, #events do
+    answer[#answer + 1] = events[at]
+  end
+  return answer
 end
 
 local function drop(of)
@@ -217,15 +240,15 @@ if op == 'take over' then
   local of, from = string.sub(first[1], 1, zero - 1), string.sub(first[1], zero + 1)
   local theirs = 'event.worker:' .. from
   local unfinished, owner = call('GET', theirs .. ':event.id'), owner_of(of)
-  call('LLEN', theirs .. ':event')
+  call('LLEN', theirs .. ':object')
+  local in_process = call('LLEN', theirs .. ':event')
   call('LLEN', key_event)
   call('STRLEN', key_id)
   call('SCARD', 'event.workers')
   call('RPOPLPUSH', theirs .. ':object', prefix .. key_object)
-  call('RPOPLPUSH', theirs .. ':event', prefix .. key_event)
-  if unfinished then
-    call('SET', key_id, unfinished)
-    call('DEL', theirs .. ':event.id')
+  if unfinished and in_process > 0 then
+    call('RENAME', theirs .. ':event', prefix .. key_event)
+    call('RENAME', theirs .. ':event.id', prefix .. key_id)
   end
   if owner == from then
     own(of)
@@ -256,12 +279,16 @@ if held ~= object or (op ~= 'claim' and op ~= 'drop' and not owns) then
 end
 
 if op == 'claim' then
-  local last = call('GET', object .. ':last.event.id')
+  local last, batch, last_of_batch = call('GET', object .. ':last.event.id'), call('LRANGE', key_event, 0, -1), call('GET', key_id)
   renew(object)
   if owner and owner ~= worker then
     return { 'owned' }
   end
-  return { 'claimed', own(object), call('GET', key_id), last, call('LINDEX', key_event, 0) }
+  local answer = { 'claimed', own(object), last_of_batch, last }
+  for at = #batch, 1, -1 do
+    answer[#answer + 1] = batch[at]
+  end
+  return answer
 end
 
 if op == 'drop' then
@@ -277,54 +304,64 @@ if op == 'renew' then
   return { 'done' }
 end
 
+local queued = call('LLEN', object .. ':events')
+local in_process = call('LLEN', key_event)
+
 if op == 'next' then
-  if call('LLEN', key_event) > 0 then
+  if in_process > 0 then
     return { 'not held' }
   end
   call('STRLEN', key_id)
-  call('LLEN', object .. ':events')
+  local last = call('GET', object .. ':last.event.id')
   renew(object)
-  local new, last, event = draw(object)
-  return new and { 'next', new, last, event } or { 'emptied' }
+  if queued > 0 then
+    return draw(object, queued, last, { 'next' })
+  end
+  call('DEL', object .. ':event.worker')
+  return { 'emptied' }
 end
 
--- What is left ends the event in process.
+-- What is left ends the batch in process.
 if call('GET', key_id) ~= id then
   return { 'not held' }
 end
-call('LLEN', object .. ':events')
 call('STRLEN', object .. ':last.event.id')
 renew(object)
-call('RPOP', key_event)
+call('DEL', key_event)
 call('SET', object .. ':last.event.id', id)
 if op == 'record' then
   call('DEL', key_id)
   return { 'done' }
 end
 
-local entries, sent = 0, id
-while true do
-  local new, last, event = draw(object, sent)
-  sent = nil
-  if new then
-    return { 'advanced', object, token, new, last, event }
-  end
-  drop(object)
-  repeat
-    if entries == OBJECTS_PER_STEP then
-      return { 'paused' }
-    end
-    entries = entries + 1
-    object = take()
-    if not object then
-      return { 'empty' }
-    end
-    owner = owner_of(object)
-    local is_free = not owner or owner == worker
-    if is_free then
-      token = own(object)
-    else
-      drop(object)
-    end
-  until is_free
+if queued > 0 then
+  return draw(object, queued, id, { 'advanced', object, token })
 end
+call('DEL', object .. ':event.worker', prefix .. key_id)
+drop(object)
+
+-- Nobody has to come for an object that has an owner or no events: its entry is taken away. Most entries are of either kind where
+-- there are many of one object, so that they are read in parts that grow.
+local seen, part = 0, 1
+while seen < OBJECTS_PER_STEP do
+  local entries = call('LRANGE', 'objects.with.events', -part, -1)
+  for at = #entries, 1, -1 do
+    object, seen = entries[at], seen + 1
+    queued = call('LLEN', object .. ':events')
+    if queued > 0 and not owner_of(object) then
+      local last = call('GET', object .. ':last.event.id')
+      if at < #entries then
+        call('LTRIM', 'objects.with.events', 0, at - #entries - 1)
+      end
+      call('RPOPLPUSH', 'objects.with.events', prefix .. key_object)
+      renew(object)
+      return draw(object, queued, last, { 'advanced', object, own(object) })
+    end
+  end
+  call('LTRIM', 'objects.with.events', 0, -#entries - 1)
+  if #entries < part then
+    return { 'empty' }
+  end
+  part = math.min(2 * part, OBJECTS_PER_STEP - seen)
+end
+return { 'paused' }

@@ -21,7 +21,8 @@ use crate::daemon::clock::Clock;
 use crate::event::order::name::{Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
 use crate::event::order::store::{
-    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
+    ShownWorker, Stamped, Store,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -32,8 +33,8 @@ use std::time::Duration;
 /// What names of keys begin with, unless another prefix is chosen. No prefix in use may begin with another one.
 pub const PREFIX: &str = "seqcast:";
 
-/// Of the keys; a greater one is of a later program.
-const VERSION: u32 = 1;
+/// Of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a batch.
+const VERSION: u32 = 2;
 /// How long a server may take to answer. A step takes well below a millisecond.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After so long without a step a connection is tried before it is used: servers and ways close those that are idle.
@@ -75,9 +76,11 @@ impl RedisStore {
             return Err(wrong("the address of a Redis server names host and port"));
         };
         let at = format!("redis://{host}:{port}/{}", info.redis_settings().db());
-        let (radix, entries) = (Stamp::begin(Generation::new(1).expect("1 is one")).number(), OBJECTS_PER_STEP);
+        let radix = Stamp::begin(Generation::new(1).expect("1 is one")).number();
         let head = format!(
-            "local VERSION, OBJECTS_PER_STEP, COUNT_LAST, RADIX_HIGH, RADIX_LOW = '{VERSION}', {entries}, {}, {}, {}\n",
+            "local VERSION, OBJECTS_PER_STEP, EVENTS_PER_STEP, BYTES_PER_STEP = \
+             '{VERSION}', {OBJECTS_PER_STEP}, {EVENTS_PER_STEP}, {BYTES_PER_STEP} \
+             local COUNT_LAST, RADIX_HIGH, RADIX_LOW = {}, {}, {}\n",
             radix - 1 - STAMPS_PER_STEP,
             radix / 1_000_000,
             radix % 1_000_000
@@ -303,13 +306,26 @@ impl Parts {
         self.parsed(|text| WorkerName::new(text).ok())
     }
 
-    /// An event, if there is one.
-    fn stamped(&mut self) -> Option<Option<Stamped>> {
-        match (self.stamp()?, self.stamp()?, self.bytes()?) {
-            (Some(id), prev, Some(payload)) => Some(Some(Stamped { id, prev, payload: Bytes::from(payload) })),
-            (None, _, None) => Some(None),
+    /// A batch, perhaps an empty one: the last id, the one before the batch, and all that is left are its events.
+    fn batch(&mut self) -> Option<Vec<Stamped>> {
+        let (last, mut prev) = (self.stamp()?, self.stamp()?);
+        let payload = |value| match value {
+            Value::BulkString(bytes) => Some(Bytes::from(bytes)),
             _ => None,
-        }
+        };
+        let payloads: Vec<Bytes> = self.0.by_ref().map(payload).collect::<Option<_>>()?;
+        let Some(last) = last else { return payloads.is_empty().then(Vec::new) };
+        let before = last.number().checked_sub(payloads.len() as u64)?;
+        let one = |(number, payload)| {
+            let id = Stamp::from_number(number)?;
+            Some(Stamped { id, prev: prev.replace(id), payload })
+        };
+        (before + 1..).zip(payloads).map(one).collect()
+    }
+
+    /// A batch of at least one event.
+    fn events(&mut self) -> Option<Vec<Stamped>> {
+        self.batch().filter(|batch| !batch.is_empty())
     }
 
     /// Each of which has parts of its own.
@@ -332,11 +348,11 @@ fn outcome(value: Value) -> Option<Outcome> {
         b"taken" => Outcome::Taken { object: parts.object()?? },
         b"empty" => Outcome::Empty,
         b"none ended" => Outcome::NoneEnded { first_ms: parts.number()? },
-        b"claimed" => Outcome::Claimed { token: parts.stamp()??, unfinished: parts.stamped()? },
+        b"claimed" => Outcome::Claimed { token: parts.stamp()??, unfinished: parts.batch()? },
         b"owned" => Outcome::Owned,
-        b"next" => Outcome::Next(parts.stamped()??),
+        b"next" => Outcome::Next(parts.events()?),
         b"emptied" => Outcome::Emptied,
-        b"advanced" => Outcome::Advanced { object: parts.object()??, token: parts.stamp()??, event: parts.stamped()?? },
+        b"advanced" => Outcome::Advanced { object: parts.object()??, token: parts.stamp()??, batch: parts.events()? },
         b"paused" => Outcome::Paused,
         b"done" => Outcome::Done,
         b"shown" => Outcome::Shown(shown(&mut parts)?),
@@ -348,7 +364,8 @@ fn shown(parts: &mut Parts) -> Option<Shown> {
     let (mark, is_suspect, queued) = (parts.stamp()?, parts.number()?? == 1, parts.number()??);
     let workers = parts.each(|parts| {
         let (name, object) = (parts.worker()??, parts.object()?);
-        Some((name.clone(), ShownWorker { name, object, lease_end_ms: parts.number()?, event: parts.stamp()? }))
+        let (lease_end_ms, events, last) = (parts.number()?, parts.number()??, parts.stamp()?);
+        Some((name.clone(), ShownWorker { name, object, lease_end_ms, events, last }))
     })?;
     let objects = parts.each(|parts| {
         let (name, queued) = (parts.object()??, parts.number()??);
@@ -389,12 +406,20 @@ mod tests {
     #[test]
     fn what_no_script_of_ours_answers_is_refused() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let stamp = Stamp::from_number;
+        let of = |id, prev, payload| Stamped { id: stamp(id).unwrap(), prev, payload };
+        let [a, b] = ["a", "b"].map(Bytes::from);
+        let batch = Outcome::Next(vec![of(274877906945, None, a), of(274877906946, stamp(274877906945), b)]);
         for (parts, expected) in [
             (vec![text("taken"), text("x")], Some(Outcome::Taken { object: Object::new("x").unwrap() })),
             (vec![text("taken"), text("a\nb")], None),
             (vec![text("taken")], None),
             (vec![text("looked"), text("7")], None),
             (vec![text("next"), text("274877906945"), Value::Nil], None),
+            (vec![text("next"), Value::Nil, Value::Nil], None),
+            (vec![text("next"), text("274877906945"), Value::Nil, Value::Nil], None),
+            (vec![text("next"), text("274877906945"), Value::Nil, text("a"), text("b"), text("c")], None),
+            (vec![text("next"), text("274877906946"), Value::Nil, text("a"), text("b")], Some(batch)),
             (vec![text("none ended"), text("soon")], None),
             (vec![text("none ended"), Value::Nil], Some(Outcome::NoneEnded { first_ms: None })),
             (vec![text("what")], None),

@@ -6,7 +6,8 @@
 //! | `object` | an object: `OBJ:data`, `OBJ:last.event.id`, `OBJ:event.worker` |
 //! | `event` | an event in `OBJ:events`, in the order of `number` |
 //! | `queue` | an entry of `objects.with.events`, in the order of `number` |
-//! | `worker` | a worker: `event.worker:W:*` |
+//! | `worker` | a worker: its session, and `event.worker:W:object` with the lease |
+//! | `process` | an event in `event.worker:W:event`, with its id |
 //!
 //! Each step is a transaction, and survives a crash of the host when it is answered: WAL with `synchronous=FULL`
 //! (<https://sqlite.org/wal.html>). So nothing is lost but by those who copy and restore files. A generation remembers the file in
@@ -18,7 +19,8 @@ use crate::daemon::sqlite_file::{Mark, Unfit, check_head};
 use crate::event::order::name::{NameError, Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
 use crate::event::order::store::{
-    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
+    ShownWorker, Stamped, Store,
 };
 use bytes::Bytes;
 use rusqlite::types::Type;
@@ -33,8 +35,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-/// "sqor".
-const MARK: Mark = Mark { application_id: 0x7371_6f72, version: 1 };
+/// "sqor". In version 1 a worker had one event in process, not a batch.
+const MARK: Mark = Mark { application_id: 0x7371_6f72, version: 2 };
 /// How long one waits before trying again while another process writes. A step takes about as long as the disk needs to store it.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often one tries: for five seconds at least.
@@ -51,8 +53,10 @@ const SCHEMA: &str = "
     CREATE INDEX event_object ON event (object, number);
     CREATE TABLE queue (number INTEGER PRIMARY KEY, object TEXT NOT NULL) STRICT;
     CREATE TABLE worker (
-        name TEXT PRIMARY KEY, session INTEGER NOT NULL, object TEXT, lease_end INTEGER, event_id INTEGER, event BLOB
+        name TEXT PRIMARY KEY, session INTEGER NOT NULL, object TEXT, lease_end INTEGER
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE process (id INTEGER PRIMARY KEY, worker TEXT NOT NULL, payload BLOB NOT NULL) STRICT;
+    CREATE INDEX process_worker ON process (worker, id);
     CREATE INDEX worker_lease ON worker (lease_end, object, name) WHERE object IS NOT NULL;
 ";
 
@@ -300,10 +304,10 @@ impl<'t> Steps<'t> {
     }
 
     fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> rusqlite::Result<Outcome> {
+        let sql =
+            "SELECT session, object, (SELECT max(id) FROM process WHERE worker = name) FROM worker WHERE name = ?1";
         let found =
-            self.find("SELECT session, object, event_id FROM worker WHERE name = ?1", [by.worker.as_str()], |row| {
-                Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?))
-            })?;
+            self.find(sql, [by.worker.as_str()], |row| Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?)))?;
         let Some((opened, held, in_process)) = found else { return Ok(Outcome::NotHeld) };
         if opened != Some(session) {
             return Ok(Outcome::Superseded);
@@ -379,31 +383,33 @@ impl<'t> Steps<'t> {
     fn take(&self, by: &Caller) -> rusqlite::Result<Option<Object>> {
         let sql = "DELETE FROM queue WHERE number = (SELECT min(number) FROM queue) RETURNING object";
         let Some(object) = self.find(sql, [], |row| object(row, 0))?.flatten() else { return Ok(None) };
-        self.run(
-            "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
-            params![by.worker.as_str(), object.as_str(), lease_end(by)],
-        )?;
+        self.hold(by, &object)?;
         Ok(Some(object))
     }
 
+    fn hold(&self, by: &Caller, object: &Object) -> rusqlite::Result<()> {
+        self.run(
+            "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
+            params![by.worker.as_str(), object.as_str(), lease_end(by)],
+        )
+    }
+
     fn take_over(&mut self, by: &Caller) -> rusqlite::Result<Outcome> {
-        let sql = "SELECT name, object, lease_end, event_id, event FROM worker WHERE object IS NOT NULL \
+        let sql = "SELECT name, object, lease_end FROM worker WHERE object IS NOT NULL \
                    ORDER BY lease_end, object, name LIMIT 1";
         let found = self.find(sql, [], |row| {
             let (from, of) = (worker(row, 0)?, object(row, 1)?);
-            Ok((from.zip(of), unsigned(row, 2)?.unwrap_or(0), stamp(row, 3)?, row.get::<_, Option<Vec<u8>>>(4)?))
+            Ok((from.zip(of), unsigned(row, 2)?.unwrap_or(0)))
         })?;
-        let Some((Some((from, object)), first_ms, event_id, event)) = found else {
+        let Some((Some((from, object)), first_ms)) = found else {
             return Ok(Outcome::NoneEnded { first_ms: None });
         };
         if by.now_ms < first_ms {
             return Ok(Outcome::NoneEnded { first_ms: Some(first_ms) });
         }
         self.forget(&from)?;
-        self.run(
-            "UPDATE worker SET object = ?2, lease_end = ?3, event_id = ?4, event = ?5 WHERE name = ?1",
-            params![by.worker.as_str(), object.as_str(), lease_end(by), event_id.map(|id| signed(id.number())), event],
-        )?;
+        self.run("UPDATE process SET worker = ?2 WHERE worker = ?1", [from.as_str(), by.worker.as_str()])?;
+        self.hold(by, &object)?;
         if self.owner(&object)?.is_some_and(|(owner, _)| owner == from) {
             self.own(by, &object)?;
         }
@@ -412,57 +418,67 @@ impl<'t> Steps<'t> {
 
     fn claim(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Outcome> {
         let token = self.own(by, object)?;
-        let prev = self.last(object)?;
-        let sql = "SELECT event_id, event FROM worker WHERE name = ?1 AND event_id IS NOT NULL";
-        let unfinished = self.find(sql, [by.worker.as_str()], |row| {
-            let (id, payload) = (stamp(row, 0)?, Bytes::from(row.get::<_, Vec<u8>>(1)?));
-            Ok(id.map(|id| Stamped { id, prev, payload }))
-        })?;
-        Ok(Outcome::Claimed { token, unfinished: unfinished.flatten() })
+        let mut prev = self.last(object)?;
+        let mut unfinished = Vec::new();
+        let mut statement =
+            self.transaction.prepare_cached("SELECT id, payload FROM process WHERE worker = ?1 ORDER BY id")?;
+        let mut rows = statement.query([by.worker.as_str()])?;
+        while let Some(row) = rows.next()? {
+            let Some(id) = stamp(row, 0)? else { continue };
+            unfinished.push(Stamped { id, prev: prev.replace(id), payload: Bytes::from(row.get::<_, Vec<u8>>(1)?) });
+        }
+        Ok(Outcome::Claimed { token, unfinished })
     }
 
-    /// The object's next event; if there is none, it has no owner any more.
-    fn draw(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Option<Stamped>> {
-        let sql =
-            "DELETE FROM event WHERE number = (SELECT min(number) FROM event WHERE object = ?1) RETURNING payload";
-        let Some(payload) = self.find(sql, [object.as_str()], |row| row.get::<_, Vec<u8>>(0))? else {
+    /// The object's next events; if there is none, it has no owner any more.
+    fn draw(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Option<Vec<Stamped>>> {
+        let (mut batch, mut bytes, mut prev) = (Vec::new(), 0, self.last(object)?);
+        while batch.len() < EVENTS_PER_STEP && bytes < BYTES_PER_STEP {
+            let sql =
+                "DELETE FROM event WHERE number = (SELECT min(number) FROM event WHERE object = ?1) RETURNING payload";
+            let Some(payload) = self.find(sql, [object.as_str()], |row| row.get::<_, Vec<u8>>(0))? else { break };
+            let id = self.stamp();
+            self.run(
+                "INSERT INTO process VALUES (?1, ?2, ?3)",
+                params![signed(id.number()), by.worker.as_str(), payload],
+            )?;
+            bytes += payload.len();
+            batch.push(Stamped { id, prev: prev.replace(id), payload: Bytes::from(payload) });
+        }
+        if batch.is_empty() {
             self.run("UPDATE object SET owner = NULL, token = NULL WHERE name = ?1", [object.as_str()])?;
             return Ok(None);
-        };
-        let (id, prev) = (self.stamp(), self.last(object)?);
-        self.run(
-            "UPDATE worker SET event_id = ?2, event = ?3 WHERE name = ?1",
-            params![by.worker.as_str(), signed(id.number()), payload],
-        )?;
-        Ok(Some(Stamped { id, prev, payload: Bytes::from(payload) }))
+        }
+        Ok(Some(batch))
     }
 
     fn record(&self, by: &Caller, object: &Object, id: Stamp) -> rusqlite::Result<()> {
-        self.run("UPDATE worker SET event_id = NULL, event = NULL WHERE name = ?1", [by.worker.as_str()])?;
+        self.run("DELETE FROM process WHERE worker = ?1", [by.worker.as_str()])?;
         self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
     }
 
     /// What follows `record`.
     fn advance(&mut self, by: &Caller, object: &Object, token: Stamp) -> rusqlite::Result<Outcome> {
-        let (mut object, mut token) = (object.clone(), token);
-        let mut entries = 0..OBJECTS_PER_STEP;
-        loop {
-            if let Some(event) = self.draw(by, &object)? {
-                return Ok(Outcome::Advanced { object, token, event });
+        if let Some(batch) = self.draw(by, object)? {
+            return Ok(Outcome::Advanced { object: object.clone(), token, batch });
+        }
+        self.let_go(by)?;
+        for _ in 0..OBJECTS_PER_STEP {
+            let Some(object) = self.take(by)? else { return Ok(Outcome::Empty) };
+            // Nobody has to come for an object that has an owner or no events.
+            if self.has_events(&object)? && self.owner(&object)?.is_none() {
+                let token = self.own(by, &object)?;
+                let batch = self.draw(by, &object)?.expect("it has events");
+                return Ok(Outcome::Advanced { object, token, batch });
             }
             self.let_go(by)?;
-            (object, token) = loop {
-                if entries.next().is_none() {
-                    return Ok(Outcome::Paused);
-                }
-                let Some(object) = self.take(by)? else { return Ok(Outcome::Empty) };
-                if self.owner(&object)?.is_none_or(|(owner, _)| owner == by.worker) {
-                    let token = self.own(by, &object)?;
-                    break (object, token);
-                }
-                self.let_go(by)?;
-            };
         }
+        Ok(Outcome::Paused)
+    }
+
+    fn has_events(&self, object: &Object) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM event WHERE object = ?1 LIMIT 1";
+        Ok(self.find(sql, [object.as_str()], |_| Ok(()))?.is_some())
     }
 
     fn let_go(&self, by: &Caller) -> rusqlite::Result<()> {
@@ -471,14 +487,16 @@ impl<'t> Steps<'t> {
 
     fn show(&self, objects: &[Object], queued_max: usize) -> rusqlite::Result<Shown> {
         let mut names: BTreeSet<Object> = objects.iter().cloned().collect();
-        let sql = "SELECT name, object, lease_end, event_id FROM worker ORDER BY name";
+        let sql = "SELECT name, object, lease_end, count(id), max(id) FROM worker LEFT JOIN process ON worker = name \
+                   GROUP BY name ORDER BY name";
         let mut workers = Vec::new();
         let mut statement = self.transaction.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (Some(name), object) = (worker(row, 0)?, object(row, 1)?) else { continue };
             names.extend(object.clone());
-            workers.push(ShownWorker { name, object, lease_end_ms: unsigned(row, 2)?, event: stamp(row, 3)? });
+            let (lease_end_ms, events, last) = (unsigned(row, 2)?, unsigned(row, 3)?.unwrap_or(0), stamp(row, 4)?);
+            workers.push(ShownWorker { name, object, lease_end_ms, events, last });
         }
         let mut statement = self.transaction.prepare_cached("SELECT object FROM queue ORDER BY number LIMIT ?1")?;
         let mut rows = statement.query([i64::try_from(queued_max).unwrap_or(i64::MAX)])?;

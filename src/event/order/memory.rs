@@ -4,7 +4,8 @@ use super::mutant::{Mutant, Mutants};
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, Stamp};
 use super::store::{
-    Act, Caller, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject, ShownWorker, Stamped, Store,
+    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
+    ShownWorker, Stamped, Store,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +24,8 @@ pub struct Memory {
     mark: Option<Stamp>,
     /// Whether something may have been lost since the generation began.
     is_suspect: bool,
+    /// Events of a batch at most, if fewer than usual.
+    batch_max: Option<usize>,
     mutants: Mutants,
 }
 
@@ -51,19 +54,31 @@ pub struct Hold {
     pub object: Object,
     /// When others may take it over, in milliseconds.
     pub lease_end_ms: u64,
-    /// The event that the worker processes, and its id.
-    pub event: Option<(Stamp, Bytes)>,
+    /// The events that the worker processes, oldest first, with their ids.
+    pub batch: Vec<(Stamp, Bytes)>,
+}
+
+impl Hold {
+    /// The id of the last event in process.
+    fn last(&self) -> Option<Stamp> {
+        self.batch.last().map(|(id, _)| *id)
+    }
 }
 
 impl Memory {
     /// The state goes back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
     pub fn go_back(&mut self, earlier: Memory) {
-        *self = Memory { is_suspect: true, mutants: self.mutants, ..earlier };
+        *self = Memory { is_suspect: true, batch_max: self.batch_max, mutants: self.mutants, ..earlier };
     }
 
     /// The state with a mistake in its steps.
     pub fn mutated(self, mutants: Mutants) -> Memory {
         Memory { mutants, ..self }
+    }
+
+    /// The state with batches of so many events at most.
+    pub fn with_batches_of(self, batch_max: usize) -> Memory {
+        Memory { batch_max: Some(batch_max), ..self }
     }
 
     /// `OBJ:data`.
@@ -110,7 +125,8 @@ impl Memory {
             name: name.clone(),
             object: kept.hold.as_ref().map(|hold| hold.object.clone()),
             lease_end_ms: kept.hold.as_ref().map(|hold| hold.lease_end_ms),
-            event: kept.hold.as_ref().and_then(|hold| hold.event.as_ref()).map(|(id, _)| *id),
+            events: kept.hold.as_ref().map_or(0, |hold| hold.batch.len() as u64),
+            last: kept.hold.as_ref().and_then(Hold::last),
         };
         let object = |name: &Object| ShownObject {
             name: name.clone(),
@@ -226,7 +242,7 @@ impl Memory {
     fn owns(&mut self, by: &Caller, object: &Object, token: Stamp) -> bool {
         let is_owner = self.owners.get(object).is_some_and(|owner| owner.worker == by.worker && owner.token == token);
         if self.mutants.is(Mutant::OwnerUnchecked) {
-            let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), event: None };
+            let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
             self.hold(by).get_or_insert(hold);
         }
         self.holds(by, object) && (is_owner || self.is_unfenced())
@@ -236,14 +252,14 @@ impl Memory {
         self.mutants.is(Mutant::OwnerUnchecked) || self.mutants.is(Mutant::TakeOverUnfenced)
     }
 
-    /// The id of the event in process.
+    /// The id of the last event in process.
     fn in_process(&mut self, by: &Caller) -> Option<Stamp> {
-        self.hold(by).as_ref()?.event.as_ref().map(|(id, _)| *id)
+        self.hold(by).as_ref().and_then(Hold::last)
     }
 
     fn take(&mut self, by: &Caller) -> Outcome {
         let Some(object) = self.with_events.pop_front() else { return Outcome::Empty };
-        let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), event: None };
+        let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
         *self.hold(by) = Some(hold);
         Outcome::Taken { object }
     }
@@ -281,17 +297,36 @@ impl Memory {
         if is_others && !self.mutants.is(Mutant::ClaimOwned) {
             return Outcome::Owned;
         }
+        let token = self.own(by, object);
+        let mut batch = std::mem::take(&mut self.renewed(by).batch);
+        if self.mutants.is(Mutant::UnfinishedForgotten) {
+            batch.clear();
+        }
+        if self.mutants.is(Mutant::UnfinishedCut) {
+            batch.truncate(1);
+        }
+        if self.mutants.is(Mutant::NewIdOnResend) {
+            batch.iter_mut().for_each(|(id, _)| *id = self.stamp());
+        }
+        self.renewed(by).batch.clone_from(&batch);
+        Outcome::Claimed { token, unfinished: self.stamped(object, batch) }
+    }
+
+    fn own(&mut self, by: &Caller, object: &Object) -> Stamp {
         let token = self.stamp();
         self.owners.insert(object.clone(), Owner { worker: by.worker.clone(), token });
-        let mut event = self.renewed(by).event.take().filter(|_| !self.mutants.is(Mutant::UnfinishedForgotten));
-        if let Some((id, _)) = &mut event
-            && self.mutants.is(Mutant::NewIdOnResend)
-        {
-            *id = self.stamp();
-        }
-        self.renewed(by).event.clone_from(&event);
-        let prev = self.last(object);
-        Outcome::Claimed { token, unfinished: event.map(|(id, payload)| Stamped { id, prev, payload }) }
+        token
+    }
+
+    /// The batch, in which each event names the one before.
+    fn stamped(&self, object: &Object, batch: Vec<(Stamp, Bytes)>) -> Vec<Stamped> {
+        let mut last = self.last(object);
+        let is_mutant = self.mutants.is(Mutant::PrevOfBatch);
+        let one = |(id, payload)| {
+            let prev = if is_mutant { last } else { last.replace(id) };
+            Stamped { id, prev, payload }
+        };
+        batch.into_iter().map(one).collect()
     }
 
     fn next(&mut self, by: &Caller, object: &Object) -> Outcome {
@@ -299,32 +334,50 @@ impl Memory {
             return Outcome::NotHeld;
         }
         self.renewed(by);
-        let Some(queue) = self.events.get_mut(object) else {
+        let drawn = self.draw(object);
+        let Some((last, _)) = drawn.last() else {
             if !self.mutants.is(Mutant::ReleaseLater) {
                 self.owners.remove(object);
             }
             return Outcome::Emptied;
         };
-        let payload = queue.pop_front().expect("a queue without events is removed");
-        if queue.is_empty() {
-            self.events.remove(object);
-        }
-        let (id, prev) = (self.stamp(), self.last(object));
+        let last = *last;
+        let batch = self.stamped(object, drawn.clone());
         if self.mutants.is(Mutant::RecordBeforeSend) {
-            self.last.insert(object.clone(), id);
+            self.last.insert(object.clone(), last);
         } else {
-            self.renewed(by).event = Some((id, payload.clone()));
+            self.renewed(by).batch = drawn;
         }
-        Outcome::Next(Stamped { id, prev, payload })
+        Outcome::Next(batch)
+    }
+
+    /// Takes the next events from the queue, with new ids.
+    fn draw(&mut self, object: &Object) -> Vec<(Stamp, Bytes)> {
+        let Some(mut queue) = self.events.remove(object) else { return Vec::new() };
+        let batch_max = self.batch_max.unwrap_or(EVENTS_PER_STEP);
+        let (mut drawn, mut bytes, before) = (Vec::new(), 0, self.mark);
+        while drawn.len() < batch_max && bytes < BYTES_PER_STEP {
+            let Some(payload) = queue.pop_front() else { break };
+            bytes += payload.len();
+            drawn.push((self.stamp(), payload));
+        }
+        if self.mutants.is(Mutant::IdsUnreserved) {
+            self.mark = before.and_then(Stamp::next);
+        }
+        if !queue.is_empty() {
+            self.events.insert(object.clone(), queue);
+        }
+        drawn
     }
 
     fn record(&mut self, by: &Caller, object: &Object, id: Stamp) -> Outcome {
         if self.in_process(by) != Some(id) && !self.mutants.is(Mutant::RecordBeforeSend) {
             return Outcome::NotHeld;
         }
-        self.renewed(by).event = None;
+        let batch = std::mem::take(&mut self.renewed(by).batch);
         if !self.mutants.is(Mutant::LastForgotten) {
-            self.last.insert(object.clone(), id);
+            let first = batch.first().filter(|_| self.mutants.is(Mutant::FirstAsLast));
+            self.last.insert(object.clone(), first.map_or(id, |(first, _)| *first));
         }
         Outcome::Done
     }
@@ -333,24 +386,25 @@ impl Memory {
         if self.record(by, &owned.0, id) == Outcome::NotHeld {
             return Outcome::NotHeld;
         }
-        let mut entries = 0..OBJECTS_PER_STEP;
-        let (mut object, mut token) = owned;
-        loop {
-            if let Outcome::Next(event) = self.next(by, &object) {
-                return Outcome::Advanced { object, token, event };
-            }
-            self.drop_object(by, &object);
-            (object, token) = loop {
-                if entries.next().is_none() {
-                    return Outcome::Paused;
-                }
-                let Outcome::Taken { object } = self.take(by) else { return Outcome::Empty };
-                match self.claim(by, &object) {
-                    Outcome::Claimed { token, .. } => break (object, token),
-                    _ => self.drop_object(by, &object),
-                };
-            };
+        let (object, token) = owned;
+        if let Outcome::Next(batch) = self.next(by, &object) {
+            return Outcome::Advanced { object, token, batch };
         }
+        self.drop_object(by, &object);
+        for _ in 0..OBJECTS_PER_STEP {
+            let Some(first) = self.with_events.front() else { return Outcome::Empty };
+            let is_owned = self.owners.contains_key(first) && !self.mutants.is(Mutant::ClaimOwned);
+            if is_owned || !self.events.contains_key(first) || self.mutants.is(Mutant::EntryWasted) {
+                self.with_events.pop_front();
+                continue;
+            }
+            let object = first.clone();
+            self.take(by);
+            let token = self.own(by, &object);
+            let Outcome::Next(batch) = self.next(by, &object) else { unreachable!("it has events") };
+            return Outcome::Advanced { object, token, batch };
+        }
+        Outcome::Paused
     }
 
     fn leave(&mut self, by: &Caller) -> Outcome {

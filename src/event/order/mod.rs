@@ -5,11 +5,11 @@
 //! | front end | pushes a main event and subevents of an object, with its new state | `OBJ:data`, `OBJ:events`, `objects.with.events` |
 //! | worker | begins, or begins again after a crash | its run before may not write any more |
 //! | | takes an object | from `objects.with.events` to `event.worker:W:object`, with a lease |
-//! | | or takes one over whose holder's lease has ended | object, ownership and event in process, as they are |
+//! | | or takes one over whose holder's lease has ended | object, ownership and batch in process, as they are |
 //! | | claims it | sets `OBJ:event.worker` with a new token, unless another worker is there: then it drops the object |
-//! | | draws the next event | from `OBJ:events` to `event.worker:W:event`, with a new id; if there is none, unsets `OBJ:event.worker` |
-//! | | sends it with id, `prev` and token | – |
-//! | | records it | unsets `event.worker:W:event`, sets `OBJ:last.event.id` |
+//! | | draws the next events, a batch | from `OBJ:events` to `event.worker:W:event`, with new ids; if there is none, unsets `OBJ:event.worker` |
+//! | | sends them one after the other, with id, `prev` and token | – |
+//! | | records them | unsets `event.worker:W:event`, sets `OBJ:last.event.id` |
 //! | | draws again; if there is no event, drops the object | unsets `event.worker:W:object` |
 //! | | and takes, claims and draws until there is one | the last three lines are one step ([`store::Act::Advance`]) |
 //! | consumer | holds an event until its `prev` was processed | – |

@@ -7,7 +7,7 @@
 pub enum Mutant {
     /// That the queue is empty and that the object has no owner any more are two steps.
     ReleaseLater,
-    /// An event that may have been sent already gets another id when it is sent again.
+    /// Events that may have been sent already get other ids when they are sent again.
     NewIdOnResend,
     /// Whoever writes is not asked whether it still owns the object.
     OwnerUnchecked,
@@ -17,16 +17,28 @@ pub enum Mutant {
     TakeOverEarly,
     /// Only objects with an owner are taken over, not those taken and not yet claimed.
     TakeOverOwnedOnly,
-    /// An event is recorded as sent before it is sent.
+    /// Events are recorded as sent before they are sent.
     RecordBeforeSend,
+    /// A batch is recorded as sent when its first event was sent.
+    RecordEarly,
+    /// Each event of a batch names the one before the batch as its prev.
+    PrevOfBatch,
+    /// Only the id of the first event of a batch is given out for good.
+    IdsUnreserved,
+    /// The first id of a batch is written down as the last one of the object.
+    FirstAsLast,
     /// An object is claimed although it has an owner.
     ClaimOwned,
     /// Of two workers with one name the older one is not refused.
     SessionUnchecked,
     /// What a worker had stamped before it crashed is not sent again.
     UnfinishedForgotten,
-    /// A worker drops its object after one event.
+    /// Of the batch that a worker had stamped before it crashed, only the first event is sent again.
+    UnfinishedCut,
+    /// A worker drops its object after one batch.
     DropEarly,
+    /// An entry is passed over although its object has events and no owner.
+    EntryWasted,
     /// A lost state is not noticed: ids go on from where it went back to.
     LossUnnoticed,
     /// The last id of the object is not written down.

@@ -11,8 +11,8 @@
 //! | `OBJ:event.worker` | its owner: the worker, and the fencing token + of this ownership; unset if there is none |
 //! | `objects.with.events` | names of objects with (potentially) pending events, oldest first |
 //! | `event.worker:W:object` | the object that the worker has taken, if any, and when the lease + on it ends |
-//! | `event.worker:W:event` | the event that the worker processes, if any |
-//! | `event.worker:W:event.id` | the id of that event |
+//! | `event.worker:W:event` | the events that the worker processes, if any: a batch, oldest first |
+//! | `event.worker:W:event.id` | the id of the last of them; those before have the numbers before |
 //! | `event.worker:W:session` + | which run of the worker may write |
 //! | `next.event.id` | generation + and count of the last stamp that was given out |
 //!
@@ -25,6 +25,10 @@
 //! A worker's name is forgotten when it ends ([`Act::Leave`]) and when somebody takes over what it holds. It may come back: then its
 //! name is not known, and it begins a run. So what is left of workers are those that run, and those that crashed while they held nothing.
 //!
+//! A batch is some events of one object in the order of its queue, each with the one before as its `prev`. It is drawn as a whole, is sent
+//! event by event, and is recorded as a whole when all of it was sent. So a batch whose worker is gone is sent again as a whole, with the
+//! same ids.
+//!
 //! Safety never rests on a clock. Leases only say how long others wait: with clocks that differ they last longer or shorter, and a
 //! worker whose object was taken over too soon is refused like any other.
 
@@ -32,11 +36,18 @@ use super::name::{Object, WorkerName};
 use super::stamp::{Generation, Stamp};
 use bytes::Bytes;
 
-/// Entries of `objects.with.events` that one [`Act::Advance`] takes at most, so that no step holds up the others for long.
-pub const OBJECTS_PER_STEP: usize = 64;
+/// Entries of `objects.with.events` that one [`Act::Advance`] looks at at most, so that no step holds up the others for long.
+pub const OBJECTS_PER_STEP: usize = 256;
 
-/// Stamps that one step gives out at most: for each entry a token, and one id.
-pub const STAMPS_PER_STEP: u64 = OBJECTS_PER_STEP as u64 + 1;
+/// Events that are drawn in one step at most: so many may be sent again after a crash. With more of them a step costs hardly less for
+/// each.
+pub const EVENTS_PER_STEP: usize = 32;
+
+/// Bytes of events after which no further one is drawn in the same step, so that a batch has less than this and one event.
+pub const BYTES_PER_STEP: usize = 256 << 10;
+
+/// Stamps that one step gives out at most: a token, and the ids of a batch.
+pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +116,7 @@ pub struct Caller {
 pub enum Act {
     /// Takes the next object of `objects.with.events`. Outcome: `Taken` or `Empty`.
     Take,
-    /// Takes what another worker holds whose lease has ended, the first that ended: object, ownership and the event in process, as if
+    /// Takes what another worker holds whose lease has ended, the first that ended: object, ownership and the batch in process, as if
     /// the other one were this worker and had crashed. Outcome: `Taken` or `NoneEnded`.
     TakeOver,
     /// Becomes owner of the object taken, if there is none or it is the owner already. Outcome: `Claimed` or `Owned`.
@@ -113,31 +124,32 @@ pub enum Act {
         /// The object taken.
         object: Object,
     },
-    /// Takes the object's next event and stamps its id; if there is none, gives the ownership up. Outcome: `Next` or `Emptied`.
+    /// Draws the object's next events and stamps their ids; if there is none, gives the ownership up. Outcome: `Next` or `Emptied`.
     Next {
         /// The object owned.
         object: Object,
         /// By which token.
         token: Stamp,
     },
-    /// What a worker does from one event to the next, in one step: `Record`, then `Next`; if there is no next event, `Drop`, then `Take`,
-    /// `Claim`, and `Next` or `Drop`, over and over until there is one. Outcome: `Advanced`; `Empty` if no object is queued any more;
-    /// `Paused` after [`OBJECTS_PER_STEP`] entries without an event. With the last two the worker holds nothing.
+    /// What a worker does from one batch to the next, in one step: `Record`, then `Next`; if there is no next event, `Drop`, then `Take`,
+    /// `Claim`, and `Next` or `Drop`, over and over until there is one. Entries of objects that have an owner, or no events, are only
+    /// taken away, since nothing else would come of them. Outcome: `Advanced`; `Empty` if no object is queued any more; `Paused` after
+    /// [`OBJECTS_PER_STEP`] entries without an event. With the last two the worker holds nothing.
     Advance {
         /// The object owned.
         object: Object,
         /// By which token.
         token: Stamp,
-        /// The event.
+        /// The last event of the batch.
         id: Stamp,
     },
-    /// Lets go of the event, which was sent, and writes its id down as the object's last one. Outcome: `Done`.
+    /// Lets go of the batch, all of which was sent, and writes its last id down as the object's. Outcome: `Done`.
     Record {
         /// The object owned.
         object: Object,
         /// By which token.
         token: Stamp,
-        /// The event.
+        /// The last event of the batch.
         id: Stamp,
     },
     /// Lets the lease begin anew, nothing else. Outcome: `Done`.
@@ -214,24 +226,24 @@ pub enum Outcome {
     Claimed {
         /// By this token.
         token: Stamp,
-        /// What was stamped and perhaps sent by the owner before, to be sent again with the same id.
-        unfinished: Option<Stamped>,
+        /// The batch that was stamped and perhaps sent by the owner before, to be sent again with the same ids; empty if there is none.
+        unfinished: Vec<Stamped>,
     },
     /// Another worker is the object's owner. It will process whatever is queued, because it gives the ownership up only when nothing
     /// is.
     Owned,
-    /// The object's next event.
-    Next(Stamped),
-    /// The worker has recorded its event and holds and owns this object, with its next event.
+    /// The object's next events, at least one.
+    Next(Vec<Stamped>),
+    /// The worker has recorded its batch and holds and owns this object, with its next events.
     Advanced {
         /// The object: that of before, or another one.
         object: Object,
         /// By which token.
         token: Stamp,
-        /// Its next event.
-        event: Stamped,
+        /// Its next events, at least one.
+        batch: Vec<Stamped>,
     },
-    /// The worker has recorded its event and holds nothing. More may be queued.
+    /// The worker has recorded its batch and holds nothing. More may be queued.
     Paused,
     /// There is none, and the worker is not the owner any more.
     Emptied,
@@ -265,8 +277,10 @@ pub struct ShownWorker {
     pub object: Option<Object>,
     /// When others may take that over, in milliseconds since 1970-01-01 UTC.
     pub lease_end_ms: Option<u64>,
-    /// The id of the event in process.
-    pub event: Option<Stamp>,
+    /// How many events it has in process.
+    pub events: u64,
+    /// The id of the last of them.
+    pub last: Option<Stamp>,
 }
 
 /// An object.

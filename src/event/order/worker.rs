@@ -1,13 +1,15 @@
 //! A worker: takes objects, becomes their owner, and sends their events, one after the other, with id and prev.
 //!
-//! The steps are those of seed 001 in its order. A worker may end at any point, between any two steps or in the middle of one: another
-//! value of the same name, or a worker of another name when the lease has ended, goes on from what the store knows.
+//! The steps are those of seed 001 in its order, with a batch of events where the seed has one event. A worker may end at any point, between
+//! any two steps or in the middle of one: another value of the same name, or a worker of another name when the lease has ended, goes on
+//! from what the store knows.
 
 use super::mutant::{Mutant, Mutants};
 use super::name::{Object, WorkerName};
 use super::stamp::{Generation, Stamp};
 use super::store::{Act, Caller, Op, Outcome, Stamped};
 use bytes::Bytes;
+use std::collections::VecDeque;
 
 /// An event as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +110,8 @@ enum State {
     },
     Sending {
         owned: Owned,
-        event: Stamped,
+        /// What is left of the batch, at least one. The first one is being sent, if `is_out`.
+        batch: VecDeque<Stamped>,
         is_out: bool,
     },
     Waiting,
@@ -203,15 +206,16 @@ impl Worker {
             State::Recording { owned, id } => {
                 Act::Advance { object: owned.object.clone(), token: owned.token, id: *id }
             }
-            State::Sending { owned, event, is_out: is_out @ false } => {
-                *is_out = true;
-                return Step::Send(ordered(owned, event));
-            }
-            State::Sending { .. } if now_ms < self.renew_ms => return Step::Wait { until_ms: self.renew_ms },
-            State::Sending { owned, .. } => {
+            // Between two events of a batch, too.
+            State::Sending { owned, .. } if self.renew_ms <= now_ms => {
                 self.is_renewing = true;
                 Act::Renew { object: owned.object.clone(), token: owned.token }
             }
+            State::Sending { owned, batch, is_out: is_out @ false } => {
+                *is_out = true;
+                return Step::Send(ordered(owned, &batch[0]));
+            }
+            State::Sending { .. } => return Step::Wait { until_ms: self.renew_ms },
             State::Waiting => return Step::Wait { until_ms: self.leases_ms },
             State::Leaving => Act::Leave,
             State::Stopped(stop) => return Step::Stop(*stop),
@@ -258,17 +262,17 @@ impl Worker {
             (State::Claiming { object }, Outcome::Claimed { token, unfinished }) => {
                 self.see(token);
                 let owned = Owned { object, token };
-                match unfinished {
-                    Some(event) => self.send(now_ms, owned, event),
-                    None => State::Drawing(owned),
+                match unfinished.is_empty() {
+                    true => State::Drawing(owned),
+                    false => self.send(now_ms, owned, unfinished),
                 }
             }
             (State::Claiming { object }, Outcome::Owned) => State::Dropping { object },
-            (State::Drawing(owned), Outcome::Next(event)) => self.send(now_ms, owned, event),
+            (State::Drawing(owned), Outcome::Next(batch)) => self.send(now_ms, owned, batch),
             (State::Drawing(owned), Outcome::Emptied) => State::Dropping { object: owned.object },
-            (State::Recording { .. }, Outcome::Advanced { object, token, event }) => {
+            (State::Recording { .. }, Outcome::Advanced { object, token, batch }) => {
                 self.see(token);
-                self.send(now_ms, Owned { object, token }, event)
+                self.send(now_ms, Owned { object, token }, batch)
             }
             (State::Recording { .. }, Outcome::Empty) => State::Waiting,
             (State::Recording { owned, .. }, Outcome::Done) if self.mutants.is(Mutant::DropEarly) => {
@@ -292,10 +296,15 @@ impl Worker {
 
     /// The event with this id was sent. One that is not being sent does not matter.
     pub fn on_sent(&mut self, id: Stamp) {
-        if let State::Sending { owned, event, .. } = &self.state
-            && event.id == id
-        {
-            self.state = State::Recording { owned: owned.clone(), id };
+        let State::Sending { owned, batch, is_out: is_out @ true } = &mut self.state else { return };
+        if batch[0].id != id {
+            return;
+        }
+        *is_out = false;
+        let last = batch[batch.len() - 1].id;
+        batch.pop_front();
+        if batch.is_empty() || self.mutants.is(Mutant::RecordEarly) {
+            self.state = State::Recording { owned: owned.clone(), id: last };
         }
     }
 
@@ -374,10 +383,10 @@ impl Worker {
         State::Opening
     }
 
-    fn send(&mut self, now_ms: u64, owned: Owned, event: Stamped) -> State {
-        self.see(event.id);
+    fn send(&mut self, now_ms: u64, owned: Owned, batch: Vec<Stamped>) -> State {
+        self.see(batch.last().expect("a batch has at least one event").id);
         self.renew_ms = now_ms.saturating_add(self.settings.lease_ms / 2);
-        State::Sending { owned, event, is_out: false }
+        State::Sending { owned, batch: batch.into(), is_out: false }
     }
 }
 

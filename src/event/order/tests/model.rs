@@ -39,21 +39,48 @@ fn three_workers_and_events_of_three_objects() {
     check_three(15_000, 200_000, &[("x", 0), ("y", 0), ("z", 0)]);
 }
 
+/// As in the seed.
+#[test]
+fn batches_of_one_event() {
+    let scenario = Scenario {
+        workers: &["A", "B"],
+        pushes: &[("x", 1), ("x", 0), ("y", 0)],
+        crashes: 1,
+        batch_max: 1,
+        ..Scenario::default()
+    };
+    check(5_000, &Scenario { restarts: 1, ..scenario.clone() });
+    check(5_000, &Scenario { ticks: 1, ..scenario });
+}
+
+#[test]
+fn batches_of_three_events_and_what_is_left() {
+    let scenario = Scenario {
+        workers: &["A", "B"],
+        pushes: &[("x", 4), ("x", 0), ("y", 1)],
+        crashes: 1,
+        batch_max: 3,
+        ..Scenario::default()
+    };
+    check(5_000, &Scenario { restarts: 1, ..scenario.clone() });
+    check(5_000, &Scenario { ticks: 1, ..scenario });
+}
+
 #[test]
 fn three_workers_and_subevents() {
-    check_three(2_500, 20_000, &[("x", 1), ("y", 0)]);
+    check_three(2_500, 20_000, &[("x", 2), ("y", 0)]);
 }
 
 #[test]
 fn one_worker_that_crashes_again_and_again() {
-    let scenario = Scenario { pushes: &[("x", 2)], crashes: 4, restarts: 4, ticks: 2, ..Scenario::default() };
+    let scenario = Scenario { pushes: &[("x", 4)], crashes: 4, restarts: 4, ticks: 2, ..Scenario::default() };
     check(3_000, &scenario);
 }
 
 #[test]
 fn two_workers_and_two_leases() {
     let scenario =
-        Scenario { workers: &["A", "B"], pushes: &[("x", 1), ("x", 0)], crashes: 1, ticks: 2, ..Scenario::default() };
+        Scenario { workers: &["A", "B"], pushes: &[("x", 2), ("x", 0)], crashes: 1, ticks: 2, ..Scenario::default() };
     check(25_000, &scenario);
     check(100_000, &Scenario { restarts: 1, ..scenario });
 }
@@ -77,7 +104,7 @@ fn sending_takes_longer_than_a_lease() {
 
 #[test]
 fn workers_begin_together() {
-    let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1)], is_warm: false, ..Scenario::default() };
+    let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 2)], is_warm: false, ..Scenario::default() };
     check(20_000, &Scenario { crashes: 1, restarts: 1, ticks: 2, ..scenario });
 }
 

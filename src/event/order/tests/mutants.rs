@@ -14,12 +14,17 @@ fn hunt(mutant: Mutant, mutants: Mutants, scenario: &Scenario) -> String {
 fn two() -> Scenario {
     Scenario {
         workers: &["A", "B"],
-        pushes: &[("x", 0), ("x", 0)],
+        pushes: &[("x", 1), ("x", 1)],
         crashes: 1,
         restarts: 1,
         ticks: 1,
         ..Scenario::default()
     }
+}
+
+/// With an object for each of the two.
+fn apart() -> Scenario {
+    Scenario { pushes: &[("x", 1), ("y", 1)], crashes: 0, ..two() }
 }
 
 fn check(mutant: Mutant, scenario: &Scenario, expected: &str) {
@@ -35,8 +40,13 @@ fn in_the_step_from_one_event_to_the_next() {
         Mutant::TakeOverEarly,
         Mutant::TakeOverOwnedOnly,
         Mutant::RecordBeforeSend,
+        Mutant::RecordEarly,
+        Mutant::PrevOfBatch,
+        Mutant::IdsUnreserved,
+        Mutant::FirstAsLast,
         Mutant::ClaimOwned,
         Mutant::UnfinishedForgotten,
+        Mutant::UnfinishedCut,
         Mutant::LastForgotten,
         Mutant::LeasesUnwatched,
     ] {
@@ -77,6 +87,38 @@ fn only_what_is_owned_is_taken_over() {
 #[test]
 fn recorded_before_it_is_sent() {
     check(Mutant::RecordBeforeSend, &two(), "Q1: recorded as sent, and was not");
+}
+
+#[test]
+fn recorded_before_all_of_the_batch_is_sent() {
+    check(Mutant::RecordEarly, &two(), "Q1: recorded as sent, and was not");
+}
+
+#[test]
+fn the_events_of_a_batch_name_the_one_before_it() {
+    check(Mutant::PrevOfBatch, &two(), "Q2: prev does not name the event before");
+}
+
+#[test]
+fn the_ids_of_a_batch_are_given_out_again() {
+    // Who drew the batch has seen more of them than the store knows of.
+    check(Mutant::IdsUnreserved, &two(), "a loss is told, and there was none");
+}
+
+#[test]
+fn the_first_id_of_a_batch_is_written_down() {
+    check(Mutant::FirstAsLast, &two(), "Q2: prev does not name the event before");
+}
+
+#[test]
+fn a_part_of_a_batch_is_sent_again() {
+    check(Mutant::UnfinishedCut, &two(), "Q1: in process is");
+}
+
+#[test]
+fn an_entry_is_passed_over_with_events_left() {
+    let found = hunt(Mutant::EntryWasted, Mutants::only(Mutant::EntryWasted), &apart());
+    assert!(found.contains("invariant 1"), "{found}");
 }
 
 #[test]

@@ -4,14 +4,20 @@ use crate::event::order::memory::Memory;
 use crate::event::order::mutant::Mutants;
 use crate::event::order::name::{Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
-use crate::event::order::store::{Act, OBJECTS_PER_STEP, Op, Outcome, Store};
+use crate::event::order::store::{Act, BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, Store};
 use crate::event::order::worker::{Advice, Settings, Step, Stop, Worker};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 const LEASE_MS: u64 = 100;
 
 fn worker(name: &str, mark: Option<Stamp>) -> Worker {
     Worker::new(Settings { name: WorkerName::new(name).unwrap(), lease_ms: LEASE_MS }, mark)
+}
+
+/// The stamp with this count in the first generation.
+fn stamp(count: u64) -> Stamp {
+    Stamp::from_number(Stamp::begin(Generation::new(1).unwrap()).number() + count).unwrap()
 }
 
 fn push(store: &mut Memory, events: &[&'static str]) {
@@ -87,32 +93,65 @@ fn the_steps_are_those_of_the_seed() {
     push(&mut store, &["one", "two"]);
     a.on_push();
     let mut stepwise = a.clone().mutated(Mutants::default().stepwise());
-    let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, \
-                    take, claim, next, drop, take, wait 100";
+    let expected = "take, claim, next, send 3 - @2, send 4 3 @2, record, next, drop, take, claim, next, drop, \
+                    take, wait 100";
     assert_eq!(run(&mut stepwise, &mut store.clone(), 1, true), expected);
-    assert_eq!(
-        run(&mut a, &mut store, 1, true),
-        "take, claim, next, send 3 - @2, advance, send 4 3 @2, advance, wait 100"
-    );
+    // With batches of one event, as in the seed.
+    let mut single = store.clone().with_batches_of(1);
+    let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, take, claim, next, drop, \
+                    take, wait 100";
+    assert_eq!(run(&mut a.clone().mutated(Mutants::default().stepwise()), &mut single, 1, true), expected);
+    assert_eq!(run(&mut a, &mut store, 1, true), "take, claim, next, send 3 - @2, send 4 3 @2, advance, wait 100");
     assert_eq!(run(&mut a, &mut store, 100, true), "take over, take, wait 200");
     assert_eq!((a.object(), a.mark().map(Stamp::count)), (None, Some(4)));
 }
 
-/// From one event to the next is what the single steps are, one after the other.
+/// From one batch to the next is what the single steps are, one after the other, but for stamps that these give out for nothing.
 #[test]
-fn the_step_from_one_event_to_the_next_is_the_single_steps() {
-    for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y"]] {
+fn the_step_from_one_batch_to_the_next_is_the_single_steps() {
+    for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y", "x"]] {
         let mut ends = Vec::new();
         for mutants in [Mutants::default(), Mutants::default().stepwise()] {
-            let (mut store, mut a) = (Memory::default(), worker("A", None).mutated(mutants));
+            let (mut store, mut a) = (Memory::default().with_batches_of(2), worker("A", None).mutated(mutants));
             for name in &objects {
                 push_to(&mut store, name, &["main"]);
             }
-            run(&mut a, &mut store, 0, true);
-            ends.push(store);
+            let mut sent = Vec::new();
+            loop {
+                match a.poll_step(0) {
+                    Step::Apply(op) => {
+                        let Ok(outcome) = store.apply(&op);
+                        a.on_outcome(0, outcome);
+                    }
+                    Step::Send(event) => {
+                        a.on_sent(event.id);
+                        sent.push(event);
+                    }
+                    Step::Wait { .. } => break,
+                    step => panic!("{step:?}"),
+                }
+            }
+            // Stamps as their places among all that were sent.
+            let place = |id: Stamp| sent.iter().position(|event| event.id == id);
+            let told: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
+            let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
+            let is_empty = store.with_events().next().is_none() && store.workers().all(|(_, kept)| kept.hold.is_none());
+            assert_eq!((told.len(), is_empty), (objects.len(), true), "{objects:?}");
+            ends.push((told, lasts));
         }
         assert_eq!(ends[0], ends[1], "{objects:?}");
     }
+}
+
+#[test]
+fn a_batch_has_a_bounded_number_of_events_and_of_bytes() {
+    let (mut store, mut a) = (Memory::default(), worker("A", None));
+    push(&mut store, &["one"; EVENTS_PER_STEP + 2]);
+    let large: &'static str = "x".repeat(BYTES_PER_STEP / 2).leak();
+    push_to(&mut store, "y", &[large, large, large]);
+    let steps = run(&mut a, &mut store, 0, true);
+    let sends: Vec<usize> = steps.split("advance").map(|part| part.matches("send").count()).collect();
+    assert_eq!(sends, [EVENTS_PER_STEP, 2, 2, 1, 0], "{steps}");
 }
 
 #[test]
@@ -130,8 +169,8 @@ fn a_worker_that_is_to_end_finishes_its_object_and_is_forgotten() {
     push_to(&mut store, "y", &["three"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
     a.on_end();
-    a.on_sent(a.mark().unwrap());
-    assert_eq!(run(&mut a, &mut store, 0, true), "record, next, send 4 3 @2, record, next, drop, leave, Ended");
+    a.on_sent(stamp(3));
+    assert_eq!(run(&mut a, &mut store, 0, true), "send 4 3 @2, record, next, drop, leave, Ended");
     assert_eq!((store.workers().count(), store.with_events().count()), (0, 2));
 }
 
@@ -150,19 +189,40 @@ fn a_lease_is_renewed_while_an_event_is_sent() {
 }
 
 #[test]
+fn a_lease_is_renewed_between_the_events_of_a_batch() {
+    let (mut store, mut a) = (Memory::default(), worker("A", None));
+    push(&mut store, &["one", "two", "three"]);
+    assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
+    // Not the one that is being sent.
+    a.on_sent(stamp(4));
+    assert_eq!(run(&mut a, &mut store, 10, false), "wait 50");
+    a.on_sent(stamp(3));
+    assert_eq!(run(&mut a, &mut store, 10, false), "send 4 3 @2");
+    a.on_sent(stamp(4));
+    assert_eq!(run(&mut a, &mut store, 60, false), "renew, send 5 4 @2");
+    // One of before.
+    a.on_sent(stamp(4));
+    assert_eq!(run(&mut a, &mut store, 60, false), "wait 110");
+    let steps = run(&mut worker("B", None), &mut store, 160, true);
+    assert!(steps.contains("take over, claim, send 3 - @8, send 4 3 @8, send 5 4 @8, record"), "{steps}");
+    assert!(run(&mut a, &mut store, 161, false).starts_with("renew, x taken over, open"));
+}
+
+#[test]
 fn who_is_taken_over_is_told_and_goes_on_with_something_else() {
     let (mut store, mut a, mut b) = (Memory::default(), worker("A", None), worker("B", None));
     push(&mut store, &["one", "two"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
-    // The same id and prev, by another token; 5 is that of the taking over.
-    assert_eq!(run(&mut b, &mut store, 100, false), "look, open, take over, claim, send 3 - @6");
-    a.on_sent(a.mark().unwrap());
-    assert_eq!(
-        run(&mut a, &mut store, 101, true),
-        "record, x taken over, open, take over, take, claim, drop, take, wait 200"
+    // The same ids and prevs, by another token; 6 is that of the taking over.
+    assert_eq!(run(&mut b, &mut store, 100, false), "look, open, take over, claim, send 3 - @7");
+    a.on_sent(stamp(3));
+    let expected = "renew, x taken over, open, take over, take, claim, drop, take, wait 200";
+    assert_eq!(run(&mut a, &mut store, 101, true), expected);
+    push(&mut store, &["three"]);
+    b.on_sent(stamp(3));
+    assert!(
+        run(&mut b, &mut store, 102, true).starts_with("send 4 3 @7, record, next, send 9 4 @7, record, next, drop")
     );
-    b.on_sent(Stamp::from_number(Stamp::begin(Generation::new(1).unwrap()).number() + 3).unwrap());
-    assert!(run(&mut b, &mut store, 102, true).starts_with("record, next, send 8 3 @6, record, next, drop"));
 }
 
 #[test]
@@ -207,7 +267,8 @@ fn an_outcome_that_is_not_known_repeats_nothing_but_the_sending() {
                     step => panic!("{step:?}"),
                 }
             }
-            sent.dedup();
+            let mut ids = BTreeSet::new();
+            sent.retain(|(id, ..)| ids.insert(*id));
             let [(first, None, one), (_, Some(prev), two)] = &sent[..] else { panic!("{sent:?}") };
             assert_eq!((first, &one[..], &two[..]), (prev, &b"one"[..], &b"two"[..]));
             assert_eq!(store.with_events().count(), 0);

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub is_warm: bool,
     /// Whether sending takes time, so that it may be under way when something else happens.
     pub is_slow: bool,
+    /// Events of a batch at most.
+    pub batch_max: usize,
     pub mutants: Mutants,
 }
 
@@ -50,6 +52,7 @@ impl Default for Scenario {
             losses: 0,
             is_warm: true,
             is_slow: false,
+            batch_max: 2,
             mutants: Mutants::default(),
         }
     }
@@ -170,7 +173,7 @@ impl World {
         let scenario = &fixed.scenario;
         let mut world = World {
             fixed: Arc::clone(fixed),
-            store: Memory::default().mutated(scenario.mutants),
+            store: Memory::default().with_batches_of(scenario.batch_max).mutated(scenario.mutants),
             slots: vec![Slot { worker: None, untold: None }; scenario.workers.len()],
             front: None,
             pushed: 0,
@@ -206,7 +209,7 @@ impl World {
             let owner = self.store.owner(object).map(|owner| owner.token);
             (self.store.last(object), owner, self.store.events(object).count()).hash(&mut all);
             let holds = self.holds().filter(|(_, hold)| hold.object == *object);
-            holds.for_each(|(_, hold)| hold.event.hash(&mut all));
+            holds.for_each(|(_, hold)| hold.batch.hash(&mut all));
         }
         let one = |index| {
             let mut one = all.clone();
@@ -230,10 +233,22 @@ impl World {
             self.store.owner(object).is_some_and(|owner| owner.worker == *name).hash(state);
         }
         // How a token that is going to be sent compares with those that were is not seen by which are equal.
-        if self.slots[index].worker.as_ref().is_some_and(|worker| worker.object().is_some())
-            && let Some(Step::Send(event)) = self.peek(index)
-        {
-            (Some(event.token) < self.sent[self.object(&event.object)].token).hash(state);
+        if let Some((object, token)) = self.sends_next(index) {
+            (Some(token) < self.sent[self.object(&object)].token).hash(state);
+        }
+    }
+
+    /// Of a worker that sends, or is going to go on with its batch: the object and the token.
+    fn sends_next(&self, index: usize) -> Option<(Object, Stamp)> {
+        self.slots[index].worker.as_ref()?.object()?;
+        let mut after = self.clone();
+        if let Step::Wait { .. } = self.peek(index)? {
+            after.finish(index);
+        }
+        match after.peek(index)? {
+            Step::Send(event) => Some((event.object, event.token)),
+            Step::Apply(Op::Act { act: Act::Renew { object, token }, .. }) => Some((object, token)),
+            _ => None,
         }
     }
 
@@ -393,6 +408,9 @@ impl World {
                 }
                 Ok(())
             }
+            Step::Advise(advice @ Advice::LostGeneration { .. }) if self.fixed.scenario.losses == 0 => {
+                Err(format!("a loss is told, and there was none: {advice:?}"))
+            }
             Step::Advise(Advice::LostGeneration { .. }) => {
                 self.slots[index].untold = None;
                 Ok(())
@@ -526,8 +544,8 @@ impl World {
         }
         for (name, hold) in self.holds() {
             let owner = self.store.owner(&hold.object).map(|owner| &owner.worker);
-            if owner != Some(name) && hold.event.is_some() {
-                return Err(format!("invariant 3: {name} does not own {} and has an event of it", hold.object));
+            if owner != Some(name) && !hold.batch.is_empty() {
+                return Err(format!("invariant 3: {name} does not own {} and has events of it", hold.object));
             }
             if self.now_ms + LEASE_MS < hold.lease_end_ms {
                 return Err(format!("Q5: {name} holds {} for more than a lease", hold.object));
@@ -560,8 +578,7 @@ impl World {
         {
             return Err(format!("invariant 2: {} owns it and does not hold it", owner.worker));
         }
-        let in_process: Vec<&Bytes> =
-            holders().filter_map(|(_, hold)| hold.event.as_ref()).map(|(_, payload)| payload).collect();
+        let in_process: Vec<&Bytes> = holders().flat_map(|(_, hold)| &hold.batch).map(|(_, payload)| payload).collect();
         if self.store.events(object).any(|event| in_process.contains(&event)) {
             return Err("invariant 4: an event in process is queued as well".to_owned());
         }
@@ -572,11 +589,12 @@ impl World {
         let Some(taken) = taken.filter(|taken| self.store.events(object).eq(&events[*taken..pushed])) else {
             return Err("Q1: the queue is not what was pushed last".to_owned());
         };
-        let unsent = in_process.len();
-        if 1 < unsent || in_process.first().is_some_and(|event| taken == 0 || **event != events[taken - 1]) {
+        let recorded = taken.checked_sub(in_process.len());
+        let Some(recorded) = recorded.filter(|recorded| in_process.iter().copied().eq(&events[*recorded..taken]))
+        else {
             return Err(format!("Q1: in process is {in_process:?}"));
-        }
-        if self.sent[index].next < taken - unsent {
+        };
+        if self.sent[index].next < recorded {
             return Err("Q1: recorded as sent, and was not".to_owned());
         }
         Ok(())
