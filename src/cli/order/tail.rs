@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::args::TailOptions;
@@ -180,16 +182,33 @@ fn now_ms() -> u64 {
     Clock::now().instant.since(crate::time::Instant::ZERO).as_millis() as u64
 }
 
+/// An event as one line of JSON; the event in it is the text that was pushed.
+#[derive(Serialize)]
+struct EventLine<'a> {
+    r#type: &'static str,
+    object: &'a str,
+    id: String,
+    prev: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_base64: Option<String>,
+}
+
 /// An event as one line of JSON.
-pub(super) fn event_json(event: &OrderedEvent) -> Value {
-    let mut line = json!({
-        "type": "event", "object": event.object.as_str(), "id": number(event.id), "prev": event.prev.map(number),
-    });
-    match serde_json::from_slice::<Value>(&event.payload) {
-        Ok(value) => line["event"] = value,
-        Err(_) => line["event_base64"] = BASE64_STANDARD.encode(&event.payload).into(),
-    }
-    line
+pub(super) fn event_json(event: &OrderedEvent) -> String {
+    let text: Option<&RawValue> = serde_json::from_slice(&event.payload).ok();
+    // In JSON the end of a line stands between two parts only, where a blank says the same.
+    let one_line = |text: &RawValue| RawValue::from_string(text.get().replace(['\n', '\r'], " ")).expect("still JSON");
+    let line = EventLine {
+        r#type: "event",
+        object: event.object.as_str(),
+        id: number(event.id),
+        prev: event.prev.map(number),
+        event: text.map(one_line),
+        event_base64: text.is_none().then(|| BASE64_STANDARD.encode(&event.payload)),
+    };
+    serde_json::to_string(&line).expect("texts can be written")
 }
 
 fn number(stamp: Stamp) -> String {
@@ -250,5 +269,30 @@ fn word_text(effect: &Effect) -> String {
             format!("{object}: too many objects; its next event begins anew behind {last}")
         }
         Effect::Deliver(_) | Effect::Fetch { .. } => unreachable!("these are done, not told"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn an_event_is_printed_as_it_was_pushed() {
+        let [prev, id] = [1, 2].map(|count| Stamp::from_number((1 << 38) + count).unwrap());
+        for (payload, expected) in [
+            (
+                &b"{\"z\": 1.50, \"a\": 12345678901234567890123}"[..],
+                r#""event":{"z": 1.50, "a": 12345678901234567890123}"#,
+            ),
+            (b"[1,\r\n2]\n", r#""event":[1,  2]"#),
+            (b"\"a\\nb\"", r#""event":"a\nb""#),
+            (b"no JSON", r#""event_base64":"bm8gSlNPTg==""#),
+        ] {
+            let (object, payload) = (Object::new("x").unwrap(), Bytes::from_static(payload));
+            let event = OrderedEvent { object, id, prev: Some(prev), token: prev, payload };
+            let begin = r#"{"type":"event","object":"x","id":"274877906946","prev":"274877906945","#;
+            assert_eq!(event_json(&event), format!("{begin}{expected}}}"));
+        }
     }
 }
