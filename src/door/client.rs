@@ -306,7 +306,7 @@ impl Session {
 
     /// The peer refused a subscription, which is not there then, or a message.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
-        each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused());
+        each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused(refusal));
     }
 
     /// A message was published whose receivers the session wanted to know.

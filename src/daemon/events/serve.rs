@@ -199,8 +199,16 @@ impl Engine {
         let Some(mut connection) = self.clients.take_door(id) else { return };
         say(&mut connection);
         self.drain_asks(now, id, &mut connection);
+        // An answer or a session may be large, and there may be one for each of many clients in a turn.
+        let at_doors = &mut self.clients.at_doors;
+        at_doors.memory.note(&mut connection);
+        if at_doors.memory.is_scarce() {
+            // What comes of it is seen when it is written again, in the same turn.
+            at_doors.write(id, &mut connection);
+        }
         self.clients.put_door(now, id, connection);
         self.doors.note(&mut self.clients, id);
         self.plan_wake(now, id);
+        self.evict(now);
     }
 }

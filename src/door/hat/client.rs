@@ -16,6 +16,7 @@ use crate::event::refusal::Refusal;
 use crate::event::store::Answer;
 use crate::message::{SubId, Wanted};
 use crate::proto::delivery::Deliveries;
+use crate::proto::effect;
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -91,8 +92,9 @@ impl Client {
     }
 
     /// What the peer refuses: a subscription, without which the client would miss events.
-    pub fn on_refused(&mut self) {
-        self.asks.push_back(Ask::Close);
+    pub fn on_refused(&mut self, refusal: &effect::Refusal) {
+        let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
+        self.asks.extend([Ask::Refused { reason }, Ask::Close]);
     }
 
     /// The journal has registered what the client asked for.
@@ -282,6 +284,16 @@ mod tests {
         // Those of this peer are told when they are stored.
         check(&["1/1/1", "2/1/1", "1/1/2", "2/1/2"], 5, &["2/1/1 2/1/2"]);
         check(&["1/1/1"], 5, &[]);
+    }
+
+    #[test]
+    fn whoever_would_miss_events_is_closed_and_people_are_told_why() {
+        let mut client = client();
+        while client.poll_ask(true).is_some() {}
+        client.on_refused(&effect::Refusal::Stopping);
+        let asks: Vec<Ask<'_>> = std::iter::from_fn(|| client.poll_ask(true)).collect();
+        let [Ask::Refused { reason }, Ask::Close] = &asks[..] else { panic!("{asks:?}") };
+        assert!(reason.ends_with("miss events: Stopping"), "{reason}");
     }
 
     #[test]
