@@ -65,16 +65,23 @@ impl Client {
     }
 }
 
-/// The port of the door: the one beside that of the group.
+/// The port of the door. That of the group is one of UDP.
 fn port(place: &Place) -> u16 {
-    place.port() + 20_000
+    place.port()
 }
 
 fn peer(place: &Place, settings: &[&str]) -> Running {
     let hat = format!("hat={}", port(place));
     let settings = [&[hat.as_str()][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    place.peer(&arguments)
+    let running = place.peer(&arguments);
+    // It is reachable for programs of this project before its doors are open.
+    let deadline = now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port(place))).is_err() {
+        assert!(now() < deadline, "the door does not open: {:?}", running.stderr_so_far());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    running
 }
 
 /// Ids and types of events.
