@@ -1,14 +1,21 @@
 //! What all our SQLite files have in common: how one is told from what others have written, and how a new one is begun.
 
+mod wal;
+
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use wal::Waiting;
 
 /// What every SQLite file begins with.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// What a log of SQLite begins with that takes a file back to what it was; used only until the file is one with a WAL.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// SQLite locks this byte of a file; the page that holds it is never written.
+const LOCKED_BYTE: u64 = 1 << 30;
 
 /// What marks files of one kind as ours, in their header.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +33,13 @@ pub(super) enum Unfit {
     Foreign(&'static str),
     /// Its tables are of this other version.
     Version(i32),
+    /// Pages are neither in it nor in its WAL.
+    Truncated {
+        /// How long it is.
+        bytes: u64,
+        /// How long it should be.
+        wanted: u64,
+    },
     /// The system refuses something.
     System(io::Error),
     /// SQLite refuses something.
@@ -49,7 +63,7 @@ impl From<io::Error> for Unfit {
 pub(super) fn check_head(path: &Path) -> Result<(), Unfit> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return check_empty(path),
         Err(error) => return Err(error.into()),
     };
     if !file.metadata()?.is_file() {
@@ -59,12 +73,41 @@ pub(super) fn check_head(path: &Path) -> Result<(), Unfit> {
     Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
     match head.len() {
         // A crash before anything was written to a new file.
-        0 => Ok(()),
+        0 => check_empty(path),
         _ if head == MAGIC => Ok(()),
         // A crash while a new file was begun; SQLite makes it empty again.
         _ if fs::read(suffixed(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => Ok(()),
         _ => Err(Unfit::Foreign("another kind of file")),
     }
+}
+
+/// Whether nothing waits for a file in which nothing is: SQLite would delete the WAL of one that was cut off or taken away.
+fn check_empty(path: &Path) -> Result<(), Unfit> {
+    let wanted = Waiting::read(path)?.bytes;
+    // Another process that has made the file just now has put something into it before the WAL.
+    match fs::metadata(path).map_or(0, |metadata| metadata.len()) {
+        0 if wanted != 0 => Err(Unfit::Truncated { bytes: 0, wanted }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether each page is in the file or in its WAL. A crash while the WAL is written back leaves a short file, and all that it lacks in
+/// the WAL; what is cut off a file may be nowhere else.
+fn check_pages(path: &Path, connection: &Connection) -> Result<(), Unfit> {
+    // As long as one state of the file is read, its pages stay where they are, whoever else writes.
+    let state = connection.unchecked_transaction()?;
+    let number = |sql: &str| state.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs);
+    let (count, page_bytes) = (number("PRAGMA page_count")?, number("PRAGMA page_size")?);
+    let bytes = fs::metadata(path)?.len();
+    let whole = bytes / page_bytes;
+    if whole < count {
+        let waiting = Waiting::read(path)?.pages;
+        let is_there = |page: u64| waiting.contains(&page) || page == LOCKED_BYTE / page_bytes + 1;
+        if !(whole + 1..=count).all(is_there) {
+            return Err(Unfit::Truncated { bytes, wanted: count * page_bytes });
+        }
+    }
+    Ok(state.commit()?)
 }
 
 /// The name of a file that lies beside it.
@@ -75,8 +118,17 @@ pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl Mark {
-    /// Whether the file is ours, and of no later program, or has no content yet.
-    pub(super) fn check(self, connection: &Connection) -> Result<(), Unfit> {
+    /// Whether the file is ours, of this version, and whole, or has no content yet. One that is refused is closed without writing back
+    /// what waits in its WAL.
+    pub(super) fn check(self, path: &Path, connection: &Connection) -> Result<(), Unfit> {
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        self.check_tables(connection)?;
+        check_pages(path, connection)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+        Ok(())
+    }
+
+    fn check_tables(self, connection: &Connection) -> Result<(), Unfit> {
         let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0));
         if number("SELECT count(*) FROM sqlite_schema")? == 0 {
             return Ok(());

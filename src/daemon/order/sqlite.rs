@@ -81,12 +81,11 @@ impl SqliteStore {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait)).map_err(failed)?;
-        MARK.check(&connection).map_err(|why| wrong(unfit(why)))?;
+        MARK.check(path, &connection).map_err(|why| wrong(unfit(why)))?;
         connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
-        check_length(path, &connection).map_err(wrong)?;
         let identity = identity(path).map_err(|error| wrong(Fault::Away(error.to_string())))?;
         Ok(SqliteStore { connection, path: path.to_owned(), identity })
     }
@@ -131,27 +130,11 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
 }
 
-/// Whether the file, with what waits beside it written back, is as long as it says. Another process that writes it back just now makes
-/// it look short for a moment.
-fn check_length(path: &Path, connection: &Connection) -> Result<(), Fault> {
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(&error));
-    let (mut length, mut wanted) = (0, 0);
-    for _ in 0..50 {
-        number("PRAGMA wal_checkpoint(PASSIVE)")?;
-        wanted = number("PRAGMA page_count")?.unsigned_abs() * number("PRAGMA page_size")?.unsigned_abs();
-        length = fs::metadata(path).map_err(|error| Fault::Away(error.to_string()))?.len();
-        if wanted <= length {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    Err(Fault::Damaged(format!("it has {length} of {wanted} bytes")))
-}
-
 fn unfit(why: Unfit) -> Fault {
     match why {
         Unfit::Foreign(what) => Fault::Foreign(what.into()),
         Unfit::Version(version) => Fault::Version { found: version.to_string(), known: MARK.version.unsigned_abs() },
+        Unfit::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
         Unfit::System(error) => Fault::Away(error.to_string()),
         Unfit::Sqlite(error) => fault(&error),
     }

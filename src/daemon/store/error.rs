@@ -63,6 +63,7 @@ impl OpenError {
         match unfit {
             Unfit::Foreign(_) => OpenError::Foreign(path.to_owned()),
             Unfit::Version(version) => OpenError::Version { path: path.to_owned(), version, known: mark.version },
+            Unfit::Truncated { bytes, wanted } => OpenError::Truncated { path: path.to_owned(), bytes, wanted },
             Unfit::System(error) => OpenError::System { path: path.to_owned(), error },
             Unfit::Sqlite(error) => OpenError::of_sqlite(path, error),
         }

@@ -32,7 +32,7 @@ use crate::event::timestamp::Timestamp;
 use append::Known;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 
 /// "sqca".
@@ -103,10 +103,9 @@ impl SqliteJournal {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| OpenError::of_sqlite(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        MARK.check(&connection).map_err(unfit)?;
+        MARK.check(path, &connection).map_err(unfit)?;
         configure(&connection).map_err(failed)?;
         MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
-        check_length(path, &connection)?;
         let known = Known::read(&connection).map_err(failed)?;
         Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS, _lock: lock })
     }
@@ -239,19 +238,6 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -32_768)?;
     connection.pragma_update(None, "wal_autocheckpoint", 8192)
-}
-
-/// Whether the file, with what waits beside it written back, is as long as it says.
-fn check_length(path: &Path, connection: &Connection) -> Result<(), OpenError> {
-    let failed = |error| OpenError::of_sqlite(path, error);
-    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
-    number("PRAGMA wal_checkpoint(TRUNCATE)")?;
-    let wanted = number("PRAGMA page_count")? * number("PRAGMA page_size")?;
-    let length = fs::metadata(path).map_err(|error| OpenError::System { path: path.to_owned(), error })?.len();
-    if length < wanted.unsigned_abs() {
-        return Err(OpenError::Truncated { path: path.to_owned(), bytes: length, wanted: wanted.unsigned_abs() });
-    }
-    Ok(())
 }
 
 /// A part of an id as SQLite counts: to 2^63 - 1.

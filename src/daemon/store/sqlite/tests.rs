@@ -12,6 +12,7 @@ use crate::event::store::{By, OfServer, Series, Span};
 use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use bytes::Bytes;
+use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -371,6 +372,48 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     refused(&dir, "events.db");
     fs::write(dir.file(), &whole).unwrap();
     SqliteJournal::open(&dir.file()).unwrap();
+}
+
+/// What a crash of the process leaves: the file with its WAL. Pages are cut off the file that are in no WAL, or in the WAL too.
+#[test]
+fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
+    let (dir, crashed) = (Dir::new(), Dir::new());
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    let events = some_events(3000);
+    journal.append(&events[..2000]).unwrap();
+    journal.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let before = fs::metadata(dir.file()).unwrap().len();
+    journal.append(&events[2000..]).unwrap();
+    let wal = fs::read(suffixed(&dir.file(), "-wal")).unwrap();
+    // All is in the file as well.
+    journal.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    let whole = fs::read(dir.file()).unwrap();
+    assert!(before + 200_000 < whole.len() as u64);
+    let leave = |file: Option<&[u8]>| {
+        drop(fs::remove_file(crashed.file()));
+        drop(fs::remove_file(suffixed(&crashed.file(), "-shm")));
+        file.iter().for_each(|file| fs::write(crashed.file(), file).unwrap());
+        fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+    };
+    for length in [before, before + 4096, before + 5000, whole.len() as u64 - 200_000, whole.len() as u64] {
+        leave(Some(&whole[..usize::try_from(length).unwrap()]));
+        let mut journal = SqliteJournal::open(&crashed.file()).unwrap();
+        assert_eq!(journal.last_session(ServerId(1)).unwrap().session, 1, "{length}");
+        let integrity: String = journal.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(integrity, "ok", "{length}");
+    }
+    for missing in [20_000, 200_000] {
+        leave(Some(&whole[..usize::try_from(before).unwrap() - missing]));
+        refused(&crashed, "bytes; nothing was changed");
+        assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+    }
+    // Of a file that is empty, or gone, SQLite would delete the WAL.
+    for file in [Some(&[][..]), None] {
+        leave(file);
+        let error = SqliteJournal::open(&crashed.file()).unwrap_err().to_string();
+        assert!(error.contains(&format!(" 0 of {} bytes; nothing was changed", whole.len())), "{error}");
+        assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+    }
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! What waits in the WAL beside a SQLite file (<https://www.sqlite.org/walformat.html>), read without changing it.
+
+use super::suffixed;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+/// What a WAL begins with; the last bit is the order of the bytes that are summed.
+const MAGIC: u32 = 0x377f_0682;
+/// Before the frames, in bytes.
+const HEAD_BYTES: usize = 32;
+/// Before the page of a frame, in bytes.
+const FRAME_BYTES: usize = 24;
+/// The longest page there is, in bytes.
+const PAGE_BYTES_MAX: usize = 65_536;
+
+/// What SQLite finds in a WAL: the transactions that are there as a whole.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// The numbers of their pages.
+    pub(super) pages: BTreeSet<u64>,
+    /// How long the file is with them, in bytes; zero if there is none.
+    pub(super) bytes: u64,
+}
+
+impl Waiting {
+    /// Reads the WAL of the file.
+    pub(super) fn read(path: &Path) -> io::Result<Waiting> {
+        match File::open(suffixed(path, "-wal")) {
+            Ok(file) => Waiting::of(&mut BufReader::new(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Waiting::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(wal: &mut impl Read) -> io::Result<Waiting> {
+        let mut waiting = Waiting::default();
+        let (mut head, mut frame) = ([0; HEAD_BYTES], [0; FRAME_BYTES]);
+        if !fill(wal, &mut head)? {
+            return Ok(waiting);
+        }
+        let page_bytes = word(&head, 2) as usize;
+        let mut sum = Sum { is_big_endian: word(&head, 0) == MAGIC | 1, sum: [0; 2] };
+        sum.add(&head[..24]);
+        let is_head = word(&head, 0) | 1 == MAGIC | 1 && sum.sum == [word(&head, 6), word(&head, 7)];
+        if !is_head || !page_bytes.is_power_of_two() || PAGE_BYTES_MAX < page_bytes {
+            return Ok(waiting);
+        }
+        let mut page = vec![0; page_bytes];
+        // Of the transaction that has no end yet.
+        let mut open = Vec::new();
+        while fill(wal, &mut frame)? && fill(wal, &mut page)? {
+            sum.add(&frame[..8]);
+            sum.add(&page);
+            // What is left of an earlier round, or was being written in a crash.
+            if frame[8..16] != head[16..24] || sum.sum != [word(&frame, 4), word(&frame, 5)] {
+                break;
+            }
+            open.push(u64::from(word(&frame, 0)));
+            if word(&frame, 1) != 0 {
+                waiting.pages.extend(open.drain(..));
+                waiting.bytes = u64::from(word(&frame, 1)) * page_bytes as u64;
+            }
+        }
+        Ok(waiting)
+    }
+}
+
+/// Fills the buffer; false if the file ends before.
+fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// One of the numbers that the bytes are.
+fn word(bytes: &[u8], index: usize) -> u32 {
+    u32::from_be_bytes(bytes[4 * index..][..4].try_into().expect("four bytes"))
+}
+
+/// The sum over all that stands in the WAL up to some place.
+struct Sum {
+    is_big_endian: bool,
+    sum: [u32; 2],
+}
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        let [mut a, mut b] = self.sum;
+        for pair in bytes.chunks_exact(8) {
+            let word = |index| if self.is_big_endian { word(pair, index) } else { word(pair, index).swap_bytes() };
+            a = a.wrapping_add(word(0)).wrapping_add(b);
+            b = b.wrapping_add(word(1)).wrapping_add(a);
+        }
+        self.sum = [a, b];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+    use std::fs;
+
+    /// SQLite itself says how many pages there are, after each cut.
+    #[test]
+    fn a_wal_cut_anywhere_holds_what_sqlite_finds_in_it() {
+        let dir = std::env::temp_dir().join(format!("seqcast-wal-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let (made, cut) = (dir.join("made"), dir.join("cut"));
+        let connection = Connection::open(&made).unwrap();
+        connection.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL; CREATE TABLE t (x)").unwrap();
+        let insert = |rows| {
+            for row in 0..rows {
+                connection.execute("INSERT INTO t VALUES (zeroblob(?))", [300 * row]).unwrap();
+            }
+        };
+        insert(9);
+        connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+        // Shorter than the round before, which stays behind it.
+        insert(4);
+        let (file, wal) = (fs::read(&made).unwrap(), fs::read(suffixed(&made, "-wal")).unwrap());
+        assert!(14 * 1024 < wal.len());
+        let mut seen = BTreeSet::new();
+        for length in (0..wal.len()).step_by(263) {
+            fs::write(&cut, &file).unwrap();
+            fs::write(suffixed(&cut, "-wal"), &wal[..length]).unwrap();
+            let waiting = Waiting::read(&cut).unwrap();
+            let other = Connection::open(&cut).unwrap();
+            let number = |sql, column| other.query_row(sql, [], |row| row.get::<_, i64>(column)).unwrap();
+            let (pages, frames) = (number("PRAGMA page_count", 0), number("PRAGMA wal_checkpoint(PASSIVE)", 1));
+            assert_eq!(frames == 0, waiting.bytes == 0, "at {length}");
+            if waiting.bytes != 0 {
+                assert_eq!(waiting.bytes, pages.unsigned_abs() * 1024, "at {length}");
+            }
+            seen.insert(waiting.bytes);
+        }
+        assert!(3 < seen.len(), "{seen:?}");
+        // A page that is not what was summed ends it.
+        let whole = Waiting::of(&mut &wal[..]).unwrap();
+        let mut bad = wal.clone();
+        bad[HEAD_BYTES + FRAME_BYTES + 7] ^= 1;
+        assert_eq!(Waiting::of(&mut &bad[..]).unwrap(), Waiting::default());
+        assert_ne!(whole, Waiting::default());
+        drop(connection);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
