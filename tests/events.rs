@@ -1,6 +1,6 @@
 //! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
 
-use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
+use crate::support::command::{Outcome, PATIENCE, Place, Running, now, signal};
 use seqcast::bus::{Bus, PublishError};
 use seqcast::event::model::{Payload, Registration};
 use seqcast::event::store::Query;
@@ -280,19 +280,23 @@ fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
     end(peer);
 }
 
-/// The data directory is a small disk of the peer's own, with a file on it that can be removed.
+/// The data directory is a small disk of the peer's own, with a file on it that can be removed. A peer that is killed is started anew.
 #[test]
 fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     let place = Place::new();
     fs::create_dir(place.dir().join("data")).unwrap();
-    let script = "mount -t tmpfs -o size=1500k tmpfs data && head -c 700000 /dev/zero >data/fill && exec \"$0\" \"$@\"";
+    let script = "mount -t tmpfs -o size=1500k tmpfs data && head -c 700000 /dev/zero >data/fill && \
+                  while \"$0\" \"$@\"; code=$?; [ $code = 137 ]; do :; done; exit $code";
     let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", script, env!("CARGO_BIN_EXE_seqcast")]);
+    // All processes of the namespace end with the command.
+    command.args(["-rmpf", "--kill-child", "sh", "-c", script, env!("CARGO_BIN_EXE_seqcast")]);
     command.args(["peer", "--set", "server-id=7", "--set", "data-dir=data"]);
     place.surround(&mut command);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare is there");
-    let disk = PathBuf::from(format!("/proc/{}/root", child.id()));
-    let peer = place.reachable(Running::new(child, &["peer"]));
+    let outside = child.id();
+    let disk = PathBuf::from(format!("/proc/{outside}/root"));
+    let mut shell = place.reachable(Running::new(child, &["peer"]));
+    let peer = || child_of(child_of(outside)?);
     fs::write(place.dir().join("large"), format!("\"{}\"", "x".repeat(20_000))).unwrap();
     let mut stored = 0;
     let refused = loop {
@@ -307,10 +311,28 @@ fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE)).len();
     assert!(5 < stored && found() == stored, "{stored}");
     place.run(&["pub", "a", "x"]).exits(DONE);
+    // What was stored is in the WAL, for which there is no room in the file.
+    let killed = peer().expect("the peer runs");
+    signal(killed, "KILL");
+    let deadline = now() + PATIENCE;
+    while peer().is_none_or(|peer| peer == killed) {
+        assert!(now() < deadline, "the peer does not start again: {:?}", shell.stderr_so_far());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    shell = place.reachable(shell);
+    assert_eq!(found(), stored);
+    let refused = place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED);
+    refused.says(&["no room on the disk of the journal", "make room"]);
     let fill = disk.join(place.dir().strip_prefix("/").unwrap()).join("data/fill");
     fs::remove_file(fill).expect("the disk of a process of this user");
     let added = place.run(&["event", "add", "b", "--json"]).exits(DONE);
     assert_eq!(ids(&added), [format!("7/{}/1", stored + 1)], "what was refused took no session");
     assert_eq!(found(), stored + 1);
-    end(peer);
+    signal(peer().expect("the peer runs"), "TERM");
+    assert_eq!(shell.ended().code(), Some(DONE));
+}
+
+/// The one process that this one has started.
+fn child_of(process: u32) -> Option<u32> {
+    fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?.trim().parse().ok()
 }

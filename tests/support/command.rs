@@ -170,7 +170,8 @@ fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
     }
 }
 
-fn signal(pid: u32, name: &str) {
+/// Sends a process a signal by its name.
+pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
 }

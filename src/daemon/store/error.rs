@@ -2,7 +2,7 @@
 
 use crate::daemon::sqlite_file::{Mark, Unfit};
 use crate::event::model::{EventId, ServerId};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,8 @@ pub enum OpenError {
     },
     /// Another peer writes to it.
     InUse(PathBuf),
+    /// The disk has no room for what a file needs to be opened.
+    Full(PathBuf),
     /// The system refuses something.
     System {
         /// Of which file.
@@ -64,14 +66,23 @@ impl OpenError {
             Unfit::Foreign(_) => OpenError::Foreign(path.to_owned()),
             Unfit::Version(version) => OpenError::Version { path: path.to_owned(), version, known: mark.version },
             Unfit::Truncated { bytes, wanted } => OpenError::Truncated { path: path.to_owned(), bytes, wanted },
-            Unfit::System(error) => OpenError::System { path: path.to_owned(), error },
+            Unfit::System(error) => OpenError::of_system(path, error),
             Unfit::Sqlite(error) => OpenError::of_sqlite(path, error),
+        }
+    }
+
+    pub(super) fn of_system(path: &Path, error: io::Error) -> OpenError {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Full(path),
+            _ => OpenError::System { path, error },
         }
     }
 
     pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
         let path = path.to_owned();
         match error.sqlite_error_code() {
+            _ if is_full(&error) => OpenError::Full(path),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 OpenError::Damaged { path, why: error.to_string() }
             }
@@ -102,6 +113,9 @@ impl fmt::Display for OpenError {
             OpenError::Damaged { path, why } => write!(f, "the journal {} is damaged ({why}); {KEPT}", path.display()),
             OpenError::InUse(path) => {
                 write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
+            }
+            OpenError::Full(path) => {
+                write!(f, "no room on the disk of the journal {}: make room, then try again", path.display())
             }
             OpenError::System { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
             OpenError::Sqlite { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
@@ -137,10 +151,16 @@ impl StoreError {
     }
 }
 
+/// Whether there is no room, be it for the file, its WAL, or the index of that.
+fn is_full(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| (error.code, error.extended_code));
+    code.is_some_and(|(code, extended)| code == ErrorCode::DiskFull || extended == ffi::SQLITE_IOERR_SHMSIZE)
+}
+
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> StoreError {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StoreError::Full,
+            _ if is_full(&error) => StoreError::Full,
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged(error.to_string()),
             _ => match error {
                 // A value of another kind than the column has.

@@ -221,7 +221,7 @@ impl Journal for SqliteJournal {
 
 /// Locks the file beside it, not itself: to close a file takes away the locks that SQLite has on it in this process.
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let system = |error| OpenError::System { path: path.to_owned(), error };
+    let system = |error| OpenError::of_system(path, error);
     let file =
         File::options().create(true).truncate(false).write(true).open(suffixed(path, "-lock")).map_err(system)?;
     match file.try_lock() {
