@@ -106,7 +106,7 @@ fn sessions_go_on_after_a_stop_and_after_a_kill() {
     let journal = place.dir().join("state/seqcast");
     let mut names: Vec<_> = fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["events.db", "events.db-lock", "server-id"], "an orderly stop leaves no more");
+    assert_eq!(names, ["events.db", "events.db-lock"], "an orderly stop leaves no more");
 }
 
 #[test]

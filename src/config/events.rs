@@ -9,7 +9,7 @@ use crate::subject::event_type::TypePattern;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The number of a server; `auto` is one that is drawn once, and kept in the data directory.
+/// The number of a server; `auto` is one that is drawn once, and kept in the journal.
 pub(super) struct Server;
 
 const SERVER: Number<u32> = Number { min: 0, max: u32::MAX };
@@ -26,7 +26,7 @@ impl Kind for Server {
     }
 
     fn range(&self) -> String {
-        format!("{}, or auto: drawn once and kept in the data directory", SERVER.range())
+        format!("{}, or auto: drawn once and kept in the journal", SERVER.range())
     }
 }
 

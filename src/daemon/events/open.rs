@@ -10,18 +10,14 @@ use crate::event::registrar::Registrar;
 use crate::event::store::LastSession;
 use crate::event::store::retention::Retention;
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The journal in the data directory.
 const JOURNAL_FILE: &str = "events.db";
-/// The number that was drawn for `server-id: auto`, in the same place.
-const SERVER_FILE: &str = "server-id";
-/// What is read of that file at most.
-const SERVER_FILE_BYTES: u64 = 64;
 /// The mode of a data directory that is made.
 const DIRECTORY_MODE: u32 = 0o700;
 /// Numbers below this are left to people.
@@ -30,8 +26,6 @@ const DRAWN_MIN: u32 = 1 << 16;
 /// Why there is no journal. Nothing was changed or deleted.
 #[derive(Debug)]
 pub enum EventsError {
-    /// The file with the number of the server holds something else.
-    Server(PathBuf),
     /// The journal cannot be used.
     Open(OpenError),
     /// The journal cannot be read.
@@ -50,12 +44,6 @@ pub enum EventsError {
 impl fmt::Display for EventsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EventsError::Server(path) => write!(
-                f,
-                "{} holds no number of a server: restore it, or set server-id to the number that the ids of this peer's \
-                 events begin with",
-                path.display()
-            ),
             EventsError::Open(error) => error.fmt(f),
             EventsError::Read(error) => error.fmt(f),
             EventsError::System { step, path, error } => {
@@ -98,7 +86,7 @@ impl Opened {
         let mut journal = SqliteJournal::open(&path).map_err(EventsError::Open)?;
         let server = match server {
             Some(server) => server,
-            None => drawn_server(&directory.join(SERVER_FILE))?,
+            None => journal.drawn_server(draw()).map_err(EventsError::Read)?,
         };
         let servers = journal.servers().map_err(EventsError::Read)?;
         let last = servers.get(&server).map_or(LastSession::NONE, |(last, _)| *last);
@@ -115,37 +103,15 @@ impl Opened {
     }
 }
 
-/// The number in the file; one that is drawn now, and put there, if there is no file.
-fn drawn_server(path: &Path) -> Result<ServerId, EventsError> {
-    let system = |step| move |error| EventsError::System { step, path: path.to_owned(), error };
-    match File::open(path) {
-        Ok(file) => {
-            let mut text = String::new();
-            file.take(SERVER_FILE_BYTES).read_to_string(&mut text).map_err(system("read"))?;
-            text.trim().parse().map(ServerId).map_err(|_| EventsError::Server(path.to_owned()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let number = DRAWN_MIN + (random_u64() % u64::from(u32::MAX - DRAWN_MIN)) as u32;
-            write_durably(path, format!("{number}\n").as_bytes()).map_err(system("write"))?;
-            Ok(ServerId(number))
-        }
-        Err(error) => Err(system("read")(error)),
-    }
-}
-
-/// Writes a file that is there as a whole, or not at all, even if the host crashes.
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+/// A number that probably no other server has.
+fn draw() -> ServerId {
+    ServerId(DRAWN_MIN + (random_u64() % u64::from(u32::MAX - DRAWN_MIN)) as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_server_keeps_the_number_that_was_drawn_for_it() {
@@ -156,13 +122,9 @@ mod tests {
         assert!(DRAWN_MIN <= drawn.0, "{drawn}");
         assert_eq!(open(None).unwrap(), drawn);
         assert_eq!(open(Some(ServerId(7))).unwrap(), ServerId(7), "what is configured counts");
-        let file = directory.join("deep").join(SERVER_FILE);
-        for text in ["", "x", "-1", "4294967296", "1 2"] {
-            fs::write(&file, text).unwrap();
-            let refused = open(None).unwrap_err().to_string();
-            assert!(refused.contains("server-id") && refused.contains("restore"), "{refused}");
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        }
+        assert_eq!(open(None).unwrap(), drawn);
+        fs::remove_file(directory.join("deep").join(JOURNAL_FILE)).unwrap();
+        assert_ne!(open(None).unwrap(), drawn, "in a new file sessions begin anew");
         fs::remove_dir_all(&directory).unwrap();
         fs::write(&directory, "").unwrap();
         let refused = open(None).unwrap_err().to_string();

@@ -93,7 +93,10 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const KEPT: &str = "nothing was changed; restore a copy, or move the file away and begin anew";
+        // What is done to a file must not make ids come again.
+        const KEPT: &str = "nothing was changed. Begin anew: move it away, with the -wal beside it, and change server-id unless that is \
+            auto. Or restore a copy, with the -wal that lay beside it, and set a server-id that was never used: ids given since the copy \
+            would come again";
         match self {
             OpenError::Foreign(path) => {
                 write!(

@@ -7,6 +7,7 @@
 //! | `server` | a server with the last session of it that was ever stored |
 //! | `by_id`, `by_type`, `by_time`, `by_source_time` | where an event stands in that order |
 //! | `filled` | the one row: these four hold the events up to this arrival |
+//! | `drawn` | the one row, if `server-id` is `auto`: the number that was drawn for the server whose file this is |
 //!
 //! Times are microseconds since 1970. What was appended is in the file, and survives a crash of the host, when [`Journal::append`]
 //! returns: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
@@ -30,13 +31,13 @@ use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Journal, LastSession, Query};
 use crate::event::timestamp::Timestamp;
 use append::Known;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
 /// "sqca".
-const MARK: Mark = Mark { application_id: 0x7371_6361, version: 1 };
+const MARK: Mark = Mark { application_id: 0x7371_6361, version: 2 };
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
@@ -76,6 +77,7 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE filled (arrival INTEGER NOT NULL) STRICT;
     INSERT INTO filled VALUES (0);
+    CREATE TABLE drawn (one INTEGER PRIMARY KEY CHECK (one = 1), server INTEGER NOT NULL) STRICT;
 ";
 
 /// A journal in a file.
@@ -138,6 +140,21 @@ impl SqliteJournal {
             servers.insert(server, (LastSession { session, timestamp }, query::unsigned(row.get(3)?)?));
         }
         Ok(servers)
+    }
+
+    /// The number that was drawn for the server whose file this is. The first time it is the one given here, and is in the file, come what
+    /// may, before this returns: a new file is a new server, since its sessions begin anew.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is damaged.
+    pub fn drawn_server(&mut self, drawn: ServerId) -> Result<ServerId, StoreError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found = transaction.query_row("SELECT server FROM drawn", [], |row| row.get(0)).optional()?;
+        if found.is_none() {
+            transaction.execute("INSERT INTO drawn VALUES (1, ?)", [drawn.0])?;
+        }
+        transaction.commit()?;
+        Ok(found.map_or(drawn, ServerId))
     }
 
     /// A second view of the same file, for questions only.

@@ -357,7 +357,7 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     let later = Connection::open(dir.file()).unwrap();
     later.pragma_update(None, "user_version", MARK.version + 1).unwrap();
     drop(later);
-    refused(&dir, "has version 2, this program knows 1");
+    refused(&dir, &format!("has version {}, this program knows {}", MARK.version + 1, MARK.version));
     let back = Connection::open(dir.file()).unwrap();
     back.pragma_update(None, "user_version", MARK.version).unwrap();
     drop(back);
