@@ -257,7 +257,7 @@ impl EventService {
         let tell = Tell { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
         self.open_soon(now)?;
         let opened = self.opened.as_ref().expect("it was opened");
-        let is_taken = match (request, &self.claimed, &self.sharing) {
+        let taken = match (request, &self.claimed, &self.sharing) {
             (EventRequest::Query(query), ..) => opened.find(query, tell),
             (EventRequest::Register(requested), Claimed::Yes, Some(sharing)) => {
                 let stream = Arc::clone(&sharing.stream);
@@ -266,12 +266,10 @@ impl EventService {
             (_, Claimed::No(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
                 self.held.push((asker.clone(), cost, request));
-                true
+                Ok(())
             }
         };
-        if !is_taken {
-            return Err(Refusal::busy());
-        }
+        taken.map_err(refusal)?;
         let waiting = self.waiting.entry(asker.client()).or_default();
         (waiting.count, waiting.bytes) = (waiting.count + 1, waiting.bytes + bytes);
         self.waiting_bytes += bytes;
@@ -357,14 +355,12 @@ struct Publishing {
 }
 
 impl Opened {
-    /// False if the journal has too much to do.
-    fn register(&self, now: Now, requested: Vec<Registration>, then: Publishing) -> bool {
+    fn register(&self, now: Now, requested: Vec<Registration>, then: Publishing) -> Result<(), StoreError> {
         let append = Append::Register { requested, now: Timestamp::from(now.wall) };
-        self.writer.append(append, Box::new(move |stored| then.run(stored))).is_ok()
+        self.writer.append(append, Box::new(move |stored| then.run(stored))).map_err(|refused| refused.error)
     }
 
-    /// False if the journal has too much to do.
-    fn find(&self, query: Query, tell: Tell) -> bool {
+    fn find(&self, query: Query, tell: Tell) -> Result<(), StoreError> {
         let asker = tell.cost.client;
         let heard = move |answer: Result<Answer, StoreError>| {
             let answer = match (answer, &tell.asker) {
@@ -375,7 +371,7 @@ impl Opened {
             tell.begin(answer.map(Done::Found));
             tell.end();
         };
-        self.reader.ask(asker, query, Box::new(heard))
+        if self.reader.ask(asker, query, Box::new(heard)) { Ok(()) } else { Err(StoreError::Busy) }
     }
 }
 
@@ -420,6 +416,7 @@ fn unavailable(error: EventsError) -> Refusal {
 
 fn refusal(error: StoreError) -> Refusal {
     let kind = match error {
+        StoreError::Busy => return Refusal::busy(),
         StoreError::Full => refusal::Kind::Full,
         StoreError::NoEvent(_) | StoreError::NoServer(..) => refusal::Kind::Invalid,
         _ => refusal::Kind::Unavailable,

@@ -353,7 +353,7 @@ impl Sharer {
         let (told, stored) = bounded(1);
         let heard = move |stored: Result<Vec<Event>, _>| drop(told.send(stored.map(drop)));
         let error = match self.writer.append(Append::Follow(events), Box::new(heard)) {
-            Err(busy) => Some(busy.to_string()),
+            Err(refused) => Some(refused.error.to_string()),
             Ok(()) => match stored.recv() {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),

@@ -143,8 +143,10 @@ pub enum StoreError {
     NoServer(ServerId, Vec<ServerId>),
     /// SQLite refuses it, in its words.
     Sqlite(String),
-    /// The journal is closed.
-    Closed,
+    /// So many requests wait that no other is taken.
+    Busy,
+    /// The thread that writes the journal has panicked. Whether what it was asked is done is not known.
+    Ended,
 }
 
 impl StoreError {
@@ -196,7 +198,14 @@ impl fmt::Display for StoreError {
                 }
             }
             StoreError::Sqlite(error) => write!(f, "the journal: {error}"),
-            StoreError::Closed => write!(f, "the journal is closed"),
+            StoreError::Busy => {
+                write!(f, "too many requests wait for the journal: wait for answers before asking more")
+            }
+            StoreError::Ended => write!(
+                f,
+                "the thread of the journal has ended (see what the peer has told on standard error); whether this was stored is not \
+                 known: restart the peer, then look"
+            ),
         }
     }
 }

@@ -61,7 +61,28 @@ pub type Done = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
 
 struct Request {
     append: Append,
-    done: Done,
+    done: Waiting,
+}
+
+/// Somebody who hears what became of a request in any case: if nobody tells, as the thread panics, that it has ended.
+struct Waiting(Option<Done>);
+
+impl Waiting {
+    fn tell(mut self, what: Result<Vec<Event>, StoreError>) {
+        self.take()(what);
+    }
+
+    fn take(&mut self) -> Done {
+        self.0.take().expect("it is taken once, by what consumes this")
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(StoreError::Ended));
+        }
+    }
 }
 
 /// A journal's thread. When it is dropped, what was handed in before is stored first.
@@ -81,23 +102,20 @@ pub struct Trimmed {
     pub failed: AtomicU64,
 }
 
-/// A request was not taken: too many wait. It can be made again.
-pub struct Busy {
+/// A request was not taken.
+pub struct NotTaken {
+    /// Why: [`StoreError::Busy`], and it can be made again, or [`StoreError::Ended`], and it cannot.
+    pub error: StoreError,
     /// What was to be stored.
     pub append: Append,
     /// Who was to hear of it.
     pub done: Done,
 }
 
-impl fmt::Debug for Busy {
+impl fmt::Debug for NotTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Busy").field("append", &self.append).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{WAITING_MAX} requests wait for the journal already")
+        let NotTaken { error, append, .. } = self;
+        f.debug_struct("NotTaken").field("error", error).field("append", append).finish_non_exhaustive()
     }
 }
 
@@ -138,14 +156,16 @@ impl Writer {
     /// Hands in a request.
     ///
     /// # Errors
-    /// So many wait that it is not taken.
-    pub fn append(&self, append: Append, done: Done) -> Result<(), Busy> {
+    /// So many wait that it is not taken, or the thread has ended.
+    pub fn append(&self, append: Append, done: Done) -> Result<(), NotTaken> {
         let requests = self.requests.as_ref().expect("open until it is dropped");
-        requests.try_send(Request { append, done }).map_err(|error| match error {
-            TrySendError::Full(Request { append, done }) | TrySendError::Disconnected(Request { append, done }) => {
-                Busy { append, done }
-            }
-        })
+        let request = Request { append, done: Waiting(Some(done)) };
+        let (error, Request { append, mut done }) = match requests.try_send(request) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(back)) => (StoreError::Busy, back),
+            Err(TrySendError::Disconnected(back)) => (StoreError::Ended, back),
+        };
+        Err(NotTaken { error, append, done: done.take() })
     }
 }
 
@@ -260,7 +280,7 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
         }
         let mut events = events.into_iter();
         for (done, count) in waiting {
-            done(match (count, &appended) {
+            done.tell(match (count, &appended) {
                 (None, _) => Err(StoreError::Range),
                 (Some(count), Ok(_)) => Ok(events.by_ref().take(count).collect()),
                 (Some(_), Err(error)) => Err(error.clone()),
@@ -409,6 +429,39 @@ mod tests {
         assert_eq!(writer.trimmed().failed.load(Ordering::Relaxed), 0);
     }
 
+    /// Of what was handed in before and while the thread panics, and after.
+    #[test]
+    fn a_thread_that_panics_leaves_nobody_without_an_answer() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        let taken = thread::scope(|scope| {
+            let (writer, heard) = (&writer, &heard);
+            // Whoever panics with the lock makes the journal panic when it wants it.
+            let panicking = scope.spawn(move || {
+                let _locked = journal.lock().unwrap();
+                for _ in 0..3 {
+                    writer.append(registrations(&["a"]), hears(heard)).unwrap();
+                }
+                panic!("on purpose");
+            });
+            assert!(panicking.join().is_err());
+            let mut taken = 3;
+            loop {
+                match writer.append(registrations(&["a"]), hears(heard)) {
+                    Ok(()) => taken += 1,
+                    Err(refused) if refused.error == StoreError::Ended => break taken,
+                    Err(_) => thread::yield_now(),
+                }
+            }
+        });
+        let begun = Clock::now().instant;
+        while heard.lock().unwrap().len() < taken {
+            assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "{taken} taken, {heard:?} told");
+            thread::yield_now();
+        }
+        assert!(heard.lock().unwrap().iter().all(|heard| *heard == Err(StoreError::Ended)));
+    }
+
     #[test]
     fn too_many_that_wait_are_refused_and_can_come_again() {
         let (writer, journal) = start(0.0);
@@ -422,9 +475,9 @@ mod tests {
             }
         };
         assert!(WAITING_MAX <= taken && taken <= WAITING_MAX + BATCH_REQUESTS, "{taken}");
-        assert!(busy.to_string().contains("wait"));
+        assert_eq!(busy.error, StoreError::Busy);
         drop(locked);
-        let Busy { mut append, mut done } = busy;
+        let NotTaken { mut append, mut done, .. } = busy;
         while let Err(busy) = writer.append(append, done) {
             (append, done) = (busy.append, busy.done);
         }

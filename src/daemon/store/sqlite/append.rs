@@ -144,7 +144,7 @@ fn insert(transaction: &Transaction<'_>, known: &mut Known, events: &[Event]) ->
             payload_type,
             ToSqlOutput::Borrowed(payload),
         ])?;
-        known.next += 1;
+        known.next = known.next.checked_add(1).ok_or_else(|| StoreError::damaged("an arrival"))?;
         known.tail.insert(event.id);
         let last = known.last.entry(event.id.server).or_insert(event.id);
         *last = event.id.max(*last);

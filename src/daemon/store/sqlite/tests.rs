@@ -11,6 +11,7 @@ use crate::event::store::retention::{Retention, Rule};
 use crate::event::store::{By, OfServer, Series, Span};
 use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
+use crate::subject::event_type::TypePattern;
 use bytes::Bytes;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -440,6 +441,34 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
         told += u32::from(journal.append(&some_events(501)).is_err());
     }
     assert!(50 < told, "damage was told {told} times");
+}
+
+/// Numbers that no program of ours has written.
+#[test]
+fn sums_that_cannot_be_are_told_as_damage() {
+    let rule = Rule { pattern: TypePattern::all(), age: None, count: Some(3), bytes: None };
+    let retention = Retention { rules: vec![rule] };
+    for (set, is_damage) in [
+        ("bytes = bytes", false),
+        ("bytes = 100", true),
+        ("events = 4, first = -9", false),
+        ("bytes = -9223372036854775808", false),
+        ("events = 9223372036854775807", false),
+    ] {
+        let dir = Dir::new();
+        let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+        journal.append(&some_events(10)).unwrap();
+        assert_eq!(journal.trim(&retention, at(5), 0), Ok(vec![0]));
+        journal.connection.execute(&format!("UPDATE type SET {set}"), []).unwrap();
+        let trimmed = journal.trim(&retention, at(5), 5);
+        assert_eq!(matches!(trimmed, Err(StoreError::Damaged(_))), is_damage, "{set}: {trimmed:?}");
+    }
+    let dir = Dir::new();
+    let journal = SqliteJournal::open(&dir.file()).unwrap();
+    journal.connection.execute("UPDATE filled SET arrival = 9223372036854775806", []).unwrap();
+    drop(journal);
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    assert!(matches!(journal.append(&some_events(1)), Err(StoreError::Damaged(_))));
 }
 
 #[test]

@@ -72,8 +72,10 @@ fn trim_rule(
     now: Timestamp,
     budget: usize,
 ) -> Result<usize, StoreError> {
-    let mut count: u64 = types.iter().map(|held| held.events).sum();
-    let mut bytes: u64 = types.iter().map(|held| held.bytes).sum();
+    let sum = |of: fn(&Held) -> u64| types.iter().try_fold(0, |sum: u64, held| sum.checked_add(of(held)));
+    let damaged = || StoreError::damaged("a count of events or bytes");
+    let mut count = sum(|held| held.events).ok_or_else(damaged)?;
+    let mut bytes = sum(|held| held.bytes).ok_or_else(damaged)?;
     // Where the earliest event of each type stands, or not before what.
     let mut heads: BinaryHeap<_> =
         types.iter().enumerate().map(|(index, held)| Reverse((held.first, UNKNOWN, index))).collect();
@@ -87,9 +89,10 @@ fn trim_rule(
         let held = &mut types[index];
         if arrival != UNKNOWN {
             let freed = remove(transaction, held.number, time, arrival)?;
-            (count, held.events) = (count - 1, held.events - 1);
-            (bytes, held.bytes) = (bytes - freed, held.bytes - freed);
-            removed += 1;
+            held.events = held.events.checked_sub(1).ok_or_else(damaged)?;
+            held.bytes = held.bytes.checked_sub(freed).ok_or_else(damaged)?;
+            // Theirs are parts of these.
+            (count, bytes, removed) = (count - 1, bytes - freed, removed + 1);
         }
         let mut rows = earliest.query([held.number])?;
         held.is_changed = true;
