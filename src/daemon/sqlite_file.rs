@@ -22,7 +22,7 @@ const LOCKED_BYTE: u64 = 1 << 30;
 pub(super) struct Mark {
     /// Of the kind.
     pub(super) application_id: i32,
-    /// Of the tables; a greater one is of a later program.
+    /// Of the tables; a file of any other is refused.
     pub(super) version: i32,
 }
 

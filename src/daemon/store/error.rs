@@ -44,19 +44,12 @@ pub enum OpenError {
     InUse(PathBuf),
     /// The disk has no room for what a file needs to be opened.
     Full(PathBuf),
-    /// The system refuses something.
-    System {
+    /// The system or SQLite refuses something.
+    Refused {
         /// Of which file.
         path: PathBuf,
         /// What it said.
-        error: io::Error,
-    },
-    /// SQLite refuses something.
-    Sqlite {
-        /// Of which file.
-        path: PathBuf,
-        /// What it said.
-        error: rusqlite::Error,
+        why: String,
     },
 }
 
@@ -75,7 +68,7 @@ impl OpenError {
         let path = path.to_owned();
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Full(path),
-            _ => OpenError::System { path, error },
+            _ => OpenError::Refused { path, why: error.to_string() },
         }
     }
 
@@ -86,7 +79,7 @@ impl OpenError {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 OpenError::Damaged { path, why: error.to_string() }
             }
-            _ => OpenError::Sqlite { path, error },
+            _ => OpenError::Refused { path, why: error.to_string() },
         }
     }
 }
@@ -120,8 +113,11 @@ impl fmt::Display for OpenError {
             OpenError::Full(path) => {
                 write!(f, "no room on the disk of the journal {}: make room, then try again", path.display())
             }
-            OpenError::System { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
-            OpenError::Sqlite { path, error } => write!(f, "cannot open the journal {}: {error}", path.display()),
+            OpenError::Refused { path, why } => write!(
+                f,
+                "cannot open the journal {}: {why}; let this user read and write it and its directory, or set data-dir to another place",
+                path.display()
+            ),
         }
     }
 }
@@ -152,7 +148,7 @@ pub enum StoreError {
 impl StoreError {
     /// In the file stands what no program of ours writes.
     pub(super) fn damaged(what: &str) -> StoreError {
-        StoreError::Damaged(format!("{what} in it is none"))
+        StoreError::Damaged(format!("it holds {what} that cannot be one"))
     }
 }
 
@@ -182,7 +178,11 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
-            StoreError::Damaged(why) => write!(f, "the journal is damaged ({why}); nothing was changed"),
+            StoreError::Damaged(why) => write!(
+                f,
+                "the journal is damaged ({why}), and this was not done: stop the peer, then begin anew or restore a copy as \
+                 docs/events.md says"
+            ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
             StoreError::NoEvent(id) => write!(
                 f,
@@ -197,7 +197,10 @@ impl fmt::Display for StoreError {
                     _ => write!(f, "those of {}", names.join(", ")),
                 }
             }
-            StoreError::Sqlite(error) => write!(f, "the journal: {error}"),
+            StoreError::Sqlite(error) => write!(
+                f,
+                "the journal refused this ({error}): look at its disk and at the rights of its directory, then try again"
+            ),
             StoreError::Busy => {
                 write!(f, "too many requests wait for the journal: wait for answers before asking more")
             }

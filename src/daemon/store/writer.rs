@@ -205,9 +205,15 @@ impl Trim {
         let budget = TRIM_EVENTS.max(2 * self.appended);
         self.appended = 0;
         self.due = now.instant + TRIM_INTERVAL;
-        let Ok(removed) = journal.trim(&self.retention, now.wall.into(), budget) else {
-            self.trimmed.failed.fetch_add(1, Ordering::Relaxed);
-            return;
+        let removed = match journal.trim(&self.retention, now.wall.into(), budget) {
+            Ok(removed) => removed,
+            Err(error) => {
+                let failed = 1 + self.trimmed.failed.fetch_add(1, Ordering::Relaxed);
+                if failed.is_power_of_two() {
+                    tracing::warn!(%error, failed, "nothing could be removed from the journal");
+                }
+                return;
+            }
         };
         if removed.iter().sum::<u64>() == budget as u64 {
             // There may be more.

@@ -97,7 +97,7 @@ impl SqliteJournal {
     /// behind its name, is locked, and stays there.
     ///
     /// # Errors
-    /// It is in use, none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
+    /// It is in use, none of ours, damaged, of another version, or the system refuses it; nothing is changed then.
     pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
         let lock = lock(path)?;
         let unfit = |unfit| OpenError::unfit(path, MARK, unfit);
