@@ -4,7 +4,7 @@ pub mod args;
 mod print;
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -62,65 +62,71 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
 fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bus = connect::bus(&options.bus, "event")?;
     let interrupt = Interrupt::watch()?;
-    let mut waiting: VecDeque<(u64, Registering)> = VecDeque::new();
-    let (mut input, mut count, mut refused) = (io::stdin().lock(), 0, None);
-    let mut lines = 1..;
-    while refused.is_none() && !interrupt.has_come() {
-        let line = lines.next().expect("they never end");
-        match next_registration(options, &mut input) {
-            Ok(Some(registration)) => {
-                let registering = bus.begin_register(vec![registration]).map_err(|error| failure(&bus, error))?;
-                waiting.push_back((line, registering));
-            }
-            Ok(None) => break,
-            Err(failure) => refused = Some((line, failure)),
-        }
-        if LINES_AHEAD <= waiting.len() {
-            print_next(options, &bus, &mut waiting, out, &mut count, &mut refused)?;
+    let mut lines = Lines { options, bus, waiting: VecDeque::new(), count: 0, refused: None };
+    let (mut input, mut line) = (io::stdin().lock(), 0);
+    while lines.refused.is_none() && !interrupt.has_come() {
+        let Some(bytes) = next_line(&mut input)? else { break };
+        line += 1;
+        lines.begin(line, bytes)?;
+        if LINES_AHEAD <= lines.waiting.len() {
+            lines.print_next(out)?;
         }
     }
-    while !waiting.is_empty() {
-        print_next(options, &bus, &mut waiting, out, &mut count, &mut refused)?;
+    while !lines.waiting.is_empty() {
+        lines.print_next(out)?;
     }
     out.flush()?;
-    if let Some((line, failure)) = refused {
+    if let Some((line, failure)) = lines.refused {
         return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
     }
     if !options.json {
-        note(format_args!("{} registered", counted(count, "event")));
+        note(format_args!("{} registered", counted(lines.count, "event")));
     }
     Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
 }
 
-fn next_registration(options: &AddOptions, input: &mut impl BufRead) -> Result<Option<Registration>, Failure> {
-    let Some(bytes) = next_line(input)? else { return Ok(None) };
-    registration(options, Some(bytes)).map(Some)
+/// Lines that are being registered.
+struct Lines<'a> {
+    options: &'a AddOptions,
+    bus: Bus,
+    /// With their numbers.
+    waiting: VecDeque<(u64, Registering)>,
+    /// Events registered.
+    count: u64,
+    /// The first line that cannot be used, or that the peer refuses.
+    refused: Option<(u64, Failure)>,
 }
 
-/// Prints what became of the first line that waits; if it was refused, that is the first one of `refused`.
-fn print_next(
-    options: &AddOptions,
-    bus: &Bus,
-    waiting: &mut VecDeque<(u64, Registering)>,
-    out: &mut Output,
-    count: &mut u64,
-    refused: &mut Option<(u64, Failure)>,
-) -> Result<(), Failure> {
-    let Some((line, registering)) = waiting.pop_front() else { return Ok(()) };
-    match registering.wait() {
-        Ok(events) => {
-            *count += 1;
-            events.iter().try_for_each(|event| print_event(options.json, event, out))?;
-        }
-        // The others may have been taken.
-        Err(error @ EventError::Refused(_)) => {
-            if refused.as_ref().is_none_or(|(first, _)| line < *first) {
-                *refused = Some((line, failure(bus, error)));
+impl Lines<'_> {
+    fn begin(&mut self, line: u64, bytes: Bytes) -> Result<(), Failure> {
+        match registration(self.options, Some(bytes)) {
+            Ok(registration) => {
+                let begun = self.bus.begin_register(vec![registration]);
+                self.waiting.push_back((line, begun.map_err(|error| failure(&self.bus, error))?));
             }
+            Err(failure) => self.refused = Some((line, failure)),
         }
-        Err(error) => return Err(failure(bus, error)),
+        Ok(())
     }
-    Ok(())
+
+    /// Prints what became of the first line that waits.
+    fn print_next(&mut self, out: &mut Output) -> Result<(), Failure> {
+        let Some((line, registering)) = self.waiting.pop_front() else { return Ok(()) };
+        match registering.wait() {
+            Ok(events) => {
+                self.count += 1;
+                events.iter().try_for_each(|event| print_event(self.options.json, event, out))?;
+            }
+            // Those behind it may have been taken.
+            Err(error @ EventError::Refused(_)) => {
+                if self.refused.as_ref().is_none_or(|(first, _)| line < *first) {
+                    self.refused = Some((line, failure(&self.bus, error)));
+                }
+            }
+            Err(error) => return Err(failure(&self.bus, error)),
+        }
+        Ok(())
+    }
 }
 
 fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registration, Failure> {
@@ -167,7 +173,7 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, Failure> {
     let last = events.last().map(|event| event.id).filter(|_| more_follows);
     if options.json {
         events.iter().try_for_each(|event| out.line(event_json(event)))?;
-        last.iter().try_for_each(|last| out.line(more_json(*last)))?;
+        last.iter().try_for_each(|last| out.line(more_json((!options.latest).then_some(*last))))?;
     } else {
         out.bytes(table(&events).to_string().as_bytes())?;
     }

@@ -66,14 +66,15 @@ pub fn event_json(event: &Event) -> String {
     event::json(&line)
 }
 
-/// Word that there are more events than an answer holds, and behind which event they begin, as a line of JSON.
-pub fn more_json(last: EventId) -> String {
+/// Word that there are more events than an answer holds, and behind which event they begin if that can be asked for, as a line of JSON.
+pub fn more_json(last: Option<EventId>) -> String {
     #[derive(serde::Serialize)]
     struct MoreJson {
         r#type: &'static str,
-        after: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
     }
-    event::json(&MoreJson { r#type: "more_follows", after: last.to_string() })
+    event::json(&MoreJson { r#type: "more_follows", after: last.map(|last| last.to_string()) })
 }
 
 /// An event as a line of text.
