@@ -109,7 +109,7 @@ pub(crate) enum Command {
     EventsDone(Box<Outcome>),
     /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
     EventsClaimed(Result<(), Refusal>),
-    /// All that follows from a request about events was handed in before.
+    /// All that follows from events that were registered was handed in before.
     EventsEnded(Cost),
     Show {
         query: serde_json::Value,

@@ -47,13 +47,15 @@ pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
     out.freeze()
 }
 
-/// Reads an announcement; whether it makes sense is for [`Announcement::is_sound`].
-pub(crate) fn read_announcement(payload: Bytes) -> Result<Announcement, Malformed> {
+/// Reads an announcement, without its events if they are not wanted; whether it makes sense is for [`Announcement::is_sound`].
+pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, Malformed> {
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;
     let (since, until) = (id(&mut reader)?, id(&mut reader)?);
-    let events = events(&mut reader)?;
-    reader.end()?;
+    let events = if wants_events { events(&mut reader)? } else { Vec::new() };
+    if wants_events {
+        reader.end()?;
+    }
     let (is_held, follows) = (flags & HELD != 0, flags & FOLLOWS != 0);
     Ok(Announcement { opened, is_held, follows, since, until, events })
 }
@@ -150,7 +152,9 @@ mod tests {
         let (announcement, question, page) = samples();
         for (is_held, follows) in [(true, false), (false, true), (true, true), (false, false)] {
             let announcement = Announcement { is_held, follows, ..announcement.clone() };
-            assert_eq!(read_announcement(encode_announcement(&announcement)), Ok(announcement));
+            assert_eq!(read_announcement(encode_announcement(&announcement), true), Ok(announcement.clone()));
+            let without = Announcement { events: Vec::new(), ..announcement.clone() };
+            assert_eq!(read_announcement(encode_announcement(&announcement), false), Ok(without));
         }
         assert_eq!(read_question(encode_question(&question)), Ok(question));
         for more_follows in [true, false] {
@@ -180,7 +184,7 @@ mod tests {
         assert_eq!(read_question(long), Err(Malformed::Value("types")));
         let payloads = [encode_announcement(&announcement), encode_question(&question), encode_page(&page)];
         let read = |at: usize, payload: Bytes| match at {
-            0 => read_announcement(payload).map(drop),
+            0 => read_announcement(payload, true).map(drop),
             1 => read_question(payload).map(drop),
             _ => read_page(payload).map(drop),
         };

@@ -13,7 +13,7 @@ use super::timestamp::Timestamp;
 use crate::message::Epoch;
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub const AWAY_TIME: Duration = Duration::from_secs(35);
 /// The instance that stands behind all events of a session. No event has it.
 pub const BEHIND_ALL: u64 = i64::MAX as u64;
-/// How long an answer may take before it is asked for again.
+/// How long an answer may take before it is asked for again; each further time twice as long, up to [`PAUSE_MAX`].
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The first wait before asking again after a failure; each further one is twice as long,
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -31,8 +31,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const SERVERS_MAX: usize = 1024;
 /// Announcements that are kept while an answer is awaited, of each server at most; then they are forgotten and asked for.
 const KEPT_MAX: usize = 4096;
-/// Bytes of payloads in them.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the events in them, of all servers together.
+const KEPT_BYTES_MAX: usize = 8 << 20;
+/// What an event counts there beside its payload.
+const EVENT_BYTES: usize = 256;
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,20 +79,23 @@ impl Announcement {
         are_between(self.since, &self.events, self.until)
     }
 
-    fn payload_bytes(&self) -> usize {
-        self.events.iter().map(Event::payload_size).sum()
+    fn bytes(&self) -> usize {
+        self.events.iter().map(|event| EVENT_BYTES + event.payload_size()).sum()
     }
 }
 
 impl Page {
-    /// What of an answer of the journal is asked for, as much as takes so many bytes at most, or one event. `size` is what an event takes.
-    pub fn new(question: &Question, found: Answer, bytes_max: usize, size: impl Fn(&Event) -> usize) -> Page {
+    /// What of an answer of the journal is asked for, as much as takes so many bytes at most, or one event; those for which `size`, what
+    /// an event takes, gives nothing are left out.
+    pub fn new(question: &Question, found: Answer, bytes_max: usize, size: impl Fn(&Event) -> Option<usize>) -> Page {
         let mut page = Page { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
         let mut bytes = 0;
         for event in found.events {
             let id = event.id;
-            if is_wanted(&question.types, &event) {
-                bytes += size(&event);
+            if is_wanted(&question.types, &event)
+                && let Some(size) = size(&event)
+            {
+                bytes += size;
                 if bytes_max < bytes && !page.events.is_empty() {
                     page.more_follows = true;
                     break;
@@ -98,6 +103,10 @@ impl Page {
                 page.events.push(event);
             }
             page.covered = id;
+        }
+        if !page.more_follows {
+            // A session is stored as a whole.
+            page.covered.instance = BEHIND_ALL;
         }
         page
     }
@@ -250,6 +259,8 @@ struct Followed {
     /// In a row.
     failures: u32,
     has_gone_back: bool,
+    /// Whether it was told that all is stored, since it was not.
+    is_told: bool,
 }
 
 #[derive(Debug)]
@@ -272,9 +283,10 @@ struct Asking {
 }
 
 impl Asking {
-    fn keep(&mut self, announcement: Announcement) {
-        self.kept_bytes += announcement.payload_bytes();
-        if KEPT_MAX <= self.kept.len() || KEPT_BYTES_MAX < self.kept_bytes {
+    /// `others_bytes` are kept of other servers.
+    fn keep(&mut self, announcement: Announcement, others_bytes: usize) {
+        self.kept_bytes += announcement.bytes();
+        if KEPT_MAX <= self.kept.len() || KEPT_BYTES_MAX < others_bytes + self.kept_bytes {
             // What comes next will show that something is missing.
             *self = Asking { asked: self.asked.take(), ..Asking::default() };
         } else {
@@ -284,10 +296,24 @@ impl Asking {
 }
 
 impl Followed {
+    fn ask(&mut self) {
+        self.is_told = false;
+        self.state = State::Asking(Asking::default());
+    }
+
     fn pause(&mut self, now: Instant) {
-        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX);
+        self.is_told = false;
+        self.state = State::Pausing { until: now + self.longer(PAUSE_MIN) };
         self.failures += 1;
-        self.state = State::Pausing { until: now + pause };
+    }
+
+    /// A time, the longer the more has failed.
+    fn longer(&self, time: Duration) -> Duration {
+        time.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX)
+    }
+
+    fn kept_bytes(&self) -> usize {
+        if let State::Asking(asking) = &self.state { asking.kept_bytes } else { 0 }
     }
 }
 
@@ -299,6 +325,8 @@ pub struct Follower {
     types: Vec<TypePattern>,
     /// Of each server the place of its journal up to which everything is stored, or pending.
     covered: BTreeMap<ServerId, EventId>,
+    /// Those of which something was ever stored: they are remembered when they are away.
+    stored: BTreeSet<ServerId>,
     servers: BTreeMap<ServerId, Followed>,
     /// To be stored next.
     pending: Vec<Event>,
@@ -312,10 +340,12 @@ pub struct Follower {
 impl Follower {
     /// Follows all servers but its own, for events of these types. `stored` is the last event of each server that is stored.
     pub fn new(own: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
+        let covered: BTreeMap<ServerId, EventId> = stored.into_iter().map(|id| (id.server, id)).collect();
         Follower {
             own,
             types,
-            covered: stored.into_iter().map(|id| (id.server, id)).collect(),
+            stored: covered.keys().copied().collect(),
+            covered,
             servers: BTreeMap::new(),
             pending: Vec::new(),
             before: BTreeMap::new(),
@@ -347,21 +377,24 @@ impl Follower {
             self.begin(now, publisher, server);
         }
         let covered = self.covered[&server];
+        let kept_bytes: usize = self.servers.values().map(Followed::kept_bytes).sum();
         let followed = self.servers.get_mut(&server).expect("it has begun by now");
+        let others_bytes = kept_bytes - followed.kept_bytes();
         followed.heard = now;
         if announcement.until.session < covered.session && !std::mem::replace(&mut followed.has_gone_back, true) {
             self.notices.push_back(Notice::WentBack { covered, until: announcement.until });
         }
         match &mut followed.state {
             State::Live => self.take(announcement),
-            State::Asking(asking) => asking.keep(announcement),
+            State::Asking(asking) => asking.keep(announcement, others_bytes),
             State::Pausing { .. } => {}
         }
     }
 
     fn begin(&mut self, now: Instant, publisher: Epoch, server: ServerId) {
         let state = State::Asking(Asking::default());
-        self.servers.insert(server, Followed { publisher, heard: now, state, failures: 0, has_gone_back: false });
+        let (failures, has_gone_back, is_told) = (0, false, false);
+        self.servers.insert(server, Followed { publisher, heard: now, state, failures, has_gone_back, is_told });
         let after = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
         self.notices.push_back(Notice::Begun { publisher, after });
     }
@@ -370,9 +403,7 @@ impl Follower {
     fn take(&mut self, announcement: Announcement) {
         let server = announcement.until.server;
         if self.covered[&server] < announcement.since {
-            let followed = self.servers.get_mut(&server).expect("it is live");
-            followed.state = State::Asking(Asking::default());
-            return;
+            return self.servers.get_mut(&server).expect("it is live").ask();
         }
         self.push(announcement.events);
         self.cover(announcement.until);
@@ -384,7 +415,7 @@ impl Follower {
             if publisher.is_none_or(|publisher| followed.publisher == publisher)
                 && matches!(followed.state, State::Live)
             {
-                followed.state = State::Asking(Asking::default());
+                followed.ask();
             }
         }
     }
@@ -401,7 +432,6 @@ impl Follower {
             followed.pause(now);
             return self.notices.push_back(Notice::Unanswered(server));
         }
-        followed.failures = 0;
         let kept = if page.more_follows { None } else { Some(std::mem::take(&mut asking.kept)) };
         self.push(page.events);
         self.cover(page.covered);
@@ -412,17 +442,26 @@ impl Follower {
                 self.take(announcement);
             }
         }
-        if let State::Live = self.servers[&server].state {
-            self.notices.push_back(Notice::CaughtUp { covered: self.covered[&server] });
-        }
     }
 
     /// Whether what was to be stored is.
     pub fn on_stored(&mut self, now: Instant, is_stored: bool) {
+        if is_stored {
+            return self.settle();
+        }
         for (server, covered) in std::mem::take(&mut self.before) {
-            if !is_stored {
-                self.covered.insert(server, covered);
-                self.servers.get_mut(&server).into_iter().for_each(|followed| followed.pause(now));
+            self.covered.insert(server, covered);
+            self.servers.get_mut(&server).into_iter().for_each(|followed| followed.pause(now));
+        }
+    }
+
+    /// What is covered is stored.
+    fn settle(&mut self) {
+        for server in std::mem::take(&mut self.before).into_keys() {
+            let Some(followed) = self.servers.get_mut(&server) else { continue };
+            followed.failures = 0;
+            if matches!(followed.state, State::Live) && !std::mem::replace(&mut followed.is_told, true) {
+                self.notices.push_back(Notice::CaughtUp { covered: self.covered[&server] });
             }
         }
     }
@@ -432,31 +471,40 @@ impl Follower {
         if !self.pending.is_empty() {
             return Some(Step::Store(std::mem::take(&mut self.pending)));
         }
-        self.before.clear();
+        self.settle();
         let away = self.servers.iter().find(|(_, followed)| AWAY_TIME <= now.since(followed.heard));
         if let Some(server) = away.map(|(server, _)| *server) {
             self.servers.remove(&server);
-            // Of many that were never heard of before nothing stays.
-            self.covered.retain(|of, covered| *of != server || covered.session != 0);
+            if !self.stored.contains(&server) {
+                self.covered.remove(&server);
+            }
             self.notices.push_back(Notice::Away(server));
         }
         if let Some(notice) = self.notices.pop_front() {
             return Some(Step::Tell(notice));
         }
         self.servers.iter_mut().find_map(|(server, followed)| {
-            match &followed.state {
-                State::Asking(Asking { asked: Some((at, ..)), .. }) if ANSWER_TIME <= now.since(*at) => {
-                    followed.pause(now);
-                    return Some(Step::Tell(Notice::Unanswered(*server)));
-                }
-                State::Pausing { until } if *until <= now => followed.state = State::Asking(Asking::default()),
-                _ => {}
+            let answer_time = followed.longer(ANSWER_TIME);
+            if matches!(followed.state, State::Pausing { until } if until <= now) {
+                followed.ask();
             }
-            let State::Asking(asking @ Asking { asked: None, .. }) = &mut followed.state else { return None };
-            self.questions += 1;
-            let question = Question { after: self.covered[server], types: self.types.clone() };
-            asking.asked = Some((now, self.questions, question.clone()));
-            Some(Step::Ask { number: self.questions, question })
+            let State::Asking(asking) = &mut followed.state else { return None };
+            match &mut asking.asked {
+                None => {
+                    self.questions += 1;
+                    let question = Question { after: self.covered[server], types: self.types.clone() };
+                    asking.asked = Some((now, self.questions, question.clone()));
+                    Some(Step::Ask { number: self.questions, question })
+                }
+                // The same question, so that the answer counts however late it comes.
+                Some((at, number, question)) if answer_time <= now.since(*at) => {
+                    *at = now;
+                    followed.failures += 1;
+                    self.notices.push_back(Notice::Unanswered(*server));
+                    Some(Step::Ask { number: *number, question: question.clone() })
+                }
+                Some(_) => None,
+            }
         })
     }
 
@@ -465,7 +513,8 @@ impl Follower {
         let of = |followed: &Followed| {
             let then = match &followed.state {
                 State::Live => Instant::MAX,
-                State::Asking(asking) => asking.asked.as_ref().map_or(Instant::ZERO, |(at, ..)| *at + ANSWER_TIME),
+                State::Asking(Asking { asked: None, .. }) => Instant::ZERO,
+                State::Asking(Asking { asked: Some((at, ..)), .. }) => *at + followed.longer(ANSWER_TIME),
                 State::Pausing { until } => *until,
             };
             then.min(followed.heard + AWAY_TIME)
@@ -487,6 +536,7 @@ impl Follower {
         for event in events {
             if self.covered[&event.id.server] < event.id {
                 self.cover(event.id);
+                self.stored.insert(event.id.server);
                 if is_wanted(&self.types, &event) {
                     self.pending.push(event);
                 }

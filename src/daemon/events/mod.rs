@@ -79,6 +79,8 @@ pub(crate) enum Done {
 pub(crate) struct Outcome {
     asker: Asker,
     done: Result<Done, Refusal>,
+    /// Of a request of which nothing more comes.
+    ended: Option<Cost>,
 }
 
 /// What a request counts while it waits, and until what it has led to is published.
@@ -228,7 +230,7 @@ impl EventService {
     /// Begins to share the journal with other peers. Gives where what comes for it goes.
     fn share(&mut self, own: &Own) -> Result<Arc<EventQueue>, EventsError> {
         let opened = self.opened.as_mut().expect("it is to be shared");
-        let stored = std::mem::take(&mut opened.stored);
+        let stored = opened.stored.clone();
         let last = stored.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
         let follower = Follower::new(own.server, self.follow.clone(), stored);
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
@@ -255,8 +257,7 @@ impl EventService {
         }
         let cost = Cost { client: asker.client(), bytes };
         let tell = Tell { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
-        self.open_soon(now)?;
-        let opened = self.opened.as_ref().expect("it was opened");
+        let opened = self.opened.as_ref().expect("it was opened before");
         let taken = match (request, &self.claimed, &self.sharing) {
             (EventRequest::Query(query), ..) => opened.find(query, tell),
             (EventRequest::Register(requested), Claimed::Yes, Some(sharing)) => {
@@ -368,22 +369,17 @@ impl Opened {
                 (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Door(..)) => Ok(Answer::default()),
                 (answer, _) => answer,
             };
-            tell.begin(answer.map(Done::Found));
-            tell.end();
+            let ended = Some(tell.cost);
+            tell.tell(answer.map(Done::Found), ended);
         };
         if self.reader.ask(asker, query, Box::new(heard)) { Ok(()) } else { Err(StoreError::Busy) }
     }
 }
 
 impl Tell {
-    fn begin(&self, done: Result<Done, StoreError>) {
+    fn tell(&self, done: Result<Done, StoreError>, ended: Option<Cost>) {
         let (asker, done) = (self.asker.clone(), done.map_err(refusal));
-        push(&self.mailbox, Command::EventsDone(Box::new(Outcome { asker, done })));
-    }
-
-    /// All that it has led to was handed in.
-    fn end(self) {
-        push(&self.mailbox, Command::EventsEnded(self.cost));
+        push(&self.mailbox, Command::EventsDone(Box::new(Outcome { asker, done, ended })));
     }
 }
 
@@ -393,12 +389,12 @@ impl Publishing {
         let Publishing { tell, publisher: client, stream } = self;
         let events = stored.as_deref().unwrap_or_default();
         let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
-        tell.begin(stored.map(Done::Registered));
+        tell.tell(stored.map(Done::Registered), None);
         for message in messages {
             push(&tell.mailbox, Command::Publish { client, message });
         }
         stream.on_published(&parts);
-        tell.end();
+        push(&tell.mailbox, Command::EventsEnded(tell.cost));
     }
 }
 

@@ -44,12 +44,18 @@ impl Engine {
     fn begin_events(&mut self, now: Now, asker: &Asker, request: EventRequest) -> Result<(), Refusal> {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
-            true => self.events.begin((now, publisher), &self.mailbox, asker, request),
+            true => {
+                self.open_events(now).and_then(|()| self.events.begin((now, publisher), &self.mailbox, asker, request))
+            }
             false => Err(Refusal::stopping()),
         };
-        // The journal may be open since now.
-        let shared = self.share_events(now).map_err(unavailable);
-        begun.and(shared).inspect_err(|refusal| self.note_refusal(asker, refusal))
+        begun.inspect_err(|refusal| self.note_refusal(asker, refusal))
+    }
+
+    /// Opens the journal, and shares it with other peers, if that was not done.
+    fn open_events(&mut self, now: Now) -> Result<(), Refusal> {
+        self.events.open_soon(now)?;
+        self.share_events(now).map_err(unavailable)
     }
 
     /// Shares the journal with other peers, once it is open.
@@ -99,7 +105,8 @@ impl Engine {
 
     /// The journal is done with a request.
     pub(crate) fn on_events_done(&mut self, now: Now, outcome: Outcome) {
-        let Outcome { asker, done } = outcome;
+        let Outcome { asker, done, ended } = outcome;
+        ended.into_iter().for_each(|cost| self.events.end(cost));
         match &done {
             Ok(Done::Registered(events)) => {
                 self.events.registered += events.len() as u64;

@@ -21,7 +21,7 @@ use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -37,6 +37,8 @@ const MESSAGES: usize = 64;
 const EVENTS_BYTES: usize = 256 * 1024;
 /// Events that are looked at for a page.
 const PAGE_EVENTS: usize = 2048;
+/// As whom questions of other peers are asked: no client, so that none of them ends with one.
+const FOLLOWERS: ClientId = ClientId(0);
 /// Names of peers that are remembered.
 const NAMES_MAX: usize = 4096;
 
@@ -64,12 +66,33 @@ impl Own {
         patterns.map(|text| text.parse().expect("words and numbers"))
     }
 
+    /// The mark of events tells that a peer says it: programs cannot set it.
     fn publish(&self, message: Message) {
+        let message = Message { event: true, ..message };
         push(&self.mailbox, Command::Publish { client: self.client, message });
     }
 
+    /// What of an answer of the journal is told to who follows. An event that fits no message any more, since `message-size` was greater
+    /// when it was registered, is left out.
+    fn page(&self, question: &Question, found: Answer) -> Page {
+        let size = |event: &Event| match event_bytes(event) {
+            bytes if self.event_bytes_max() < bytes => {
+                tracing::warn!(event = %event.id, bytes, "the event fits no message (message-size): it is not told to who follows");
+                None
+            }
+            bytes => Some(bytes),
+        };
+        Page::new(question, found, self.events_bytes_max(), size)
+    }
+
+    /// Bytes of events in a message, unless it is one event.
     fn events_bytes_max(&self) -> usize {
-        EVENTS_BYTES.min(self.message_bytes_max - HEAD_BYTES)
+        EVENTS_BYTES.min(self.event_bytes_max())
+    }
+
+    /// The same of one event.
+    fn event_bytes_max(&self) -> usize {
+        self.message_bytes_max.saturating_sub(HEAD_BYTES)
     }
 }
 
@@ -169,7 +192,8 @@ impl Sharing {
             claim: Claim::new(now.instant, own.server, own.epoch, opened),
             follower,
             names: BTreeMap::new(),
-            asking: Arc::default(),
+            asking: BTreeSet::new(),
+            pages: unbounded(),
             stream: Arc::clone(&stream),
             known: Arc::clone(&known),
             queue: Arc::clone(&queue),
@@ -180,9 +204,7 @@ impl Sharing {
         let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
         Ok(Sharing { stream, known, queue, thread: Some(thread) })
     }
-}
 
-impl Sharing {
     /// The part of `show status` about those that are followed.
     pub(super) fn status(&self) -> Value {
         let row = |(row, name): &(Row, Option<PeerName>)| {
@@ -208,14 +230,19 @@ impl Drop for Sharing {
     }
 }
 
+/// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
+type Found = (Epoch, Subject, Option<Page>);
+
 struct Sharer {
     own: Own,
     inbox: String,
     claim: Claim,
     follower: Follower,
     names: BTreeMap<Epoch, PeerName>,
-    /// Peers whose questions are in the hands of the reader.
-    asking: Arc<Mutex<BTreeSet<Epoch>>>,
+    /// Peers whose questions are in the hands of the reader,
+    asking: BTreeSet<Epoch>,
+    /// and what it has found for them, and where that goes. At most one for each.
+    pages: (Sender<Found>, Receiver<Found>),
     stream: Arc<Stream>,
     known: Arc<Known>,
     queue: Arc<EventQueue>,
@@ -273,6 +300,7 @@ impl Sharer {
              peer, and start this one again"
         );
         tracing::error!("no events are registered: {text}");
+        self.stream.announce(false);
         push(&self.own.mailbox, Command::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
     }
 
@@ -281,20 +309,31 @@ impl Sharer {
             Item::Event(BusEvent::Message(delivery)) => self.on_message(now, delivery),
             Item::Event(BusEvent::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
             Item::Event(BusEvent::Dropped(_)) => self.follower.on_loss(None),
-            Item::Event(BusEvent::Joined(_)) | Item::Known(_) => {}
+            Item::Event(BusEvent::Joined(_)) => {}
+            // So the reader tells that it has found something.
+            Item::Known(_) => {
+                while let Ok((from, reply, page)) = self.pages.1.try_recv() {
+                    self.asking.remove(&from);
+                    page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
+                }
+            }
         }
     }
 
-    /// What cannot be read is none of what peers say; anybody may publish anything.
+    /// What has no mark is said by a program, what has headers too is an event; what cannot be read is none of what peers say.
     fn on_message(&mut self, now: Instant, delivery: Delivery) {
-        let (Message { subject, reply, payload, event: false, .. }, publisher) = (delivery.message, delivery.publisher)
+        let (Message { subject, reply, payload, headers, event: true }, publisher) =
+            (delivery.message, delivery.publisher)
         else {
             return;
         };
+        if !headers.is_empty() {
+            return;
+        }
         let subject = subject.as_str();
         let from = publisher.epoch;
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
-            let Ok(announcement) = read_announcement(payload) else { return };
+            let Ok(announcement) = read_announcement(payload, self.follower.is_following()) else { return };
             if announcement.until.server.to_string() == number && from != self.own.epoch {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
@@ -310,6 +349,7 @@ impl Sharer {
             self.follower.on_page(now, from, number, page);
         } else if subject.starts_with(QUESTION_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_question(payload))
+            && reply.as_str().starts_with(&format!("_INBOX.{from}."))
         {
             self.answer(from, reply, question);
         }
@@ -322,29 +362,28 @@ impl Sharer {
     }
 
     /// One question of a peer at a time: who follows asks the next one when it has the answer.
-    fn answer(&self, from: Epoch, reply: Subject, question: Question) {
+    fn answer(&mut self, from: Epoch, reply: Subject, question: Question) {
         let server = self.own.server;
-        if !self.claim.is_held() || question.after.server != server || !lock(&self.asking).insert(from) {
+        if !self.claim.is_held() || question.after.server != server || !self.asking.insert(from) {
             return;
         }
         let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
-        let (own, asking) = (self.own.clone(), Arc::clone(&self.asking));
+        let (own, found_pages, queue) = (self.own.clone(), self.pages.0.clone(), Arc::clone(&self.queue));
         let heard = move |found| {
-            lock(&asking).remove(&from);
-            let found = match found {
-                Err(StoreError::NoServer(..)) => Ok(Answer::default()),
-                found => found,
-            };
-            match found {
-                Ok(found) => {
-                    let page = Page::new(&question, found, own.events_bytes_max(), event_bytes);
-                    own.publish(Message::new(reply, encode_page(&page)));
+            let page = match found {
+                Err(StoreError::NoServer(..)) => Some(own.page(&question, Answer::default())),
+                Ok(found) => Some(own.page(&question, found)),
+                Err(error) => {
+                    tracing::warn!(%error, peer = %from, "no answer to who follows the events");
+                    None
                 }
-                Err(error) => tracing::warn!(%error, peer = %from, "no answer to who follows the events"),
-            }
+            };
+            // Nobody takes it any more when the peer ends.
+            drop(found_pages.send((from, reply, page)));
+            queue.push_known(None);
         };
-        if !self.reader.ask(self.own.client, query, Box::new(heard)) {
-            lock(&self.asking).remove(&from);
+        if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {
+            self.asking.remove(&from);
         }
     }
 
