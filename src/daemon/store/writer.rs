@@ -26,9 +26,11 @@ const BATCH_REQUESTS: usize = 4096;
 const BATCH_BYTES: usize = 4 << 20;
 /// So often is looked at what shall not be kept, while nothing is left to remove.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Events removed at a time at most, or twice as many as were appended since the last time: a batch waits some milliseconds for it,
-/// and more leaves than comes.
-const TRIM_EVENTS: usize = 256;
+/// Removing takes about so long at a time, which a batch may have to wait for it.
+const TRIM_TIME: Duration = Duration::from_millis(5);
+/// Events removed at a time: as many as the disk lets go in that time, from and to these; or twice as many as were appended since the last
+/// time, so that more leaves than comes.
+const TRIM_EVENTS: [usize; 2] = [256, 16_384];
 
 /// What is to be stored.
 #[derive(Debug)]
@@ -142,7 +144,13 @@ impl Writer {
         let (sender, requests) = bounded(WAITING_MAX);
         let removed = retention.rules.iter().map(|_| AtomicU64::new(0)).collect();
         let trimmed = Arc::new(Trimmed { removed, failed: AtomicU64::new(0) });
-        let trim = Trim { retention, trimmed: Arc::clone(&trimmed), due: Clock::now().instant, appended: 0 };
+        let trim = Trim {
+            retention,
+            trimmed: Arc::clone(&trimmed),
+            due: Clock::now().instant,
+            events: TRIM_EVENTS[0],
+            appended: 0,
+        };
         let run = move || Batches { journal, registrar, requests, trim }.run();
         let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
         Ok(Writer { requests: Some(sender), trimmed, thread: Some(thread) })
@@ -191,6 +199,8 @@ struct Trim {
     retention: Retention,
     trimmed: Arc<Trimmed>,
     due: Instant,
+    /// So many events are removed at a time.
+    events: usize,
     /// Events since the last time.
     appended: usize,
 }
@@ -202,7 +212,7 @@ impl Trim {
         if self.retention.rules.is_empty() || now.instant < self.due {
             return;
         }
-        let budget = TRIM_EVENTS.max(2 * self.appended);
+        let budget = self.events.max(2 * self.appended);
         self.appended = 0;
         self.due = now.instant + TRIM_INTERVAL;
         let removed = match journal.trim(&self.retention, now.wall.into(), budget) {
@@ -218,6 +228,9 @@ impl Trim {
         if removed.iter().sum::<u64>() == budget as u64 {
             // There may be more.
             self.due = now.instant;
+            let took = Clock::now().instant.since(now.instant);
+            let events = if took < TRIM_TIME { 2 * self.events } else { self.events / 2 };
+            self.events = events.clamp(TRIM_EVENTS[0], TRIM_EVENTS[1]);
         }
         for (sum, count) in self.trimmed.removed.iter().zip(removed) {
             sum.fetch_add(count, Ordering::Relaxed);

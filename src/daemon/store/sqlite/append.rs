@@ -1,6 +1,7 @@
 //! Puts events behind the others, and what has gathered there into the orders.
 
 use super::signed;
+use super::trim::Kept;
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Payload, ServerId};
 use crate::event::timestamp::Timestamp;
@@ -76,6 +77,11 @@ impl Known {
         Ok(find.exists(params![id.server.0, signed(id.session)?, signed(id.instance)?])?)
     }
 
+    /// The type has no number any more.
+    pub(super) fn forget_type(&mut self, subject: &Subject) {
+        self.types.remove(subject);
+    }
+
     /// The number of a type; gives it one if it has none.
     fn type_number(&mut self, transaction: &Transaction<'_>, subject: &Subject) -> Result<i64, StoreError> {
         if let Some(number) = self.types.get(subject) {
@@ -105,6 +111,7 @@ impl Known {
 pub(super) fn append(
     connection: &mut Connection,
     known: &mut Known,
+    kept: &mut Option<Kept>,
     tail_events: usize,
     events: &[Event],
 ) -> Result<usize, StoreError> {
@@ -112,9 +119,13 @@ pub(super) fn append(
     let before = known.next;
     insert(&transaction, known, events)?;
     if tail_events <= known.tail.len() {
-        fill(&transaction, known)?;
+        let mut taken = kept.take();
+        fill(&transaction, known, taken.as_mut())?;
+        transaction.commit()?;
+        *kept = taken;
+    } else {
+        transaction.commit()?;
     }
-    transaction.commit()?;
     Ok(usize::try_from(known.next - before).expect("as many as there are events, at most"))
 }
 
@@ -160,10 +171,17 @@ fn insert(transaction: &Transaction<'_>, known: &mut Known, events: &[Event]) ->
     Ok(())
 }
 
-/// Puts the tail into the orders.
-pub(super) fn fill(transaction: &Transaction<'_>, known: &mut Known) -> Result<(), StoreError> {
+/// Puts the tail into the orders, and adds it to what is kept, if that is known.
+pub(super) fn fill(
+    transaction: &Transaction<'_>,
+    known: &mut Known,
+    kept: Option<&mut Kept>,
+) -> Result<(), StoreError> {
     if known.tail.is_empty() {
         return Ok(());
+    }
+    if let Some(kept) = kept {
+        kept.add_tail(transaction)?;
     }
     for sql in FILL {
         transaction.prepare_cached(sql)?.execute([])?;

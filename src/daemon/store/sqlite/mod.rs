@@ -3,7 +3,7 @@
 //! | table | a row is |
 //! |---|---|
 //! | `event` | an event; `arrival` is the order in which this peer learned of them. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
-//! | `type` | an event type, as the subject on which its events travel; how many of them are in the orders, the bytes of their payloads, and a time before which none is |
+//! | `type` | an event type of which there are events, as the subject on which its events travel; how many of them are in the orders, the bytes of their payloads, and a time before which none is |
 //! | `server` | a server with the last session of it that was ever stored |
 //! | `by_id`, `by_type`, `by_time`, `by_source_time` | where an event stands in that order |
 //! | `filled` | the one row: these four hold the events up to this arrival |
@@ -35,6 +35,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
+use trim::Kept;
 
 /// "sqca".
 const MARK: Mark = Mark { application_id: 0x7371_6361, version: 2 };
@@ -46,7 +47,7 @@ const STATEMENTS: usize = 64;
 
 const SCHEMA: &str = "
     CREATE TABLE type (
-        number INTEGER PRIMARY KEY,
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
         subject TEXT NOT NULL UNIQUE,
         events INTEGER NOT NULL DEFAULT 0,
         bytes INTEGER NOT NULL DEFAULT 0,
@@ -86,6 +87,8 @@ pub struct SqliteJournal {
     connection: Connection,
     /// What is known of the file without reading it; unknown after an append that was rolled back.
     known: Option<Known>,
+    /// What retention knows of the file, once it was asked for and as long as nothing was rolled back that changed it.
+    kept: Option<Kept>,
     /// From so many events on the tail goes into the orders.
     tail_events: usize,
     /// Given back when the connection is closed.
@@ -109,7 +112,7 @@ impl SqliteJournal {
         configure(&connection).map_err(failed)?;
         MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
         let known = Known::read(&connection).map_err(failed)?;
-        Ok(SqliteJournal { connection, known: Some(known), tail_events: TAIL_EVENTS, _lock: lock })
+        Ok(SqliteJournal { connection, known: Some(known), kept: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
 
     /// What is known, to be put back when what is done with it succeeds.
@@ -218,7 +221,7 @@ impl Journal for SqliteJournal {
 
     fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
         let mut known = self.take_known()?;
-        let appended = append::append(&mut self.connection, &mut known, self.tail_events, events)?;
+        let appended = append::append(&mut self.connection, &mut known, &mut self.kept, self.tail_events, events)?;
         self.known = Some(known);
         Ok(appended)
     }
@@ -226,7 +229,7 @@ impl Journal for SqliteJournal {
     /// What is removed leaves room in the file for what is appended; the file gets no shorter.
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
         let mut known = self.take_known()?;
-        let removed = trim::trim(&mut self.connection, &mut known, retention, now, budget)?;
+        let removed = trim::trim(&mut self.connection, &mut known, &mut self.kept, retention, (now, budget))?;
         self.known = Some(known);
         Ok(removed)
     }

@@ -1,111 +1,184 @@
 //! Removes what a journal shall not keep.
 
 use super::append::{Known, fill};
-use super::query::{event_type, timestamp};
+use super::query::{event_type, timestamp, unsigned};
 use crate::daemon::store::error::StoreError;
 use crate::event::store::retention::{Retention, Rule};
 use crate::event::timestamp::Timestamp;
+use crate::subject::Subject;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Stands for an arrival that was not looked up yet; before all others.
 const UNKNOWN: i64 = i64::MIN;
+/// What the tail adds to each of its types.
+const TAIL: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
+    FROM event e JOIN type t ON t.number = e.type WHERE (SELECT arrival FROM filled) < e.arrival GROUP BY e.type";
 
-/// The events of a type that are in the orders.
-struct Held {
-    number: i64,
-    events: u64,
-    bytes: u64,
-    /// None of them is earlier.
-    first: i64,
-    is_changed: bool,
+/// What of the events in the orders belongs to each rule, so that nobody has to go through all types for it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    retention: Retention,
+    /// In the order of the rules.
+    rules: Vec<OfRule>,
 }
 
-/// Removes so many events at most, and gives how many of each rule. After an error nothing is known.
+#[derive(Debug, Default)]
+struct OfRule {
+    events: u64,
+    bytes: u64,
+    /// Of each type, by its number, the time and arrival of its earliest event. Where an earlier one has come since, both are there.
+    heads: BinaryHeap<Reverse<(i64, i64, i64)>>,
+}
+
+/// What is removed of a type.
+#[derive(Default)]
+struct Removed {
+    events: i64,
+    bytes: i64,
+    /// The time of the earliest that is left, if one is.
+    first: Option<i64>,
+}
+
+impl Kept {
+    /// Goes through all types: a microsecond or two for each.
+    fn read(connection: &Connection, retention: &Retention) -> Result<Kept, StoreError> {
+        let rules = retention.rules.iter().map(|_| OfRule::default()).collect();
+        let mut kept = Kept { retention: retention.clone(), rules };
+        let mut types =
+            connection.prepare_cached("SELECT subject, number, events, bytes, first FROM type WHERE 0 < events")?;
+        let mut rows = types.query([])?;
+        while let Some(row) = rows.next()? {
+            kept.add(row.get_ref(0)?, [row.get(2)?, row.get(3)?], Some((row.get(4)?, row.get(1)?)))?;
+        }
+        Ok(kept)
+    }
+
+    /// Adds what the tail has, before it goes into the orders.
+    pub(super) fn add_tail(&mut self, transaction: &Transaction<'_>) -> Result<(), StoreError> {
+        let mut tail = transaction.prepare_cached(TAIL)?;
+        let mut rows = tail.query([])?;
+        while let Some(row) = rows.next()? {
+            let (number, events, first) = (row.get(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?);
+            let earliest = row.get(6)?;
+            let head = (events == 0 || earliest < first).then_some((earliest, number));
+            self.add(row.get_ref(0)?, [row.get(4)?, row.get(5)?], head)?;
+        }
+        Ok(())
+    }
+
+    /// Adds events and bytes of a type, and the time of its earliest event, if that is new, with its number.
+    fn add(&mut self, subject: ValueRef<'_>, more: [i64; 2], head: Option<(i64, i64)>) -> Result<(), StoreError> {
+        let Some(rule) = self.retention.rule(&event_type(subject)?) else { return Ok(()) };
+        let kept = &mut self.rules[rule];
+        let [events, bytes] = more;
+        kept.events = kept.events.checked_add(unsigned(events)?).ok_or_else(damaged)?;
+        kept.bytes = kept.bytes.checked_add(unsigned(bytes)?).ok_or_else(damaged)?;
+        kept.heads.extend(head.map(|(time, number)| Reverse((time, UNKNOWN, number))));
+        Ok(())
+    }
+}
+
+fn damaged() -> StoreError {
+    StoreError::damaged("a count of events or bytes")
+}
+
+/// Removes so many events at most, and gives how many of each rule. After an error nothing is known, and nothing of what is kept.
 ///
-/// It costs a microsecond or two for each type there is, and some ten for each event that goes.
+/// An event that goes costs some ten microseconds. Types of which nothing is left go as well; their numbers do not come again.
 pub(super) fn trim(
     connection: &mut Connection,
     known: &mut Known,
+    kept: &mut Option<Kept>,
     retention: &Retention,
-    now: Timestamp,
-    budget: usize,
+    (now, budget): (Timestamp, usize),
 ) -> Result<Vec<u64>, StoreError> {
+    let mut taken = kept.take().filter(|kept| kept.retention == *retention);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    fill(&transaction, known)?;
-    let mut left = budget;
-    let mut removed = Vec::new();
-    for (rule, mut types) in retention.rules.iter().zip(held(&transaction, retention)?) {
-        let count = trim_rule(&transaction, rule, &mut types, now, left)?;
-        left -= count;
-        removed.push(count as u64);
-        let mut update =
-            transaction.prepare_cached("UPDATE type SET events = ?, bytes = ?, first = ? WHERE number = ?")?;
-        for held in types.iter().filter(|held| held.is_changed) {
-            update.execute(params![held.events as i64, held.bytes as i64, held.first, held.number])?;
+    fill(&transaction, known, taken.as_mut())?;
+    let mut new = match taken {
+        Some(kept) => kept,
+        None => Kept::read(&transaction, retention)?,
+    };
+    let (mut left, mut counts) = (budget, Vec::new());
+    for (rule, of_rule) in retention.rules.iter().zip(&mut new.rules) {
+        let mut types = BTreeMap::new();
+        let count = trim_rule(&transaction, rule, of_rule, &mut types, now, left)?;
+        for (number, removed) in types {
+            note(&transaction, known, number, &removed)?;
         }
+        left -= count;
+        counts.push(count as u64);
     }
     transaction.commit()?;
-    Ok(removed)
-}
-
-/// The types that have events, for each rule those that belong to it.
-fn held(transaction: &Transaction<'_>, retention: &Retention) -> Result<Vec<Vec<Held>>, StoreError> {
-    let mut found: Vec<Vec<Held>> = retention.rules.iter().map(|_| Vec::new()).collect();
-    let mut types =
-        transaction.prepare_cached("SELECT subject, number, events, bytes, first FROM type WHERE 0 < events")?;
-    let mut rows = types.query([])?;
-    while let Some(row) = rows.next()? {
-        let Some(rule) = retention.rule(&event_type(row.get_ref(0)?)?) else { continue };
-        let (events, bytes) = (row.get::<_, i64>(2)?.unsigned_abs(), row.get::<_, i64>(3)?.unsigned_abs());
-        found[rule].push(Held { number: row.get(1)?, events, bytes, first: row.get(4)?, is_changed: false });
-    }
-    Ok(found)
+    *kept = Some(new);
+    Ok(counts)
 }
 
 /// Removes events of one rule, the earliest first. Gives how many.
 fn trim_rule(
     transaction: &Transaction<'_>,
     rule: &Rule,
-    types: &mut [Held],
+    kept: &mut OfRule,
+    types: &mut BTreeMap<i64, Removed>,
     now: Timestamp,
     budget: usize,
 ) -> Result<usize, StoreError> {
-    let sum = |of: fn(&Held) -> u64| types.iter().try_fold(0, |sum: u64, held| sum.checked_add(of(held)));
-    let damaged = || StoreError::damaged("a count of events or bytes");
-    let mut count = sum(|held| held.events).ok_or_else(damaged)?;
-    let mut bytes = sum(|held| held.bytes).ok_or_else(damaged)?;
-    // Where the earliest event of each type stands, or not before what.
-    let mut heads: BinaryHeap<_> =
-        types.iter().enumerate().map(|(index, held)| Reverse((held.first, UNKNOWN, index))).collect();
     let mut earliest = transaction
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time, arrival LIMIT 1")?;
-    let mut removed = 0;
-    while removed < budget
-        && let Some(Reverse((time, arrival, index))) = heads.pop()
-        && rule.is_too_much(now, timestamp(time)?, count, bytes)
+    let mut count = 0;
+    while count < budget
+        && let Some(head) = kept.heads.peek().copied()
+        && rule.is_too_much(now, timestamp(head.0.0)?, kept.events, kept.bytes)
     {
-        let held = &mut types[index];
-        if arrival != UNKNOWN {
-            let freed = remove(transaction, held.number, time, arrival)?;
-            held.events = held.events.checked_sub(1).ok_or_else(damaged)?;
-            held.bytes = held.bytes.checked_sub(freed).ok_or_else(damaged)?;
-            // Theirs are parts of these.
-            (count, bytes, removed) = (count - 1, bytes - freed, removed + 1);
+        while kept.heads.peek() == Some(&head) {
+            kept.heads.pop();
         }
-        let mut rows = earliest.query([held.number])?;
-        held.is_changed = true;
+        let Reverse((time, arrival, number)) = head;
+        if arrival != UNKNOWN {
+            let freed = remove(transaction, number, time, arrival)?;
+            let removed = types.entry(number).or_default();
+            (removed.events, removed.bytes, removed.first) = (removed.events + 1, removed.bytes + freed, None);
+            kept.events = kept.events.checked_sub(1).ok_or_else(damaged)?;
+            kept.bytes = kept.bytes.checked_sub(freed.unsigned_abs()).ok_or_else(damaged)?;
+            count += 1;
+        }
+        let mut rows = earliest.query([number])?;
         if let Some(row) = rows.next()? {
-            held.first = row.get(0)?;
-            heads.push(Reverse((held.first, row.get(1)?, index)));
+            let time = row.get(0)?;
+            kept.heads.push(Reverse((time, row.get(1)?, number)));
+            if let Some(removed) = types.get_mut(&number) {
+                removed.first = Some(time);
+            }
         }
     }
-    Ok(removed)
+    Ok(count)
+}
+
+/// Notes in the row of a type what was removed of it; removes the row if nothing is left.
+fn note(transaction: &Transaction<'_>, known: &mut Known, number: i64, removed: &Removed) -> Result<(), StoreError> {
+    let mut update = transaction.prepare_cached(
+        "UPDATE type SET events = events - ?, bytes = bytes - ?, first = ? WHERE number = ? RETURNING events, bytes, subject",
+    )?;
+    let first = removed.first.unwrap_or(i64::MAX);
+    let (events, bytes, subject) = update.query_row(params![removed.events, removed.bytes, first, number], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
+    })?;
+    if events < 0 || bytes < 0 || removed.first.is_none() && (events, bytes) != (0, 0) {
+        return Err(damaged());
+    }
+    if removed.first.is_none() {
+        transaction.prepare_cached("DELETE FROM type WHERE number = ?")?.execute([number])?;
+        let subject: Subject = subject.parse().map_err(|_| StoreError::damaged("an event type"))?;
+        known.forget_type(&subject);
+    }
+    Ok(())
 }
 
 /// Removes an event from everywhere. Gives how many bytes its payload had.
-fn remove(transaction: &Transaction<'_>, number: i64, time: i64, arrival: i64) -> Result<u64, StoreError> {
+fn remove(transaction: &Transaction<'_>, number: i64, time: i64, arrival: i64) -> Result<i64, StoreError> {
     let mut delete = transaction.prepare_cached(
         "DELETE FROM event WHERE arrival = ? RETURNING server, session, instance, source_time, coalesce(octet_length(payload), 0)",
     )?;
@@ -130,5 +203,5 @@ fn remove(transaction: &Transaction<'_>, number: i64, time: i64, arrival: i64) -
             .prepare_cached("DELETE FROM by_source_time WHERE source_time = ? AND time = ? AND arrival = ?")?
             .execute([source_time, time, arrival])?;
     }
-    Ok(bytes.unsigned_abs())
+    Ok(bytes)
 }
