@@ -211,7 +211,7 @@ impl Clients {
         self.postponed_subs = 0;
         for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
             match what {
-                Late::Lost(count) => connection.session.on_lost(&subs, count),
+                Late::Lost(count) => self.at_doors.lose(id, connection, &subs, count),
                 Late::Messages(deliveries) => {
                     let pushed = self.at_doors.hand(id, connection, self.map.len(), &subs, &deliveries);
                     if let Some(client) = self.map.get_mut(&id) {
@@ -455,7 +455,7 @@ impl Clients {
                     let Missing::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
                     match connection {
-                        Some(connection) => connection.session.on_lost(&subs, count),
+                        Some(connection) => self.at_doors.lose(group[0].client, connection, &subs, count),
                         None => {
                             self.postponed_subs += subs.len();
                             self.postponed.push(Postponed { subs, what: Late::Lost(count) });

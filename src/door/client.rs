@@ -365,15 +365,15 @@ impl Session {
         each!(self, session => session.deadline())
     }
 
-    /// The time of the deadline has come, or not yet.
+    /// The time of the deadline has come, or not yet; `is_read` is false while nothing is read of the client.
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
         match self {
             Session::Nats(session) => session.on_deadline(now, out).map_err(Fault::Nats),
             Session::Redis(session) => session.on_deadline(now, out).map_err(Fault::Redis),
-            Session::Hat(client) => client.on_deadline(now, out).map_err(Fault::Hat),
+            Session::Hat(client) => client.on_deadline(now, is_read, out).map_err(Fault::Hat),
         }
     }
 

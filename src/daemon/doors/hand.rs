@@ -4,7 +4,7 @@ use super::connection::DoorConnection;
 use super::memory::Memory;
 use crate::daemon::outbox::Pushed;
 use crate::door::ask::Ask;
-use crate::message::{ClientId, SubId};
+use crate::message::{ClientId, Count, SubId};
 use crate::proto::delivery::Deliveries;
 use std::collections::VecDeque;
 
@@ -61,6 +61,14 @@ impl AtDoors {
             self.slow.push(id);
         }
         pushed
+    }
+
+    /// Tells the session of a client that messages of these subscriptions are lost.
+    pub(crate) fn lose(&mut self, id: ClientId, connection: &mut DoorConnection, subs: &[SubId], lost: Count) {
+        connection.session.on_lost(subs, lost);
+        while let Some(ask) = connection.poll_ask() {
+            self.late_asks.push_back((id, ask));
+        }
     }
 
     /// Writes what waits for a client. False at the end of its connection.

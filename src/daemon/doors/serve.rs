@@ -549,7 +549,10 @@ impl Engine {
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(Fault::not_encrypted(self.doors.open[connection.door].settings.protocol()))
             }
-            true => connection.answer(|session, out| session.on_deadline(now.instant, out)).err(),
+            true => {
+                let is_read = !connection.unwritten.is_choked();
+                connection.answer(|session, out| session.on_deadline(now.instant, is_read, out)).err()
+            }
             false => None,
         };
         if let Some(fault) = fault {

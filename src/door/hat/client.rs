@@ -36,6 +36,8 @@ pub struct Client {
     gathered: Vec<Event>,
     /// and the bytes of their payloads.
     gathered_bytes: usize,
+    /// Something was lost: nothing that came behind it is told.
+    has_lost: bool,
     asks: VecDeque<Ask<'static>>,
 }
 
@@ -47,7 +49,8 @@ impl Client {
     pub fn new(settings: Arc<Settings>, now: Instant) -> Client {
         let own = settings.server;
         let session = Session::new(settings, Status::Operational, now);
-        Client { session, own, only: None, subs: 0, gathered: Vec::new(), gathered_bytes: 0, asks: VecDeque::new() }
+        let (gathered, asks) = (Vec::new(), VecDeque::new());
+        Client { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
     }
 
     /// The client's next message. Not to be called while it [`is_full`](Client::is_full).
@@ -115,9 +118,9 @@ impl Client {
         }
     }
 
-    /// Whether it wants events of this server.
+    /// Whether it is to be told of events of this server.
     fn wants(&self, id: EventId) -> bool {
-        self.only.is_none_or(|only| only == id.server)
+        !self.has_lost && self.only.is_none_or(|only| only == id.server)
     }
 
     /// Events of one session of this peer that match its subscriptions, ascending. Gives how many were written.
@@ -161,7 +164,9 @@ impl Client {
     /// Something that matches its subscriptions is lost.
     pub fn on_lost(&mut self) {
         let reason = "events are lost, for which the protocol has no word".to_owned();
-        self.asks.extend([Ask::Refused { reason }, Ask::Close]);
+        if !std::mem::replace(&mut self.has_lost, true) {
+            self.asks.extend([Ask::Refused { reason }, Ask::Close]);
+        }
     }
 
     /// Tells the client what it did wrong, as far as there is a word for it.
@@ -179,12 +184,12 @@ impl Client {
         self.session.take_farewell()
     }
 
-    /// Time has passed.
+    /// Time has passed; as [`Session::on_deadline`].
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
-        self.session.on_deadline(now, out)
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
+        self.session.on_deadline(now, is_read, out)
     }
 
     /// Bytes of requests that are not answered, and of events that are not told yet.

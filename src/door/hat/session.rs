@@ -273,11 +273,11 @@ impl Session {
         }
     }
 
-    /// Time has passed.
+    /// Time has passed; `is_read` is false while nothing is read of the client, because it has yet to take what it was answered.
     ///
     /// # Errors
     /// The client did not say in time who it is, or nothing is heard of it.
-    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
@@ -285,7 +285,7 @@ impl Session {
             return Err(Fault::AuthTime);
         }
         // What it may have said is not read.
-        if self.is_full() {
+        if self.is_full() || !is_read {
             (self.heard, self.pinged) = (now, None);
             return Ok(());
         }

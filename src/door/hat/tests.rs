@@ -356,9 +356,9 @@ fn a_ping_is_answered_at_any_time() {
 fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     let check = |world: &mut World, now, expected: Result<&[ToClient], Fault>| {
         assert_eq!(world.session.deadline(), Some(now));
-        let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), &mut world.out);
+        let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), true, &mut world.out);
         assert!(before.is_ok() && world.out.is_empty());
-        let outcome = world.session.on_deadline(now, &mut world.out);
+        let outcome = world.session.on_deadline(now, true, &mut world.out);
         assert_eq!(outcome.map(|()| world.said()), expected.map(<[ToClient]>::to_vec));
     };
     check(&mut World::new(Settings::default()), secs(10), Err(Fault::AuthTime));
@@ -377,6 +377,11 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     world.session.on_registered(RequestId(1), None, &mut world.out);
     assert_eq!(world.said(), [ToClient::Registered(None)]);
     check(&mut world, secs(60), Ok(&[ToClient::Ping]));
+    // Nor what it cannot say because it has yet to read a large answer.
+    assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
+    assert_eq!(world.said(), []);
+    check(&mut world, secs(100), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(120), Err(Fault::Idle));
 }
 
 #[test]
