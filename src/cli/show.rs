@@ -580,7 +580,7 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
         assert!(text(&ShowWhat::Status, &status).ends_with(
             "
 followed server | peer   | session | state
-----------------+--------+---------+-------------
+----------------+--------+---------+------------
               7 | A.test |      40 | live
              12 | -      |       0 | catching up
 "

@@ -13,6 +13,7 @@ use crate::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -151,7 +152,14 @@ impl Writer {
             events: TRIM_EVENTS[0],
             appended: 0,
         };
-        let run = move || Batches { journal, registrar, requests, trim }.run();
+        let run = move || {
+            let rest = requests.clone();
+            let batches = Batches { journal, registrar, requests, trim };
+            if catch_unwind(AssertUnwindSafe(|| batches.run())).is_err() {
+                // It has told what went wrong. Who waits, or comes still, hears that it has ended.
+                rest.iter().for_each(drop);
+            }
+        };
         let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
         Ok(Writer { requests: Some(sender), trimmed, thread: Some(thread) })
     }
@@ -464,14 +472,8 @@ mod tests {
                 panic!("on purpose");
             });
             assert!(panicking.join().is_err());
-            let mut taken = 3;
-            loop {
-                match writer.append(registrations(&["a"]), hears(heard)) {
-                    Ok(()) => taken += 1,
-                    Err(refused) if refused.error == StoreError::Ended => break taken,
-                    Err(_) => thread::yield_now(),
-                }
-            }
+            (0..1000).for_each(|_| writer.append(registrations(&["a"]), hears(heard)).unwrap());
+            1003
         });
         let begun = Clock::now().instant;
         while heard.lock().unwrap().len() < taken {

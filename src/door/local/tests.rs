@@ -143,7 +143,7 @@ fn to_peer(rng: &mut Rng) -> ToPeer {
             ToPeer::Await { sub, what, timeout_ms, subject }
         }
         6 => publish_run(rng),
-        0 => ToPeer::Publish(message(rng)),
+        0 => ToPeer::Publish(Message { event: false, ..message(rng) }),
         1 => {
             let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
             ToPeer::Subscribe {
