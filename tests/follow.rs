@@ -113,6 +113,23 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     assert_eq!(found.stdout.lines().count(), 2);
 }
 
+/// Its number was drawn, nobody asks it anything, and it is there again: those who follow get what it had registered before.
+#[test]
+fn a_server_that_comes_back_is_followed_without_being_asked() {
+    let (origin, place) = (Place::new(), Place::new());
+    let port = format!("--port={}", origin.port());
+    let server = origin.peer(&[]);
+    add(&origin, "x/1", 1..=1);
+    kill(server);
+    let _server = origin.peer(&[]);
+    let _follower = place.peer(&[&port, "--set", "event-follow=*"]);
+    let deadline = now() + PATIENCE;
+    while found(&place).len() != 1 {
+        assert!(now() < deadline, "{:?} is there", found(&place));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Each follows the other one, both register at once, and one of them ends and comes back meanwhile.
 #[test]
 fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {

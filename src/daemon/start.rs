@@ -195,12 +195,15 @@ impl Engine {
     }
 }
 
-/// The journal, which is opened at once if somebody counts on it.
+/// The journal, which is opened at once if somebody counts on it, or if it is there already.
 fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
     let mut events = EventService::new(config);
     let is_counted_on = config.server_id.is_some() || !config.event_follow.is_empty();
     if is_counted_on || options.serve && config.hat.is_some() {
         events.open().map_err(StartError::Events)?;
+    } else if options.serve && events.has_journal() {
+        // Who follows its events waits for it.
+        events.open().unwrap_or_else(|error| tracing::warn!("no events can be registered or found: {error}"));
     }
     Ok(events)
 }

@@ -172,6 +172,11 @@ impl EventService {
         Ok(())
     }
 
+    /// Whether there is a journal to be opened, which this peer has had before.
+    pub(crate) fn has_journal(&self) -> bool {
+        Opened::is_there(&self.directory)
+    }
+
     /// Whose events are registered here, once the journal is open.
     pub(crate) fn server(&self) -> Option<ServerId> {
         self.opened.as_ref().map(|opened| opened.server)

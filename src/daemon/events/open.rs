@@ -70,6 +70,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Whether there is a journal in the directory.
+    pub(super) fn is_there(directory: &Path) -> bool {
+        directory.join(JOURNAL_FILE).exists()
+    }
+
     /// Opens the journal in the directory, or makes it; `server` is the number that was configured.
     pub(super) fn open(
         directory: &Path,
