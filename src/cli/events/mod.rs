@@ -138,7 +138,7 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
         (Some(bytes), None) => {
             // White space around a JSON text is none of it; the end of a file's last line is some.
             let json = Json::from_bytes(bytes.slice(..bytes.trim_ascii_end().len())).map_err(|error| {
-                Failure::new(Exit::Usage, format!("the payload is {error}"))
+                Failure::new(Exit::Usage, format!("the payload cannot be used: {error}"))
                     .fix("quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON")
             })?;
             Some(Payload::Json(json))
