@@ -363,7 +363,7 @@ impl World {
 #[test]
 fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
     let mut stored = 0;
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut world = World::new(seed);
         for now in 0..30_000 {
             if world.rng.chance(0.01) {
@@ -406,5 +406,5 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
         assert!(world.check(seed), "seed {seed}: {:?}", world.follower.rows().collect::<Vec<_>>());
         stored += world.copy.events().len();
     }
-    assert!(6_000 < stored, "{stored}");
+    assert!(3_000 < stored, "{stored}");
 }
