@@ -19,6 +19,7 @@ mod tap;
 use account::{Account, account};
 use bytes::Bytes;
 use lan::{Host, Lan, Peer, Process, in_namespaces, last, until, until_some};
+use seqcast::config::Config;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
 use seqcast::daemon::self_test;
@@ -31,6 +32,16 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 use tap::{Sent, Tap};
+
+/// Of a peer of this process, to be started on a host.
+fn config_of(name: &str) -> Config {
+    let mut config = Config::default();
+    config.name = name.parse().expect("it is a name");
+    (config.group, config.port) = (group(), PORT);
+    config.interface = "eth0".parse().expect("it is an interface");
+    config.data_dir = format!("/run/state-{name}").into();
+    config
+}
 
 #[test]
 fn the_faults_do_what_they_say() {

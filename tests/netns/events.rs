@@ -1,9 +1,8 @@
 //! Journals of events of peers on several hosts that follow each other while the network loses.
 
 use super::lan::{Host, Lan, in_namespaces, last, until};
-use super::{ONE_IN_TEN, PORT, group};
+use super::{ONE_IN_TEN, config_of};
 use seqcast::bus::Bus;
-use seqcast::config::Config;
 use seqcast::event::model::{Event, Registration, ServerId};
 use seqcast::event::store::{OfServer, Query};
 use seqcast::rng::Rng;
@@ -15,10 +14,7 @@ const SESSIONS: u64 = 600;
 
 /// A peer whose bus gives up soon, so that much is lost to it for good.
 fn open(host: Host, number: u32) -> Bus {
-    let mut config = Config::default();
-    config.name = format!("E{number}.test").parse().expect("it is a name");
-    (config.group, config.port) = (group(), PORT);
-    config.interface = "eth0".parse().expect("it is an interface");
+    let mut config = config_of(&format!("E{number}.test"));
     config.reliability = Duration::from_millis(20);
     config.server_id = Some(ServerId(number));
     config.data_dir = PathBuf::from(format!("/run/events-{number}"));

@@ -3,9 +3,8 @@
 //! The virtual cables carry no buffers of several datagrams, so each that a rule hits is one datagram.
 
 use crate::netns::lan::{Host, Lan, in_namespaces, last, until};
-use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, group, group_v6, settled_by_epoch};
+use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, config_of, group, group_v6, settled_by_epoch};
 use seqcast::bus::{Bus, Event, RecvError, Subscription};
-use seqcast::config::Config;
 use seqcast::daemon::clock::Clock;
 use seqcast::message::Message;
 use seqcast::rng::Rng;
@@ -76,10 +75,7 @@ struct Member {
 
 impl Member {
     fn new(host: Host, number: u64) -> Member {
-        let mut config = Config::default();
-        config.name = format!("M{number}.test").parse().expect("it is a name");
-        (config.group, config.port) = (group(), PORT);
-        config.interface = "eth0".parse().expect("it is an interface");
+        let mut config = config_of(&format!("M{number}.test"));
         config.reliability = Duration::from_secs(2);
         (config.client_queue_count, config.client_queue_size) = (2_000_000, 1 << 30);
         let bus = host.within(move || Bus::embed(&config)).expect("a peer can be started");
