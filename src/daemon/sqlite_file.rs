@@ -3,10 +3,12 @@
 mod wal;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use wal::Waiting;
 
 /// What every SQLite file begins with.
@@ -16,6 +18,11 @@ const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// SQLite locks this byte of a file; the page that holds it is never written.
 const LOCKED_BYTE: u64 = 1 << 30;
+
+/// How long one waits before trying again while another process writes.
+const PAUSE: Duration = Duration::from_micros(200);
+/// How often one tries: for five seconds at least.
+const TRIES_MAX: i32 = 25_000;
 
 /// What marks files of one kind as ours, in their header.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +65,20 @@ impl From<io::Error> for Unfit {
     }
 }
 
+/// Whether to try again, after a pause, while another process writes: the busy handler of files that processes share.
+pub(super) fn wait(tries: i32) -> bool {
+    thread::sleep(PAUSE);
+    tries < TRIES_MAX
+}
+
+/// Whether an error says that the file is damaged: in the words of SQLite, or by a value of another kind than the column has.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+        || matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..))
+}
+
 /// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
 /// what it opens.
 pub(super) fn check_head(path: &Path) -> Result<(), Unfit> {
@@ -89,6 +110,12 @@ fn check_empty(path: &Path) -> Result<(), Unfit> {
         0 if wanted != 0 => Err(Unfit::Truncated { bytes: 0, wanted }),
         _ => Ok(()),
     }
+}
+
+/// Whether the WAL of a file holds transactions that SQLite does not find, since something before them was changed. Nobody may write
+/// meanwhile, and each transaction must have been synchronized (`synchronous=FULL`).
+pub(super) fn is_wal_damaged(path: &Path) -> io::Result<bool> {
+    Ok(Waiting::read(path)?.is_damaged)
 }
 
 /// Whether each page is in the file or in its WAL. A crash while the WAL is written back leaves a short file, and all that it lacks in

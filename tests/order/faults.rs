@@ -46,6 +46,11 @@ fn a_redis_that_is_away_or_lets_nobody_in_is_told_without_the_password() {
         assert!(error.to_string().contains(&at) && !error.to_string().contains("wrong-one"), "{error}");
     }
     let url = format!("redis://:right@{at}");
+    // It takes connections, and does not answer on them.
+    server.signal("STOP");
+    let error = refused(redis(&url).answering_within(Duration::ZERO));
+    assert!(matches!(&error.fault, Fault::Away(why) if why == "no answer in time"), "{error:?}");
+    server.signal("CONT");
     FrontEnd::new(redis(&url), None, Duration::ZERO).push(&push()).expect("pushed");
     server.kill();
     let error = refused(redis(&url));

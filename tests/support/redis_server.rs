@@ -73,6 +73,12 @@ impl RedisServer {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection()).expect("a command that it knows")
     }
 
+    /// Sends it a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
+    }
+
     /// As `kill -9` does; gives the port.
     pub fn kill(mut self) -> u16 {
         self.end();

@@ -63,24 +63,13 @@ fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bus = connect::bus(&options.bus, "event")?;
     let interrupt = Interrupt::watch()?;
     let mut lines = Lines { options, bus, waiting: VecDeque::new(), count: 0, refused: None };
-    let (mut input, mut line) = (io::stdin().lock(), 0);
-    while lines.refused.is_none() && !interrupt.has_come() {
-        let Some(bytes) = next_line(&mut input)? else { break };
-        line += 1;
-        lines.begin(line, bytes)?;
-        if LINES_AHEAD <= lines.waiting.len() {
-            lines.print_next(out)?;
-        }
-    }
-    while !lines.waiting.is_empty() {
-        lines.print_next(out)?;
-    }
-    out.flush()?;
-    if let Some((line, failure)) = lines.refused {
-        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
-    }
+    let ended = lines.run(&interrupt, out).and_then(|()| Ok(out.flush()?));
     if !options.json {
         note(format_args!("{} registered", counted(lines.count, "event")));
+    }
+    ended?;
+    if let Some((line, failure)) = lines.refused {
+        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
     }
     Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
 }
@@ -98,6 +87,22 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
+        let (mut input, mut line) = (io::stdin().lock(), 0);
+        while self.refused.is_none() && !interrupt.has_come() {
+            let Some(bytes) = next_line(&mut input)? else { break };
+            line += 1;
+            self.begin(line, bytes)?;
+            if LINES_AHEAD <= self.waiting.len() {
+                self.print_next(out)?;
+            }
+        }
+        while !self.waiting.is_empty() {
+            self.print_next(out)?;
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, line: u64, bytes: Bytes) -> Result<(), Failure> {
         match registration(self.options, Some(bytes)) {
             Ok(registration) => {
@@ -137,10 +142,14 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
         }
         (Some(bytes), None) => {
             // White space around a JSON text is none of it; the end of a file's last line is some.
-            let json = Json::from_bytes(bytes.slice(..bytes.trim_ascii_end().len())).map_err(|error| {
-                Failure::new(Exit::Usage, format!("the payload cannot be used: {error}"))
-                    .fix("quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON")
-            })?;
+            let text = bytes.slice(..bytes.trim_ascii_end().len());
+            let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
+            let fix = match is_piped && text.contains(&b'\n') {
+                true => "give one JSON text, or say --lines if each line is one, or --binary NAME for what is no JSON",
+                false => "quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON",
+            };
+            let json = Json::from_bytes(text)
+                .map_err(|error| Failure::new(Exit::Usage, format!("the payload cannot be used: {error}")).fix(fix))?;
             Some(Payload::Json(json))
         }
     };

@@ -6,7 +6,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 
 use crate::cli::event;
-use crate::cli::output::Printable;
+use crate::cli::output::{Printable, counted};
 use crate::cli::table::{Column, Table};
 use crate::event::model::{Event, EventId, Payload};
 
@@ -100,7 +100,7 @@ impl fmt::Display for PayloadText<'_> {
         match self.0 {
             Payload::Json(json) => Printable(json.bytes()).fmt(f),
             Payload::Binary { type_name, bytes } => {
-                write!(f, "{} bytes of type '{}'", bytes.len(), Printable(type_name.as_bytes()))
+                write!(f, "{} of type '{}'", counted(bytes.len() as u64, "byte"), Printable(type_name.as_bytes()))
             }
         }
     }

@@ -5,7 +5,9 @@ mod tail;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +40,8 @@ use crate::message::Message;
 const STORE_FILE: &str = "order.db";
 /// How long sending may wait for room at the peer.
 const SEND_TIME: Duration = Duration::from_secs(5);
+/// How often a worker looks whether its peer is there.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Runs `order`.
 ///
@@ -69,22 +73,32 @@ impl Store for AnyStore {
     }
 }
 
-fn open(options: &StoreOptions) -> Result<AnyStore, Failure> {
+/// The store that is meant; `may_make` says whether a file may be made.
+fn open(options: &StoreOptions, may_make: bool) -> Result<AnyStore, Failure> {
     let path = match options.store.as_deref() {
-        Some(url) if url.contains("://") => {
+        Some(url) if url.contains("://") || url.starts_with("redis:") => {
             let store = RedisStore::new(url, &options.prefix).map_err(failure)?;
-            return Ok(AnyStore::Redis(Box::new(store)));
+            return Ok(AnyStore::Redis(Box::new(store.answering_within(options.patience))));
+        }
+        Some("") => {
+            return Err(Failure::new(Exit::Usage, "--store names no store").fix("name a Redis server or a file"));
         }
         Some(path) => PathBuf::from(path),
         None => {
             let directory = config::resolve(&PeerOptions::default())?.data_dir;
-            std::fs::create_dir_all(&directory).map_err(|error| {
-                Failure::new(Exit::Failed, format!("cannot make the directory {}: {error}", directory.display()))
-                    .fix("name another place with --store")
-            })?;
+            if may_make {
+                std::fs::create_dir_all(&directory).map_err(|error| {
+                    Failure::new(Exit::Failed, format!("cannot make the directory {}: {error}", directory.display()))
+                        .fix("name another place with --store")
+                })?;
+            }
             directory.join(STORE_FILE)
         }
     };
+    if !may_make && !SqliteStore::is_there(&path) {
+        return Err(Failure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
+            .fix("push or work first, or name another store with --store"));
+    }
     SqliteStore::open(&path).map(|store| AnyStore::Sqlite(Box::new(store))).map_err(failure)
 }
 
@@ -97,7 +111,7 @@ fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, Failure> {
     let mut events = options.events.iter().map(|text| Bytes::copy_from_slice(text.as_bytes()));
     let main = events.next().expect("at least one is required");
     let push = Push { object: options.object.clone(), data: state, main, subs: events.collect() };
-    let mut front_end = FrontEnd::new(open(&options.store)?, None, options.store.patience);
+    let mut front_end = FrontEnd::new(open(&options.store, true)?, None, options.store.patience);
     let pushed = front_end.push(&push).map_err(failure)?;
     if let Some(lost) = pushed.lost {
         note(LostText(lost.known, lost.found));
@@ -124,14 +138,14 @@ struct LostText(Option<Generation>, Option<Generation>);
 
 impl std::fmt::Display for LostText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let of = |generation: Option<Generation>| generation.map_or("none".to_owned(), |it| it.to_string());
-        write!(
-            f,
-            "! the shared state was lost or went back, or may have (generation {} was known, {} found): what was pushed \
-             before may be gone, and is to be pushed again if it is",
-            of(self.0),
-            of(self.1)
-        )
+        write!(f, "! the shared state was lost or went back, or may have (")?;
+        match (self.0, self.1) {
+            (Some(known), Some(found)) => write!(f, "generation {known} was known, {found} is there")?,
+            (Some(known), None) => write!(f, "generation {known} was known, none is there")?,
+            (None, Some(found)) => write!(f, "it is of generation {found}, and may have lost something since")?,
+            (None, None) => write!(f, "none is there")?,
+        }
+        write!(f, "): what was pushed before may be gone, and is to be pushed again if it is")
     }
 }
 
@@ -217,7 +231,7 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
     if lease_ms < 100 {
         return Err(Failure::new(Exit::Usage, "a lease is at least 100 ms: a step of a worker must fit into it"));
     }
-    let mut store = open(&options.store)?;
+    let mut store = open(&options.store, true)?;
     let bus = connect::bus(&options.bus, options.worker.as_str())?;
     let interrupt = Interrupt::watch()?;
     note(format_args!("worker {} sends events of type {}/OBJECT", options.worker, options.event_type));
@@ -231,11 +245,12 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
         tell: |notice: Notice| tell(options.json, &notice),
         is_ending: interrupt.flag(),
     };
+    let is_gone = watch(&bus, &interrupt);
     let ended = run.run(&mut store);
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
     note(format_args!("sent {}", counted(sent, "event")));
-    if let Some(failed) = failed {
+    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| connect::gone(&bus))) {
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {
@@ -247,6 +262,23 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
         .fix("give each worker a name of its own")),
         Stop::NoGeneration => Err(Failure::new(Exit::Failed, "no higher generation is left for the shared state")),
     }
+}
+
+/// Ends the work when the peer is gone, and says then that this is why: who has nothing to send would not notice, and an object that is
+/// taken then would lie for a lease.
+fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
+    let (bus, interrupt, is_gone) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
+    let gone = Arc::clone(&is_gone);
+    thread::spawn(move || {
+        while !interrupt.has_come() {
+            if bus.ending().is_some() {
+                gone.store(true, Ordering::Relaxed);
+                interrupt.flag().store(true, Ordering::Relaxed);
+            }
+            thread::sleep(GLANCE);
+        }
+    });
+    is_gone
 }
 
 fn tell(json: bool, notice: &Notice) {
@@ -276,7 +308,7 @@ const OBJECTS: [Column; 4] = [
 ];
 
 fn show(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let mut store = open(&options.store)?;
+    let mut store = open(&options.store, false)?;
     let op = Op::Show { objects: options.objects.clone(), queued_max: options.limit };
     let Outcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
         unreachable!("the outcome of looking is what there is")

@@ -7,7 +7,7 @@ use crate::daemon::store::sqlite::SqliteJournal;
 use crate::daemon::store::writer::Writer;
 use crate::event::model::{EventId, ServerId};
 use crate::event::registrar::Registrar;
-use crate::event::store::LastSession;
+use crate::event::store::Journal;
 use crate::event::store::retention::Retention;
 use std::fmt;
 use std::fs::DirBuilder;
@@ -88,22 +88,21 @@ impl Opened {
         let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
         made.map_err(system("make the directory", directory))?;
         let path = directory.join(JOURNAL_FILE);
+        let is_new = !Opened::is_there(directory);
         let mut journal = SqliteJournal::open(&path).map_err(EventsError::Open)?;
         let server = match server {
             Some(server) => server,
             None => journal.drawn_server(draw()).map_err(EventsError::Read)?,
         };
-        let servers = journal.servers().map_err(EventsError::Read)?;
-        let last = servers.get(&server).map_or(LastSession::NONE, |(last, _)| *last);
-        let place =
-            |(server, (last, instance)): (_, (LastSession, _))| EventId { server, session: last.session, instance };
-        let stored = servers.into_iter().map(place).collect();
+        let last = journal.last_session(server).map_err(EventsError::Read)?;
+        let stored = journal.last_events().map_err(EventsError::Read)?;
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
         let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
         let registrar = Registrar::new(server, last.session, last.timestamp);
         let writer = Writer::start_retaining(journal, registrar, retention.clone())
             .map_err(system("start a thread for", &path))?;
-        tracing::info!(%server, session = last.session, path = %path.display(), "journal of events opened");
+        let what = if is_new { "new journal of events made" } else { "journal of events opened" };
+        tracing::info!(%server, session = last.session, path = %path.display(), "{what}");
         Ok(Opened { server, path, stored, writer: Arc::new(writer), reader: Arc::new(reader) })
     }
 }

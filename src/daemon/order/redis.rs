@@ -35,8 +35,12 @@ pub const PREFIX: &str = "seqcast:";
 
 /// Of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a batch.
 const VERSION: u32 = 2;
-/// How long a server may take to answer. A step takes well below a millisecond.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take to answer at most. A step takes well below a millisecond.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// The shortest time that it is given: a disk that is busy may take a while, and what is not answered may be done.
+const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
+/// What is said when it takes longer.
+const NO_ANSWER: &str = "no answer in time";
 /// After so long without a step a connection is tried before it is used: servers and ways close those that are idle.
 const IDLE: Duration = Duration::from_secs(1);
 /// The lease that ends last, in milliseconds: scores of sorted sets are exact below 2^53.
@@ -49,6 +53,8 @@ pub struct RedisStore {
     client: Client,
     at: String,
     prefix: String,
+    /// How long the server may take to answer.
+    answer_time: Duration,
     script: Script,
     /// With the time of the last step.
     connection: Option<(Connection, Instant)>,
@@ -86,7 +92,13 @@ impl RedisStore {
             radix % 1_000_000
         );
         let script = Script::new(&(head + STEPS));
-        Ok(RedisStore { client, at, prefix: prefix.to_owned(), script, connection: None })
+        let (prefix, answer_time) = (prefix.to_owned(), ANSWER_TIME_MAX);
+        Ok(RedisStore { client, at, prefix, answer_time, script, connection: None })
+    }
+
+    /// The same for somebody of little patience: the server may take that long to answer, but at least 1 second and at most 5.
+    pub fn answering_within(self, patience: Duration) -> RedisStore {
+        RedisStore { answer_time: patience.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX), ..self }
     }
 
     fn error(&self, fault: Fault) -> OrderError {
@@ -95,9 +107,9 @@ impl RedisStore {
 
     fn connect(&self) -> Result<Connection, OrderError> {
         let failed = |error: RedisError| self.error(fault(&error, false));
-        let mut connection = self.client.get_connection_with_timeout(PATIENCE).map_err(failed)?;
-        connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        connection.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut connection = self.client.get_connection_with_timeout(self.answer_time).map_err(failed)?;
+        connection.set_read_timeout(Some(self.answer_time)).map_err(failed)?;
+        connection.set_write_timeout(Some(self.answer_time)).map_err(failed)?;
         let info: String = redis::cmd("INFO").query(&mut connection).map_err(failed)?;
         match unfit(&info) {
             Some(why) => Err(self.error(Fault::Unfit(why))),
@@ -108,10 +120,14 @@ impl RedisStore {
     /// A connection that was alive just now.
     fn connected(&mut self) -> Result<Connection, OrderError> {
         let Some((mut connection, used)) = self.connection.take() else { return self.connect() };
-        if Clock::now().instant.since(used) < IDLE || redis::cmd("PING").exec(&mut connection).is_ok() {
+        if Clock::now().instant.since(used) < IDLE {
             return Ok(connection);
         }
-        self.connect()
+        match redis::cmd("PING").exec(&mut connection) {
+            Ok(()) => Ok(connection),
+            Err(error) if error.is_timeout() => Err(self.error(fault(&error, false))),
+            Err(_) => self.connect(),
+        }
     }
 
     fn ask(&mut self, op: &Op) -> Result<Value, OrderError> {
@@ -136,9 +152,12 @@ impl Store for RedisStore {
     type Error = OrderError;
 
     fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+        let was_connected = self.connection.is_some();
         let mut asked = self.ask(op);
-        // What only reads can be done twice.
-        if matches!(op, Op::Look | Op::Show { .. }) && asked.as_ref().is_err_and(OrderError::is_unknown) {
+        // What only reads can be done twice: the server may have closed the connection since.
+        let is_reading = matches!(op, Op::Look | Op::Show { .. });
+        let is_closed = |error: &OrderError| matches!(&error.fault, Fault::Unknown(why) if why != NO_ANSWER);
+        if was_connected && is_reading && asked.as_ref().is_err_and(is_closed) {
             asked = self.ask(op);
         }
         let what = format!("keys {}*", self.prefix);
@@ -163,10 +182,15 @@ fn unfit(info: &str) -> Option<&'static str> {
 fn fault(error: &RedisError, is_sent: bool) -> Fault {
     // Without the place in the script, which says nothing to people.
     let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
-    let words = || format!("{} {detail}", error.code().unwrap_or_default()).trim().to_owned();
+    let words = || match error.code() {
+        Some(code) => format!("{code} {detail}").trim().to_owned(),
+        None => error.to_string(),
+    };
     match error.kind() {
-        ErrorKind::Io if is_sent => return Fault::Unknown(error.to_string()),
-        ErrorKind::Io => return Fault::Away(error.to_string()),
+        ErrorKind::Io => {
+            let why = if error.is_timeout() { NO_ANSWER.to_owned() } else { error.to_string() };
+            return if is_sent { Fault::Unknown(why) } else { Fault::Away(why) };
+        }
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => return Fault::Denied(words()),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => return Fault::ReadOnly,
         ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => return Fault::Busy,

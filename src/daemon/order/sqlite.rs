@@ -15,7 +15,7 @@
 //! `-wal` file beside it, shows only to those who remember a higher stamp.
 
 use super::error::{Fault, OrderError};
-use crate::daemon::sqlite_file::{Mark, Unfit, check_head};
+use crate::daemon::sqlite_file::{Mark, Unfit, check_head, is_damage, suffixed, wait};
 use crate::event::order::name::{NameError, Object, WorkerName};
 use crate::event::order::stamp::{Generation, Stamp};
 use crate::event::order::store::{
@@ -32,15 +32,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// "sqor". In version 1 a worker had one event in process, not a batch.
 const MARK: Mark = Mark { application_id: 0x7371_6f72, version: 2 };
-/// How long one waits before trying again while another process writes. A step takes about as long as the disk needs to store it.
-const PAUSE: Duration = Duration::from_micros(200);
-/// How often one tries: for five seconds at least.
-const TRIES_MAX: i32 = 25_000;
 
 const SCHEMA: &str = "
     CREATE TABLE state (
@@ -70,6 +65,11 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// Whether there is such a file, or is left of one that was taken away.
+    pub fn is_there(path: &Path) -> bool {
+        path.exists() || suffixed(path, "-wal").exists()
+    }
+
     /// Opens the file, or makes it. Other processes of this host may have it open.
     ///
     /// # Errors
@@ -117,12 +117,6 @@ impl Store for SqliteStore {
     }
 }
 
-/// Whether to try again, after a pause, while another process writes.
-fn wait(tries: i32) -> bool {
-    thread::sleep(PAUSE);
-    tries < TRIES_MAX
-}
-
 /// Tells a file from its copies, as far as the file system can: by its inode, and by its birth, since inodes come again.
 fn identity(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
@@ -141,14 +135,10 @@ fn unfit(why: Unfit) -> Fault {
 }
 
 fn fault(error: &rusqlite::Error) -> Fault {
-    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
-    match (error.sqlite_error_code(), error) {
-        (Some(ErrorCode::DiskFull), _) => Fault::Full(error.to_string()),
-        (Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked), _) => Fault::Busy,
-        (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase), _)
-        | (_, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)) => {
-            Fault::Damaged(error.to_string())
-        }
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Fault::Full(error.to_string()),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
+        _ if is_damage(error) => Fault::Damaged(error.to_string()),
         _ => Fault::Other(error.to_string()),
     }
 }

@@ -22,6 +22,10 @@ pub(super) struct Waiting {
     pub(super) pages: BTreeSet<u64>,
     /// How long the file is with them, in bytes; zero if there is none.
     pub(super) bytes: u64,
+    /// Something was changed in it: SQLite does not find a transaction that was stored, since what stands before it is not what was
+    /// written. Two transactions stand there, the second one written behind the first: so the first one had been synchronized, and
+    /// no crash can have torn what stands before it. Holds only while nobody writes.
+    pub(super) is_damaged: bool,
 }
 
 impl Waiting {
@@ -50,17 +54,27 @@ impl Waiting {
         let mut page = vec![0; page_bytes];
         // Of the transaction that has no end yet.
         let mut open = Vec::new();
+        // Whether SQLite finds what comes next, and the ends of transactions that it does not find, written one behind the other.
+        let (mut is_found, mut lost_ends) = (true, 0);
         while fill(wal, &mut frame)? && fill(wal, &mut page)? {
             sum.add(&frame[..8]);
             sum.add(&page);
-            // What is left of an earlier round, or was being written in a crash.
-            if frame[8..16] != head[16..24] || sum.sum != [word(&frame, 4), word(&frame, 5)] {
-                break;
-            }
-            open.push(u64::from(word(&frame, 0)));
-            if word(&frame, 1) != 0 {
-                waiting.pages.extend(open.drain(..));
-                waiting.bytes = u64::from(word(&frame, 1)) * page_bytes as u64;
+            let stored = [word(&frame, 4), word(&frame, 5)];
+            let is_whole = frame[8..16] == head[16..24] && sum.sum == stored;
+            // What is left of an earlier round, or was being written in a crash, ends what is found.
+            is_found &= is_whole;
+            let is_end = word(&frame, 1) != 0;
+            if is_found {
+                open.push(u64::from(word(&frame, 0)));
+                if is_end {
+                    waiting.pages.extend(open.drain(..));
+                    waiting.bytes = u64::from(word(&frame, 1)) * page_bytes as u64;
+                }
+            } else {
+                lost_ends = if is_whole { lost_ends + u32::from(is_end) } else { 0 };
+                waiting.is_damaged |= lost_ends == 2;
+                // Each sum goes on from the one before: so what was written behind it is seen to be, whatever stood before.
+                sum.sum = stored;
             }
         }
         Ok(waiting)
@@ -140,11 +154,63 @@ mod tests {
         }
         assert!(3 < seen.len(), "{seen:?}");
         // A page that is not what was summed ends it.
-        let whole = Waiting::of(&mut &wal[..]).unwrap();
         let mut bad = wal.clone();
         bad[HEAD_BYTES + FRAME_BYTES + 7] ^= 1;
-        assert_eq!(Waiting::of(&mut &bad[..]).unwrap(), Waiting::default());
-        assert_ne!(whole, Waiting::default());
+        assert_eq!(Waiting::of(&mut &bad[..]).unwrap(), Waiting { is_damaged: true, ..Waiting::default() });
+        drop(connection);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Any byte, but for the last transactions, and what a crash may leave behind them.
+    #[test]
+    fn a_change_before_the_last_transactions_is_damage() {
+        let dir = std::env::temp_dir().join(format!("seqcast-wal-damage-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let made = dir.join("made");
+        let connection = Connection::open(&made).unwrap();
+        connection.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL; CREATE TABLE t (x)").unwrap();
+        for row in 0..6 {
+            connection.execute("INSERT INTO t VALUES (zeroblob(?))", [3000 + row]).unwrap();
+        }
+        let wal = fs::read(suffixed(&made, "-wal")).unwrap();
+        let frame_bytes = FRAME_BYTES + 1024;
+        let ends: Vec<usize> = (0..(wal.len() - HEAD_BYTES) / frame_bytes)
+            .filter(|frame| wal[HEAD_BYTES + frame * frame_bytes..][4..8] != [0; 4])
+            .collect();
+        let of = |wal: &[u8]| Waiting::of(&mut &wal[..]).unwrap();
+        assert!(!of(&wal).is_damaged);
+        let before_last = ends[ends.len() - 2];
+        for frame in 0..=ends[ends.len() - 1] {
+            let start = HEAD_BYTES + frame * frame_bytes;
+            assert!(!of(&wal[..start + 100]).is_damaged, "cut in frame {frame}");
+            for at in (0..FRAME_BYTES).chain((FRAME_BYTES..frame_bytes).step_by(101)) {
+                let mut bad = wal.clone();
+                bad[start + at] ^= 1;
+                let is_damaged = of(&bad).is_damaged;
+                assert!(is_damaged || before_last < frame + 2, "byte {at} of frame {frame}, {ends:?}");
+                assert!(!is_damaged || frame < before_last, "byte {at} of frame {frame}, {ends:?}");
+            }
+        }
+        // A long transaction could not be synchronized, a short one was written over it, and a crash has torn that.
+        let after = |name: &str, bytes: u32| {
+            let copy = dir.join(name);
+            fs::copy(&made, &copy).unwrap();
+            fs::write(suffixed(&copy, "-wal"), &wal).unwrap();
+            let connection = Connection::open(&copy).unwrap();
+            connection.execute("INSERT INTO t VALUES (zeroblob(?))", [bytes]).unwrap();
+            fs::read(suffixed(&copy, "-wal")).unwrap()
+        };
+        let (long, mut short) = (after("long", 40_000), after("short", 5_000));
+        assert!(wal.len() + frame_bytes < short.len() && short.len() + 9 * frame_bytes < long.len());
+        short.extend(&long[short.len()..]);
+        assert!(!of(&short).is_damaged);
+        for start in (wal.len()..short.len()).step_by(frame_bytes) {
+            for at in 0..FRAME_BYTES + 1 {
+                let mut torn = short.clone();
+                torn[start + at] ^= 1;
+                assert!(!of(&torn).is_damaged, "byte {at} of the frame at {start}");
+            }
+        }
         drop(connection);
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -1,6 +1,6 @@
 //! What can be wrong with a journal's file, and what mends it.
 
-use crate::daemon::sqlite_file::{Mark, Unfit};
+use crate::daemon::sqlite_file::{Mark, Unfit, is_damage};
 use crate::event::model::{EventId, ServerId};
 use rusqlite::{ErrorCode, ffi};
 use std::fmt;
@@ -160,16 +160,10 @@ fn is_full(error: &rusqlite::Error) -> bool {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> StoreError {
-        match error.sqlite_error_code() {
-            _ if is_full(&error) => StoreError::Full,
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged(error.to_string()),
-            _ => match error {
-                // A value of another kind than the column has.
-                rusqlite::Error::InvalidColumnType(..)
-                | rusqlite::Error::FromSqlConversionFailure(..)
-                | rusqlite::Error::IntegralValueOutOfRange(..) => StoreError::Damaged(error.to_string()),
-                error => StoreError::Sqlite(error.to_string()),
-            },
+        match error {
+            error if is_full(&error) => StoreError::Full,
+            error if is_damage(&error) => StoreError::Damaged(error.to_string()),
+            error => StoreError::Sqlite(error.to_string()),
         }
     }
 }
@@ -180,7 +174,7 @@ impl fmt::Display for StoreError {
             StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
             StoreError::Damaged(why) => write!(
                 f,
-                "the journal is damaged ({why}), and this was not done: stop the peer, then begin anew or restore a copy as \
+                "the journal, events.db in the peer's data-dir, is damaged ({why}), and this was not done: stop the peer, then begin anew or restore a copy as \
                  docs/events.md says"
             ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),

@@ -138,19 +138,20 @@ impl Questions {
                 // The asker is gone.
                 continue;
             }
-            let mut done = Some((search, heard));
-            if outcome == Ok(false)
-                && let Some((search, heard)) = done.take()
-            {
-                state.count += 1;
-                state.waiting.entry(asker).or_default().push_front(Question { work: Work::Begun(search), heard });
-            }
+            let answered = match outcome {
+                Ok(false) => {
+                    state.count += 1;
+                    state.waiting.entry(asker).or_default().push_front(Question { work: Work::Begun(search), heard });
+                    None
+                }
+                outcome => Some((heard, outcome.map(|_| search.end()))),
+            };
             if state.waiting.contains_key(&asker) {
                 state.turns.push_back(asker);
             }
             drop(state);
-            if let Some((search, heard)) = done {
-                heard(outcome.map(|_| search.end()));
+            if let Some((heard, answer)) = answered {
+                heard(answer);
             }
         }
     }

@@ -25,14 +25,13 @@ mod types;
 pub use query::Search;
 
 use super::error::{OpenError, StoreError};
-use crate::daemon::sqlite_file::{Mark, check_head, suffixed};
-use crate::event::model::{Event, ServerId};
+use crate::daemon::sqlite_file::{Mark, check_head, is_wal_damaged, suffixed};
+use crate::event::model::{Event, EventId, ServerId};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Journal, LastSession, Query};
 use crate::event::timestamp::Timestamp;
 use append::Known;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
-use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use trim::Kept;
@@ -105,6 +104,10 @@ impl SqliteJournal {
         let lock = lock(path)?;
         let unfit = |unfit| OpenError::unfit(path, MARK, unfit);
         check_head(path).map_err(unfit)?;
+        if is_wal_damaged(path).map_err(|error| OpenError::of_system(path, error))? {
+            let why = "in its -wal file stands something else than what was written".to_owned();
+            return Err(OpenError::Damaged { path: path.to_owned(), why });
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| OpenError::of_sqlite(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -112,6 +115,14 @@ impl SqliteJournal {
         configure(&connection).map_err(failed)?;
         MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
         let known = Known::read(&connection).map_err(failed)?;
+        // What a crash has left in the WAL goes into the file, so that nobody deletes it. On a full disk it stays.
+        match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::warn!(path = %path.display(), "somebody reads the journal: its -wal stays a part of it")
+            }
+            Err(error) => tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it"),
+        }
         Ok(SqliteJournal { connection, known: Some(known), kept: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
 
@@ -123,26 +134,26 @@ impl SqliteJournal {
         }
     }
 
-    /// Of each server of which there are events, or were: its last session, and the last instance of that which is stored, or 0.
+    /// Of each server of which there are events, or were, the last event of its last session that is stored; instance 0 if none is.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn servers(&mut self) -> Result<BTreeMap<ServerId, (LastSession, u64)>, StoreError> {
-        let mut servers = BTreeMap::new();
-        let mut found = self.connection.prepare(
-            "SELECT id, session, time, max( \
-                 (SELECT coalesce(max(instance), 0) FROM by_id i WHERE i.server = s.id AND i.session = s.session), \
-                 (SELECT coalesce(max(instance), 0) FROM event i WHERE i.server = s.id AND i.session = s.session \
-                  AND (SELECT arrival FROM filled) < i.arrival) \
-             ) FROM server s",
-        )?;
-        let mut rows = found.query([])?;
+    pub fn last_events(&mut self) -> Result<Vec<EventId>, StoreError> {
+        let of = |table, condition| {
+            format!(
+                "(SELECT coalesce(max(instance), 0) FROM {table} i \
+                 WHERE i.server = s.id AND i.session = s.session AND {condition})"
+            )
+        };
+        let (filled, tail) = (of("by_id", "true"), of("event", query::IS_TAIL));
+        let mut find = self.connection.prepare(&format!("SELECT id, session, max({filled}, {tail}) FROM server s"))?;
+        let mut rows = find.query([])?;
+        let mut last = Vec::new();
         while let Some(row) = rows.next()? {
-            let server = ServerId(row.get(0)?);
-            let (session, timestamp) = (query::unsigned(row.get(1)?)?, query::timestamp(row.get(2)?)?);
-            servers.insert(server, (LastSession { session, timestamp }, query::unsigned(row.get(3)?)?));
+            let (session, instance) = (query::unsigned(row.get(1)?)?, query::unsigned(row.get(2)?)?);
+            last.push(EventId { server: ServerId(row.get(0)?), session, instance });
         }
-        Ok(servers)
+        Ok(last)
     }
 
     /// The number that was drawn for the server whose file this is. The first time it is the one given here, and is in the file, come what

@@ -83,7 +83,9 @@ impl Search {
     /// Whether what the question names is there, if nothing was found.
     pub(super) fn check_names(&self, connection: &Connection) -> Result<(), StoreError> {
         match &self.query {
-            Query::Series(Series { after: Some(id), .. }) if self.answering.is_empty() && !holds(connection, *id)? => {
+            Query::Series(Series { after: Some(id), .. })
+                if self.answering.is_empty() && arrival(connection, *id)?.is_none() =>
+            {
                 Err(StoreError::NoEvent(*id))
             }
             Query::Server(OfServer { server, .. }) if self.answering.is_empty() => {
@@ -128,14 +130,15 @@ fn take(
     Ok(true)
 }
 
-/// Whether the event is stored.
-fn holds(connection: &Connection, id: EventId) -> Result<bool, StoreError> {
-    let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(false) };
+/// The arrival of the event; `None` if it is not stored.
+pub(super) fn arrival(connection: &Connection, id: EventId) -> Result<Option<i64>, StoreError> {
+    let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
     let mut find = connection.prepare_cached(&format!(
-        "SELECT 1 FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3 \
-         UNION ALL SELECT 1 FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3"
+        "SELECT arrival FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3 \
+         UNION ALL SELECT arrival FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3"
     ))?;
-    Ok(find.exists(params![id.server.0, session, instance])?)
+    let mut rows = find.query(params![id.server.0, session, instance])?;
+    Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
 }
 
 fn latest(

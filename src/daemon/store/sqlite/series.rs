@@ -1,14 +1,13 @@
 //! Finds the places of a series, in the orders and in the tail.
 
-use super::query::{IS_TAIL, event_type, timestamp};
-use super::signed;
+use super::query::{IS_TAIL, arrival, event_type, timestamp};
 use super::types::Types;
 use crate::daemon::store::error::StoreError;
 use crate::event::model::EventId;
 use crate::event::store::{By, Series};
 use foldhash::{HashMap, HashMapExt};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 use std::collections::BTreeSet;
 
 /// Types of one question that are looked up one by one; for more of them all events are gone through.
@@ -51,14 +50,10 @@ impl<'a> Finding<'a> {
 
     /// The place of an event in the series; `None` if it is not in it.
     pub(super) fn place(&mut self, id: EventId) -> Result<Option<Place>, StoreError> {
-        let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
-        let mut find = self.connection.prepare_cached(&format!(
-            "SELECT time, arrival, type, source_time FROM event WHERE arrival = coalesce(
-                (SELECT arrival FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3),
-                (SELECT arrival FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3)
-            )"
-        ))?;
-        let mut rows = find.query(params![id.server.0, session, instance])?;
+        let Some(arrival) = arrival(self.connection, id)? else { return Ok(None) };
+        let mut find =
+            self.connection.prepare_cached("SELECT time, arrival, type, source_time FROM event WHERE arrival = ?")?;
+        let mut rows = find.query([arrival])?;
         rows.next()?.map_or(Ok(None), |row| self.meant(row))
     }
 

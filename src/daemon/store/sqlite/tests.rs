@@ -189,14 +189,19 @@ fn the_last_event_of_each_server_is_known_when_it_is_opened() {
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     journal.append(&session(1, TAIL_EVENTS + 3)).unwrap();
     journal.append(&session(2, 7)).unwrap();
-    let last = |session, instance| (LastSession { session, timestamp: at(5) }, instance);
-    let expected = [(ServerId(1), last(5, TAIL_EVENTS as u64 + 3)), (ServerId(2), last(5, 7))];
-    assert_eq!(journal.servers().unwrap().into_iter().collect::<Vec<_>>(), expected);
+    let last = |server, instance| EventId { server: ServerId(server), session: 5, instance };
+    let check = |journal: &mut SqliteJournal, expected: [EventId; 2]| {
+        let mut found = journal.last_events().unwrap();
+        found.sort();
+        assert_eq!(found, expected);
+        for id in expected {
+            assert_eq!(journal.last_session(id.server), Ok(LastSession { session: 5, timestamp: at(5) }));
+        }
+    };
+    check(&mut journal, [last(1, TAIL_EVENTS as u64 + 3), last(2, 7)]);
     journal.trim(&Retention { rules: vec![rule(3)] }, at(9), 10_000).unwrap();
     drop(journal);
-    let expected = [(ServerId(1), last(5, 0)), (ServerId(2), last(5, 7))];
-    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
-    assert_eq!(journal.servers().unwrap().into_iter().collect::<Vec<_>>(), expected);
+    check(&mut SqliteJournal::open(&dir.file()).unwrap(), [last(1, 0), last(2, 7)]);
 }
 
 /// The answer to a question in slices of so many rows, and how many these were. `between` is called with how many were done.
@@ -415,6 +420,28 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
         assert!(error.contains(&format!(" 0 of {} bytes; nothing was changed", whole.len())), "{error}");
         assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     }
+}
+
+/// SQLite would go back to what stands before the change, without a word.
+#[test]
+fn a_changed_wal_is_refused_and_left_alone() {
+    let (dir, crashed) = (Dir::new(), Dir::new());
+    let mut journal = SqliteJournal::open(&dir.file()).unwrap();
+    for session in 1..=5 {
+        let mut events = some_events(1);
+        events[0].id.session = session;
+        journal.append(&events).unwrap();
+    }
+    let mut wal = fs::read(suffixed(&dir.file(), "-wal")).unwrap();
+    fs::copy(dir.file(), crashed.file()).unwrap();
+    wal[5000] ^= 1;
+    fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+    refused(&crashed, "-wal file stands something else than what was written); nothing was changed");
+    assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+    wal[5000] ^= 1;
+    fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+    let mut journal = SqliteJournal::open(&crashed.file()).unwrap();
+    assert_eq!(journal.query(&Query::Series(Series::default())).unwrap().events.len(), 5);
 }
 
 #[test]

@@ -39,31 +39,22 @@ fn three_workers_and_events_of_three_objects() {
     check_three(15_000, 200_000, &[("x", 0), ("y", 0), ("z", 0)]);
 }
 
-/// As in the seed.
-#[test]
-fn batches_of_one_event() {
-    let scenario = Scenario {
-        workers: &["A", "B"],
-        pushes: &[("x", 1), ("x", 0), ("y", 0)],
-        crashes: 1,
-        batch_max: 1,
-        ..Scenario::default()
-    };
+/// Two workers, one of which crashes and is started again, or is taken over from.
+fn check_batches(batch_max: usize, pushes: &'static [(&'static str, usize)]) {
+    let scenario = Scenario { workers: &["A", "B"], pushes, crashes: 1, batch_max, ..Scenario::default() };
     check(5_000, &Scenario { restarts: 1, ..scenario.clone() });
     check(5_000, &Scenario { ticks: 1, ..scenario });
 }
 
+/// As in the seed.
+#[test]
+fn batches_of_one_event() {
+    check_batches(1, &[("x", 1), ("x", 0), ("y", 0)]);
+}
+
 #[test]
 fn batches_of_three_events_and_what_is_left() {
-    let scenario = Scenario {
-        workers: &["A", "B"],
-        pushes: &[("x", 4), ("x", 0), ("y", 1)],
-        crashes: 1,
-        batch_max: 3,
-        ..Scenario::default()
-    };
-    check(5_000, &Scenario { restarts: 1, ..scenario.clone() });
-    check(5_000, &Scenario { ticks: 1, ..scenario });
+    check_batches(3, &[("x", 4), ("x", 0), ("y", 1)]);
 }
 
 #[test]
