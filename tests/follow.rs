@@ -109,6 +109,8 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     let _follower = follow();
     expected.push("8/1/1 mine 1".to_owned());
     finds(&place, &expected);
+    let status = place.run(&["show", "status"]).exits(DONE).stdout;
+    assert!(status.ends_with("              7 | -    |    5140 | away\n"), "{status}");
     let found = place.run(&["event", "query", "--server", "7", "--after", "7/5138/1", "--json"]).exits(DONE);
     assert_eq!(found.stdout.lines().count(), 2);
 }

@@ -20,6 +20,8 @@ mod pace;
 mod polls;
 mod readme;
 mod sim;
+mod stream_commands;
+mod streams;
 mod support;
 mod tidy;
 mod turns;

@@ -14,6 +14,7 @@ mod lan;
 mod queue;
 mod repair;
 mod spare;
+mod streams;
 mod tap;
 
 use account::{Account, account};

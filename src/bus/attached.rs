@@ -1,6 +1,7 @@
 //! The way to a peer through its Unix socket: one thread reads and writes, so that publishing never waits.
 
 use super::events::{EventError, Told};
+use super::streams::{StreamError, StreamTold};
 use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
@@ -12,6 +13,7 @@ use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome};
 use crate::door::local::{Caller, Fault};
 use crate::door::refused::Why;
 use crate::door::run::OpenRun;
+use crate::door::stream::StreamRequest;
 use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Unanswered;
@@ -71,6 +73,7 @@ struct State {
     asks: BTreeMap<u64, AnswerTo>,
     flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
     events: BTreeMap<u64, Sender<Told>>,
+    streams: BTreeMap<u64, Sender<StreamTold>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
 }
@@ -249,6 +252,16 @@ impl Attached {
         sent.map_err(|_| EventError::Closed)
     }
 
+    /// Asks something about streams; waits while much else waits to be written.
+    pub(super) fn ask_streams(&self, request: StreamRequest, tell: Sender<StreamTold>) -> Result<(), StreamError> {
+        let room = self.room(0, FOREVER).map_err(|_| StreamError::Closed)?;
+        let id = room.ok_or(StreamError::Timeout)?.token();
+        let sent = self.send(&ToPeer::Streams { id, request }, |state| {
+            state.streams.insert(id, tell);
+        });
+        sent.map_err(|_| StreamError::Closed)
+    }
+
     /// Writes what waits, as far as the peer takes it in time, and ends the connection.
     pub(super) fn close(&self) {
         let mut state = locked(&self.state);
@@ -292,6 +305,7 @@ impl Attached {
         state.asks.clear();
         state.flushes.clear();
         state.events.clear();
+        state.streams.clear();
         state.discard();
         drop(state);
         self.room.notify_all();
@@ -353,6 +367,12 @@ impl Attached {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
             }
             ToClient::Events { id, answer } => self.on_events(id, answer),
+            ToClient::Streams { id, answer } => {
+                if let Some(waiting) = locked(&self.state).streams.remove(&id) {
+                    // Who asked may have stopped waiting.
+                    let _ = waiting.send(answer);
+                }
+            }
             ToClient::Bye { text, .. } => self.end(text),
             ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
         }
@@ -578,7 +598,7 @@ impl Pump {
                 break;
             }
             match self.stream.read(scratch) {
-                Ok(0) => return Ok(Some("the peer is gone".to_owned())),
+                Ok(0) => return Ok(Some("it closed the connection".to_owned())),
                 Ok(count) => {
                     self.caller.push(&scratch[..count]);
                     loop {
@@ -593,7 +613,7 @@ impl Pump {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_gone(&error) => return Ok(Some("the peer is gone".to_owned())),
+                Err(error) if is_gone(&error) => return Ok(Some("it closed the connection".to_owned())),
                 Err(error) => return Err(error),
             }
         }

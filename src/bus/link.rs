@@ -2,12 +2,15 @@
 
 use super::attached::Attached;
 use super::events::{EventError, Told};
+use super::streams::{StreamError, StreamTold};
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::events::Asker;
 use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
+use crate::daemon::stream::ask::StreamAsker;
 use crate::door::ask::Awaited;
 use crate::door::event::EventRequest;
+use crate::door::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::question::Question;
 use crate::subject::Subject;
@@ -147,6 +150,24 @@ impl Link {
                 )?;
             }
             Link::Attached(attached) => attached.ask_events(request, tell)?,
+        }
+        Ok(told)
+    }
+
+    /// Asks something about streams. The answer goes to the receiver.
+    pub(super) fn ask_streams(&self, request: StreamRequest) -> Result<Receiver<StreamTold>, StreamError> {
+        let (tell, told) = bounded(1);
+        match self {
+            Link::Engine(mailbox, client) => {
+                let asker = StreamAsker::Embedded(*client, tell);
+                mailbox.push(Command::AskStreams { asker, request }, ANSWER_TIME).map_err(
+                    |rejected| match rejected {
+                        Rejected::Full(_) => StreamError::Timeout,
+                        Rejected::Closed => StreamError::Closed,
+                    },
+                )?;
+            }
+            Link::Attached(attached) => attached.ask_streams(request, tell)?,
         }
         Ok(told)
     }

@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod link;
 mod request;
+mod streams;
 mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
@@ -18,6 +19,7 @@ pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Event, EventRef};
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::door::refused::Why;
+pub use crate::door::stream::{Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams};
 pub use crate::proto::history::{HistoryEvent, Listed, Selection};
 pub use crate::proto::join::{Baseline, Joined, Unjoined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
@@ -26,6 +28,7 @@ pub use embedded::Embedded;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, Registering};
 pub use request::{Replies, RequestOptions};
+pub use streams::{Adding, StreamError};
 pub use subscription::Subscription;
 
 use crate::config::Config;
@@ -34,6 +37,7 @@ use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::door::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
 use crate::proto::join::Join;
+use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
 use attached::Attached;
 use link::Link;
@@ -134,7 +138,7 @@ impl Numbers {
     /// `_INBOX.<epoch>.<client>.<n>`: the epoch lets peers send to this one alone, the rest is unique within it.
     fn inbox(&self, info: &Info) -> Subject {
         let number = self.inbox.fetch_add(1, Ordering::Relaxed);
-        format!("_INBOX.{}.{}.{number}", info.epoch, info.client).parse().expect("hexadecimal digits and numbers")
+        format!("{}{}.{number}", inbox_of(info.epoch), info.client).parse().expect("hexadecimal digits and numbers")
     }
 }
 

@@ -13,6 +13,7 @@ use super::bench::args::BenchOptions;
 use super::events::args::EventOptions;
 use super::help;
 use super::order::args::OrderOptions;
+use super::stream::args::{ConsumerOptions, StreamOptions};
 use super::value::{self, HeaderField, Rate, Setting};
 use crate::bus::Selection;
 use crate::message::{PeerRef, Queue};
@@ -80,6 +81,12 @@ pub enum Command {
     /// One order for the events of each object, though several producers make them.
     #[command(after_help = help::ORDER)]
     Order(OrderOptions),
+    /// Event streams: add events, poll and follow them.
+    #[command(after_help = help::STREAM)]
+    Stream(StreamOptions),
+    /// The registered consumers of event streams: how far they are, and where they go on.
+    #[command(after_help = help::CONSUMER)]
+    Consumer(ConsumerOptions),
     /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
@@ -161,6 +168,9 @@ pub struct DaemonOptions {
     /// Let clients of Hat Event Server in at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub hat: Option<String>,
+    /// Let clients of FutoIn event streams in at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
+    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    pub ftn18: Option<String>,
     /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,
@@ -533,6 +543,8 @@ mod tests {
             ("poll", "Poll a publisher's history"),
             ("event", "Register events"),
             ("order", "One order for the events"),
+            ("stream", "Event streams"),
+            ("consumer", "The registered consumers"),
             ("show", "Show what the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),

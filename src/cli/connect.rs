@@ -19,6 +19,8 @@ use crate::bus::{
 use crate::config::Config;
 use crate::daemon::clock::Clock;
 use crate::daemon::doors::DoorError;
+use crate::daemon::stream::http::HttpError;
+use crate::daemon::stream::peer as streams;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -100,11 +102,14 @@ fn open_failure(error: OpenError) -> Failure {
 pub fn start_failure(error: &StartError) -> Failure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
-        StartError::Door(DoorError::Tls { .. }) => Exit::Configuration,
+        StartError::Door(DoorError::Tls { .. }) | StartError::Streams(streams::OpenError::Http(HttpError::Tls(_))) => {
+            Exit::Configuration
+        }
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Door(_)
         | StartError::Events(_)
+        | StartError::Streams(_)
         | StartError::System { .. } => Exit::Failed,
     };
     Failure::new(exit, error)

@@ -120,7 +120,7 @@ Examples:
   seqcast event query 'plant/*' --reverse --limit 10  the last ten
   seqcast event query --server 7 --after 7/42/1 --json
 
-Without --latest and --server: the events in the order of their times, equal ones in the order in which this peer learned \
+--latest takes patterns alone, and --server only --after and --limit. Without them: the events in the order of their times, equal ones in the order in which this peer learned \
 of them. If a limit cut something off, standard error says how to go on, and so does a last line of --json with the type more_follows.";
 
 /// Below `seqcast event tail --help`.
@@ -148,7 +148,7 @@ Examples:
   seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' '{\"sub\": 2}' --state '{\"title\": \"Dune\"}'
   seqcast order push work:1 changed --state-file state.json --store redis://127.0.0.1
 
-All of it is done, or nothing.";
+All of it is done, or nothing. The state is required, since it is set with the events: '{}' if there is none.";
 
 /// Below `seqcast order work --help`.
 pub const ORDER_WORK: &str = "\
@@ -173,6 +173,86 @@ pub const ORDER_SHOW: &str = "\
 Examples:
   seqcast order show
   seqcast order show work:1 --store redis://127.0.0.1 --json";
+
+/// Below `seqcast stream --help`.
+pub const STREAM: &str = "\
+Examples:
+  seqcast stream add DEPOSIT '{\"amount\": \"10.00\"}'
+  seqcast stream tail                               leave it running
+  seqcast consumer add billing                      a consumer that misses nothing
+  seqcast stream poll billing --accept
+  seqcast stream list
+
+The peer serves streams when it is started with --ftn18. An event that is added to the stream main as DEPOSIT is an event of the bus, too: \
+main/DEPOSIT. Events are kept until every registered consumer has accepted them.";
+
+/// Below `seqcast stream add --help`.
+pub const STREAM_ADD: &str = "\
+Examples:
+  seqcast stream add DEPOSIT '{\"amount\": \"10.00\"}'
+  seqcast stream add DEPOSIT --file deposit.json --stream bank
+  generate | seqcast stream add LEVEL                 what comes is the data
+  generate | seqcast stream add LEVEL --lines         each line is the data of an event";
+
+/// Below `seqcast stream poll --help`.
+pub const STREAM_POLL: &str = "\
+Examples:
+  seqcast stream poll billing                         what it has not accepted
+  seqcast stream poll billing --accept --json         and accepts it when it is printed
+  seqcast stream poll billing --last 1371542          accepts everything up to there first
+  seqcast stream poll LIVE --want DEPOSIT             what is kept, without being registered
+
+A consumer belongs to a user (--user) and is registered with 'seqcast consumer add'. What it does not want it accepts.";
+
+/// Below `seqcast stream tail --help`.
+pub const STREAM_TAIL: &str = "\
+Examples:
+  seqcast stream tail
+  seqcast stream tail --from 1 --want DEPOSIT --json  everything that is kept, then what comes
+
+It is no consumer: events are not kept for it. Use 'seqcast stream poll' to miss nothing.";
+
+/// Below `seqcast stream archive --help`.
+pub const STREAM_ARCHIVE: &str = "\
+Examples:
+  seqcast stream archive --to events.db                leave it running
+  seqcast stream archive --to events.jsonl --once      what there is now
+  seqcast stream archive --to plant.db --stream plant --component cellar
+
+It goes on where it ended, however that was: no event is in the file twice, and none is missing but those that it says are. \
+A new file begins where the consumer is.";
+
+/// Below `seqcast consumer --help`.
+pub const CONSUMER: &str = "\
+Examples:
+  seqcast consumer add billing --user alice
+  seqcast consumer list
+  seqcast consumer reset billing --user alice --to end
+  seqcast consumer remove billing --user alice
+
+A consumer is a component of a user. Events are kept for it until it has accepted them, or the limits of the stream are reached: then it has \
+lapsed, and goes on when it is added again.";
+
+/// Below `seqcast consumer list --help`.
+pub const CONSUMER_LIST: &str = "\
+Examples:
+  seqcast consumer list
+  seqcast consumer list --stream main --json
+
+Columns:
+  position  it has accepted everything up to this id
+  behind    events behind its position that are kept, of all types
+  heard     when something was heard of it last (UTC)
+  lapsed    events that it had not accepted and that are gone";
+
+/// Below `seqcast consumer reset --help`.
+pub const CONSUMER_RESET: &str = "\
+Examples:
+  seqcast consumer reset billing --to start           everything that is kept, again
+  seqcast consumer reset billing --to end             only what comes from now on
+  seqcast consumer reset billing --to 1371542         what stands behind this event
+
+A connection over which it is pushed to is closed, so that it comes again and goes on from there.";
 
 /// Below `seqcast show --help`.
 pub const SHOW: &str = "\

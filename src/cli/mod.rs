@@ -24,6 +24,7 @@ pub mod publish;
 pub mod reply;
 pub mod request;
 pub mod show;
+pub mod stream;
 pub mod subscribe;
 pub mod table;
 pub mod value;
@@ -90,6 +91,8 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> 
         Command::Poll(options) => poll::run(options, out),
         Command::Event(options) => events::run(&options.what, out),
         Command::Order(options) => order::run(&options.what, out),
+        Command::Stream(options) => stream::run(&options.what, out),
+        Command::Consumer(options) => stream::run_consumer(&options.what, out),
         Command::Show(options) => show::run(options, out),
         Command::Config(options) => config::run(&options.what, out),
         Command::Version { json } => version(*json, out),
@@ -134,6 +137,8 @@ fn socket_for(command: &mut Command, socket: &Path) {
         Command::Reply(options) => &mut options.bus.peer.socket,
         Command::Poll(options) => &mut options.bus.peer.socket,
         Command::Event(options) => &mut options.what.bus().peer.socket,
+        Command::Stream(options) => &mut options.what.bus().peer.socket,
+        Command::Consumer(options) => &mut options.what.bus().peer.socket,
         Command::Order(options) => match options.what.bus() {
             Some(bus) => &mut bus.peer.socket,
             None => return,

@@ -310,7 +310,7 @@ const FOLLOWED: &[(Column, Cell)] = &[
     (Column::new("followed server"), Field("/server")),
     (Column::new("peer").left(), FieldOr("/peer", "-")),
     (Column::new("session"), Field("/session")),
-    (Column::new("state").left(), Rule(|row| if row["live"] == true { "live" } else { "catching up" }.to_owned())),
+    (Column::new("state").left(), Rule(|row| row["state"].as_str().unwrap_or("-").replace('_', " "))),
 ];
 
 const DOORS: &[(Column, Cell)] = &[
@@ -573,8 +573,8 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
     #[test]
     fn the_status_of_a_peer_that_follows_others_has_a_table_of_them() {
         let followed = json!([
-            { "server": 7, "peer": "A.test", "session": 40, "live": true },
-            { "server": 12, "peer": null, "session": 0, "live": false },
+            { "server": 7, "peer": "A.test", "session": 40, "state": "live" },
+            { "server": 12, "peer": null, "session": 0, "state": "catching_up" },
         ]);
         let status = json!({ "show": "status", "status": { "doors": [], "events": { "followed": followed } } });
         assert!(text(&ShowWhat::Status, &status).ends_with(

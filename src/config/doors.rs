@@ -1,7 +1,7 @@
 //! The values of the keys about doors: where each listens, who may come in, how connections are encrypted.
 
 use super::surroundings::Surroundings;
-use super::value::{Kind, ON, ValueError, nearest};
+use super::value::{Kind, ON, ValueError, listed, nearest};
 use crate::door::access::{Account, Credentials};
 use crate::door::nats::nkey::{self, NkeyError};
 use std::fmt;
@@ -105,10 +105,9 @@ impl Kind for Accounts {
         if text == "none" {
             return Ok(Vec::new());
         }
-        let words: Vec<&str> = text.split_whitespace().collect();
         let mut accounts: Vec<Account> = Vec::new();
-        for words in words.split(|word| *word == ";") {
-            let account = account(words).map_err(ValueError::Account)?;
+        for words in listed(text) {
+            let account = account(&words).map_err(ValueError::Account)?;
             if accounts.iter().any(|other| is_same(&other.credentials, &account.credentials)) {
                 return Err(ValueError::Account(AccountError::Twice(public(&account.credentials))));
             }

@@ -2,7 +2,7 @@
 
 use super::rules::{RULES_MAX, RuleError, parts};
 use super::surroundings::Surroundings;
-use super::value::{Kind, Number, Size, Span, ValueError};
+use super::value::{Kind, Number, Size, Span, ValueError, listed};
 use crate::event::model::ServerId;
 use crate::event::store::retention::{Retention, Rule};
 use crate::subject::event_type::TypePattern;
@@ -63,8 +63,7 @@ impl Kind for Types {
         if text == "none" {
             return Ok(Vec::new());
         }
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let patterns = words.split(|word| *word == ";").map(|words| match words {
+        let patterns = listed(text).into_iter().map(|words| match words[..] {
             [pattern] => pattern.parse().map_err(ValueError::Types),
             _ => Err(ValueError::TypesForm),
         });
@@ -102,8 +101,7 @@ impl Kind for Keep {
         if text == "all" {
             return Ok(Retention::default());
         }
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let rules = words.split(|word| *word == ";").map(|words| rule(words, here));
+        let rules = listed(text).into_iter().map(|words| rule(&words, here));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Retention)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Retention(RuleError::TooMany));

@@ -2,13 +2,16 @@
 
 use super::doors::{Accounts, Listen, Tls, TlsFiles};
 use super::events::{DataDir, Keep, Server, Types};
+use super::place::{Place, StreamPlace};
 use super::rules::{HistoryOverride, Rules};
+use super::streams::Streams;
 use super::surroundings::Surroundings;
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::door::access::Account;
 use crate::event::model::ServerId;
 use crate::event::store::retention::Retention;
+use crate::event::stream::store::StreamSettings;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
 use crate::subject::event_type::TypePattern;
@@ -223,6 +226,25 @@ keys! {
     "hat-tls" hat_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
     /// Whether events tell that the Hat door opens, and that clients of it come and go, as Hat Event Server does.
     "hat-events" hat_events: bool = "yes", YES, "no";
+    /// Where clients of FutoIn event streams (FTN18) connect, by HTTP or WebSocket: `off`, `on` (127.0.0.1:8181), a port, an address, or both.
+    "ftn18" ftn18: Option<SocketAddr> = "off", Listen { port: 8181 }, "on";
+    /// Whether the FTN18 door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    "ftn18-open" ftn18_open: bool = "no", YES, "yes";
+    /// Certificates and key with which FTN18 clients connect encrypted; they must, unless `optional` stands behind them.
+    "ftn18-tls" ftn18_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
+    /// Whether what comes to the FTN18 door from beyond this host counts as secure, since something before it encrypts: events are added over
+    /// secure channels only.
+    "ftn18-trusted" ftn18_trusted: bool = "no", YES, "yes";
+    /// The event streams that the FTN18 door serves: of each its name, patterns of event types if more stands in it than what is added to it,
+    /// and how much is kept for consumers that do not accept it. The first one is meant where a path names none.
+    "streams" streams: Vec<StreamSettings> = "main", Streams, "main ; plant line/?/ALARM time 7 days size 1 gb policy block";
+    /// Where streams are stored: `auto` in `streams.db` in `data-dir`, in another SQLite file, which may be an application's own, or in a PostgreSQL
+    /// database, which several peers can share.
+    "stream-store" stream_store: StreamPlace = "auto", Place, "postgres://seqcast:s3cret@db.example/plant";
+    /// How long an event waits for others at most before it is pushed to a consumer that has groups to accept.
+    "stream-delay" stream_delay: Duration = "10 ms", Span { min: Duration::ZERO, max: Duration::from_secs(60), why: "" }, "50 ms";
+    /// Groups of events that are pushed to a consumer and not accepted yet, at most.
+    "stream-groups" stream_groups: usize = "4", Number { min: 1, max: 64 }, "1";
     /// Who may use the doors: users with passwords, tokens, nkeys. Without any, everyone may.
     "accounts" accounts: Vec<Account> = "none", Accounts, "user alice password s3cret";
     /// Clients of all doors together.

@@ -8,14 +8,18 @@ mod doors;
 mod error;
 mod events;
 mod keys;
+mod place;
 mod rules;
+mod streams;
 mod surroundings;
 mod value;
 
 pub use doors::{AccountError, TlsFiles};
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
+pub use place::StreamPlace;
 pub use rules::{HistoryOverride, RuleError};
+pub use streams::StreamError;
 pub use surroundings::Surroundings;
 pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, ValueError};
 
@@ -43,6 +47,9 @@ const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
 /// Variables with that beginning that are no keys: the file, what `reply --command` tells its commands, which may be commands of ours,
 /// and the store of `order`, which may hold a password.
 const ENVIRONMENT_OTHERS: [&str; 3] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT", "SEQCAST_ORDER_STORE"];
+
+/// Keys whose values may hold secrets. What was written is not told where it is wrong, nor which flag gave it.
+const SECRET_KEYS: [&str; 2] = ["accounts", "stream-store"];
 
 /// The largest datagram that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 less IPv4 and UDP headers. The
 /// loopback interface could carry 65 kB, but then one lost datagram would take hundreds of messages along.
@@ -79,7 +86,9 @@ impl Override {
 
     /// What `--set key=value` gave.
     pub fn set(key: &str, value: &str) -> Override {
-        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("--set {key}={value}")) }
+        let is_secret = find(key).is_some_and(|index| SECRET_KEYS.contains(&KEYS[index].name));
+        let shown = if is_secret { "***" } else { value };
+        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("--set {key}={shown}")) }
     }
 
     /// What the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every variable that
@@ -546,6 +555,7 @@ impl Draft {
             ("nats", config.nats, config.nats_open),
             ("redis", config.redis, config.redis_open),
             ("hat", config.hat, config.hat_open),
+            ("ftn18", config.ftn18, config.ftn18_open),
         ];
         for (key, listen, is_open) in doors {
             let index = find(key).expect("a key");
@@ -589,7 +599,7 @@ fn value_error(key: &Key, text: &str, error: ValueError) -> (Reason, Option<Stri
         _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
     };
     // What is no account may be most of one, with its secret.
-    let text = if matches!(error, ValueError::Account(_)) { "…" } else { text };
+    let text = if SECRET_KEYS.contains(&key.name) && !text.trim().is_empty() { "…" } else { text };
     (Reason::Value { text: text.to_owned(), error }, Some(suggestion))
 }
 
@@ -632,9 +642,8 @@ impl File<'_> {
     }
 
     fn error(&self, at: Place, key: &str, reason: Reason, suggestion: Option<String>) -> ConfigError {
-        // The line of an account holds its secret.
-        let is_secret = matches!(reason, Reason::Value { error: ValueError::Account(_), .. });
-        let excerpt = (!is_secret).then(|| self.excerpt(at));
+        // The line holds the secret.
+        let excerpt = (!SECRET_KEYS.contains(&key)).then(|| self.excerpt(at));
         ConfigError { source: self.source(at.line, at.column), key: key.to_owned(), reason, suggestion, excerpt }
     }
 }

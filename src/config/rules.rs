@@ -4,7 +4,7 @@
 //! they are one text, and in the file they may be a list.
 
 use super::surroundings::Surroundings;
-use super::value::{Kind, ValueError, nearest};
+use super::value::{Kind, ValueError, listed, nearest};
 use crate::subject::Pattern;
 use std::fmt;
 use std::time::Duration;
@@ -92,8 +92,7 @@ where
         if text == "none" {
             return Ok(Vec::new());
         }
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let rules = words.split(|word| *word == ";").map(|words| self.rule(words, here));
+        let rules = listed(text).into_iter().map(|words| self.rule(&words, here));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Rule)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Rule(RuleError::TooMany));

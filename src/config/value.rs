@@ -2,6 +2,7 @@
 
 use super::doors::AccountError;
 use super::rules::{RULES_MAX, RuleError};
+use super::streams::StreamError;
 use super::surroundings::Surroundings;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
@@ -11,6 +12,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The words of each part of a list that is one text: a lone `;` stands between two parts.
+pub(super) fn listed(text: &str) -> Vec<Vec<&str>> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.split(|word| *word == ";").map(<[&str]>::to_vec).collect()
+}
 
 /// One way of reading, showing and bounding values.
 pub(super) trait Kind {
@@ -82,12 +89,16 @@ pub enum ValueError {
     },
     /// A character that no path can hold.
     PathNul,
+    /// Neither a path nor the address of a PostgreSQL database.
+    StreamPlace,
     /// A history of one message.
     OneMessage,
     /// Not a rule of the history.
     Rule(RuleError),
     /// Not a rule of the journal of events.
     Retention(RuleError),
+    /// No list of streams: why.
+    Streams(StreamError),
     /// Not a pattern of event types.
     Types(TypeError),
     /// Not a list of such patterns.
@@ -130,11 +141,13 @@ impl fmt::Display for ValueError {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
             ValueError::PathNul => write!(f, "a path cannot hold the character 0"),
+            ValueError::StreamPlace => write!(f, "this is neither a path nor the address of a PostgreSQL database"),
             ValueError::OneMessage => write!(
                 f,
                 "one message is too few: a poll names the message before the one that it wants, and both must be kept"
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
+            ValueError::Streams(error) => error.fmt(f),
             ValueError::Types(error) => error.fmt(f),
             ValueError::TypesForm => write!(f, "not one to {RULES_MAX} patterns of event types with ; between two"),
             ValueError::Listen { .. } => write!(f, "not a place to listen at"),
@@ -171,6 +184,7 @@ impl ValueError {
             ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
+            ValueError::Streams(error) => error.suggestion(),
             ValueError::Types(_) | ValueError::TypesForm => Some("write patterns such as plant/? ; line/*".into()),
             ValueError::Account(error) => error.suggestion(),
             ValueError::Listen { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),

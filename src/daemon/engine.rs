@@ -452,7 +452,7 @@ impl Engine {
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["doors"] = self.doors.status();
-        status["events"] = self.events.status();
+        self.events.put_status(&mut status);
         status["door_bytes"] = json!(self.clients.at_doors.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
@@ -529,12 +529,12 @@ impl Engine {
             }
             Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
             Command::EventsDone(outcome) => self.on_events_done(now, *outcome),
+            Command::AskStreams { asker, request } => self.ask_streams(asker, request),
+            Command::FromStreams(told) => self.on_streams(now, *told),
             Command::EventsEnded(cost) => self.events.end(cost),
             Command::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
-            Command::Show { query, answer } => {
-                // Who asked may have stopped waiting.
-                let _ = answer.send(self.show(now, &query));
-            }
+            // Who asked may have stopped waiting.
+            Command::Show { query, answer } => drop(answer.send(self.show(now, &query))),
             Command::Flush { answer } => self.await_leaving(Waiting::Embedded(answer)),
             Command::Detach { client } => self.detach(now, client),
             Command::Stop => self.stop(now),
@@ -659,6 +659,7 @@ impl Engine {
             }
         }
         self.doors.close(self.poll.registry());
+        self.events.close_streams();
         self.asks.clear();
         self.unconfirmed.clear();
         self.listener = None;

@@ -4,9 +4,11 @@
 
 use crate::daemon::events::{Asker, Cost, Outcome};
 use crate::daemon::queue::EventQueue;
+use crate::daemon::stream::ask::{FromStreams, StreamAsker};
 use crate::door::ask::Awaited;
 use crate::door::event::EventRequest;
 use crate::door::refused::Why;
+use crate::door::stream::StreamRequest;
 use crate::event::refusal::Refusal;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
@@ -109,6 +111,13 @@ pub(crate) enum Command {
     EventsDone(Box<Outcome>),
     /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
     EventsClaimed(Result<(), Refusal>),
+    /// Ask something about streams.
+    AskStreams {
+        asker: StreamAsker,
+        request: StreamRequest,
+    },
+    /// The streams tell something.
+    FromStreams(Box<FromStreams>),
     /// All that follows from events that were registered was handed in before.
     EventsEnded(Cost),
     Show {
@@ -145,7 +154,8 @@ impl Command {
 
     /// Whether it may pass a full mailbox: what makes room, or ends, must not wait for room.
     fn is_urgent(&self) -> bool {
-        matches!(self, Command::Unsubscribe { .. } | Command::Detach { .. } | Command::Stop)
+        use Command::{Detach, FromStreams, Stop, Unsubscribe};
+        matches!(self, Unsubscribe { .. } | Detach { .. } | FromStreams(_) | Stop)
     }
 
     /// Whether it has to wait while publishers are held up. All others overtake it then.

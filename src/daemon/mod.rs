@@ -28,5 +28,6 @@ pub(crate) mod signals;
 mod sqlite_file;
 pub mod start;
 pub mod store;
+pub mod stream;
 pub(crate) mod timer;
 pub(crate) mod transmit;

@@ -6,6 +6,7 @@ use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::events::Asker;
 use crate::daemon::flow::Reading;
+use crate::daemon::stream::ask::StreamAsker;
 use crate::door::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
 use crate::door::local::Fault;
 use crate::door::refused::{Refused, Why};
@@ -167,6 +168,7 @@ impl Engine {
                 self.begin_await(now, Waiter::Subscription(who), what, subject, timeout);
             }
             ToPeer::Events { id: number, request } => self.ask_events(now, Asker::Attached(id, number), request),
+            ToPeer::Streams { id: number, request } => self.ask_streams(StreamAsker::Attached(id, number), request),
             ToPeer::Flush { token } => self.await_leaving(Waiting::Attached(id, token)),
         }
     }

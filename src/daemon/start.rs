@@ -13,11 +13,12 @@ use crate::daemon::intake::{GROUP, INBOX, LISTENER, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::local::{Listener, SocketError};
 use crate::daemon::mailbox::{Commands, Mailbox};
-use crate::daemon::multicast::{self, OpenError, Sockets};
+use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::signals::Signals;
+use crate::daemon::stream::peer;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::message::{ClientId, Epoch};
@@ -58,7 +59,7 @@ pub enum StartError {
     /// No interface to use.
     Interface(ChooseError),
     /// The UDP sockets could not be opened.
-    Sockets(OpenError),
+    Sockets(multicast::OpenError),
     /// What is sent does not come back.
     SelfTest(SelfTestError),
     /// The Unix socket could not be opened.
@@ -67,6 +68,8 @@ pub enum StartError {
     Door(DoorError),
     /// There is no journal of events.
     Events(EventsError),
+    /// There are no event streams.
+    Streams(peer::OpenError),
     /// Something else the system refused.
     System {
         /// What was asked of it.
@@ -85,6 +88,7 @@ impl fmt::Display for StartError {
             StartError::Socket(error) => error.fmt(f),
             StartError::Door(error) => error.fmt(f),
             StartError::Events(error) => error.fmt(f),
+            StartError::Streams(error) => error.fmt(f),
             StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
         }
     }
@@ -187,6 +191,7 @@ impl Engine {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
         engine.act(started);
+        engine.open_streams(started, config, options).map_err(StartError::Streams)?;
         engine.share_events(started).map_err(StartError::Events)?;
         if options.serve && config.hat.is_some() && config.hat_events {
             engine.announce_events(started, "STARTED");
@@ -199,7 +204,7 @@ impl Engine {
 fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
     let mut events = EventService::new(config);
     let is_counted_on = config.server_id.is_some() || !config.event_follow.is_empty();
-    if is_counted_on || options.serve && config.hat.is_some() {
+    if is_counted_on || options.serve && (config.hat.is_some() || config.ftn18.is_some()) {
         events.open().map_err(StartError::Events)?;
     } else if options.serve && events.has_journal() {
         // Who follows its events waits for it.

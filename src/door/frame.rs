@@ -1,4 +1,4 @@
-//! The frames of the local protocol, both directions, both codecs. Version 5; `docs/local-protocol.md` is the text for
+//! The frames of the local protocol, both directions, both codecs. Version 6; `docs/local-protocol.md` is the text for
 //! people.
 //!
 //! ```text
@@ -13,6 +13,7 @@ use crate::door::codec::{Malformed, Reader, cut255, put_bytes8};
 use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::refused::{Refused, put_refused, refused};
 use crate::door::run::{PUBLISH_RUN, PublishRun};
+use crate::door::stream::{StreamAnswer, StreamRefusal, StreamRequest};
 use crate::door::value::{
     code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss, put_publisher,
     put_run, run,
@@ -27,7 +28,7 @@ use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The version of the local protocol that this build speaks. Peer and client must have the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
@@ -52,6 +53,7 @@ const FLUSH: u8 = 0x06;
 const ASK: u8 = 0x07;
 const AWAIT: u8 = 0x09;
 const EVENTS: u8 = 0x0a;
+const STREAMS: u8 = 0x0b;
 const WELCOME: u8 = 0x81;
 const MESSAGE: u8 = 0x82;
 const LOSS: u8 = 0x83;
@@ -66,6 +68,7 @@ const KNOWN: u8 = 0x8b;
 const MESSAGE_RUN: u8 = 0x8c;
 const AWAITED: u8 = 0x8d;
 const EVENTS_ANSWER: u8 = 0x8e;
+const STREAMS_ANSWER: u8 = 0x8f;
 
 /// SUBSCRIBE: publishers are told of.
 const FLAG_NEWS: u8 = 0x01;
@@ -146,6 +149,13 @@ pub enum ToPeer {
         /// What is asked.
         request: EventRequest,
     },
+    /// Ask something about streams and their consumers; answered by [`ToClient::Streams`].
+    Streams {
+        /// The client's number for the request.
+        id: u64,
+        /// What is asked.
+        request: StreamRequest,
+    },
 }
 
 /// What a peer says to its client.
@@ -223,6 +233,13 @@ pub enum ToClient {
         id: u64,
         /// The answer, or a part of it.
         answer: Result<EventAnswer, Refusal>,
+    },
+    /// The answer to STREAMS, or why there is none.
+    Streams {
+        /// The number of the request.
+        id: u64,
+        /// The answer.
+        answer: Result<StreamAnswer, StreamRefusal>,
     },
     /// The peer ends the connection.
     Bye {
@@ -348,6 +365,11 @@ impl ToPeer {
                 out.put_u64(*id);
                 request.put(out);
             }
+            ToPeer::Streams { id, request } => {
+                out.put_u8(STREAMS);
+                out.put_u64(*id);
+                request.put(out);
+            }
         });
     }
 
@@ -398,6 +420,7 @@ impl ToPeer {
                 subject: Subject::from_bytes(reader.bytes8()?)?,
             },
             EVENTS => ToPeer::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
+            STREAMS => ToPeer::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
@@ -476,6 +499,11 @@ impl ToClient {
                 out.put_u64(*id);
                 EventAnswer::put(answer, out);
             }),
+            ToClient::Streams { id, answer } => framed(out, |out| {
+                out.put_u8(STREAMS_ANSWER);
+                out.put_u64(*id);
+                StreamAnswer::put(answer, out);
+            }),
             ToClient::Bye { reason, text } => framed(out, |out| {
                 out.put_u8(BYE);
                 out.put_u8(code(&BYE_REASONS, reason));
@@ -512,6 +540,7 @@ impl ToClient {
             SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
             AWAITED => ToClient::Awaited { sub: SubId(reader.u32()?) },
             EVENTS_ANSWER => ToClient::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
+            STREAMS_ANSWER => ToClient::Streams { id: reader.u64()?, answer: StreamAnswer::read(&mut reader)? },
             ANSWERED => ToClient::Answered {
                 id: reader.u64()?,
                 answer: match reader.u8()? {

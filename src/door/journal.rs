@@ -52,12 +52,13 @@ pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<An
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;
     let (since, until) = (id(&mut reader)?, id(&mut reader)?);
-    let events = if wants_events { events(&mut reader)? } else { Vec::new() };
+    let mut announced = Vec::new();
     if wants_events {
+        announced = events(&mut reader)?;
         reader.end()?;
     }
     let (is_held, follows) = (flags & HELD != 0, flags & FOLLOWS != 0);
-    Ok(Announcement { opened, is_held, follows, since, until, events })
+    Ok(Announcement { opened, is_held, follows, since, until, events: announced })
 }
 
 /// A question as a payload.

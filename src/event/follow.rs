@@ -244,10 +244,35 @@ impl fmt::Display for Notice {
 pub struct Row {
     /// The place of its journal up to which everything is stored.
     pub covered: EventId,
-    /// The run of its peer.
-    pub publisher: Epoch,
-    /// Whether that is all that it had when something was heard of it last.
-    pub is_live: bool,
+    /// The run of its peer; `None` while nothing is heard of it.
+    pub publisher: Option<Epoch>,
+    /// How far its events are stored.
+    pub standing: Standing,
+}
+
+/// How far the events of a server that is followed are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All that it had when something was heard of it last.
+    Live,
+    /// There is more; it is asked for.
+    CatchingUp,
+    /// Its journal has gone back; what it registers has ids that were given before, and is not stored.
+    WentBack,
+    /// Nothing is heard of it.
+    Away,
+}
+
+impl Standing {
+    /// As in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Live => "live",
+            Standing::CatchingUp => "catching_up",
+            Standing::WentBack => "went_back",
+            Standing::Away => "away",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -258,9 +283,21 @@ struct Followed {
     state: State,
     /// In a row.
     failures: u32,
+    /// This run began with a session before one that is known here.
     has_gone_back: bool,
     /// Whether it was told that all is stored, since it was not.
     is_told: bool,
+    /// Messages of it were lost since everything was stored.
+    has_lost: bool,
+}
+
+/// An event that was not heard as it was announced, but fetched from the journal of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Which.
+    pub id: EventId,
+    /// Whether messages of the server were lost; otherwise it was registered before anybody listened, or nobody announced it.
+    pub is_lost: bool,
 }
 
 #[derive(Debug)]
@@ -312,6 +349,14 @@ impl Followed {
         time.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX)
     }
 
+    fn standing(&self) -> Standing {
+        match self.state {
+            _ if self.has_gone_back => Standing::WentBack,
+            State::Live => Standing::Live,
+            State::Asking(_) | State::Pausing { .. } => Standing::CatchingUp,
+        }
+    }
+
     fn kept_bytes(&self) -> usize {
         if let State::Asking(asking) = &self.state { asking.kept_bytes } else { 0 }
     }
@@ -330,6 +375,8 @@ pub struct Follower {
     servers: BTreeMap<ServerId, Followed>,
     /// To be stored next.
     pending: Vec<Event>,
+    /// Of these, what was fetched.
+    fetched: Vec<Fetched>,
     /// The places before that.
     before: BTreeMap<ServerId, EventId>,
     notices: VecDeque<Notice>,
@@ -348,6 +395,7 @@ impl Follower {
             covered,
             servers: BTreeMap::new(),
             pending: Vec::new(),
+            fetched: Vec::new(),
             before: BTreeMap::new(),
             notices: VecDeque::new(),
             questions: 0,
@@ -374,16 +422,12 @@ impl Follower {
                 }
                 return;
             }
-            self.begin(now, publisher, server);
+            self.begin(now, publisher, announcement.until);
         }
-        let covered = self.covered[&server];
         let kept_bytes: usize = self.servers.values().map(Followed::kept_bytes).sum();
         let followed = self.servers.get_mut(&server).expect("it has begun by now");
         let others_bytes = kept_bytes - followed.kept_bytes();
         followed.heard = now;
-        if announcement.until.session < covered.session && !std::mem::replace(&mut followed.has_gone_back, true) {
-            self.notices.push_back(Notice::WentBack { covered, until: announcement.until });
-        }
         match &mut followed.state {
             State::Live => self.take(announcement),
             State::Asking(asking) => asking.keep(announcement, others_bytes),
@@ -391,12 +435,18 @@ impl Follower {
         }
     }
 
-    fn begin(&mut self, now: Instant, publisher: Epoch, server: ServerId) {
-        let state = State::Asking(Asking::default());
-        let (failures, has_gone_back, is_told) = (0, false, false);
-        self.servers.insert(server, Followed { publisher, heard: now, state, failures, has_gone_back, is_told });
-        let after = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
-        self.notices.push_back(Notice::Begun { publisher, after });
+    /// `until` is up to where the journal goes, as far as was announced. Only with another run of its peer it can have gone back.
+    fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
+        let server = until.server;
+        let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
+        let (state, has_gone_back) = (State::Asking(Asking::default()), until.session < covered.session);
+        let (failures, is_told, has_lost) = (0, false, false);
+        let followed = Followed { publisher, heard: now, state, failures, has_gone_back, is_told, has_lost };
+        self.servers.insert(server, followed);
+        self.notices.push_back(Notice::Begun { publisher, after: covered });
+        if has_gone_back {
+            self.notices.push_back(Notice::WentBack { covered, until });
+        }
     }
 
     /// What a server that is live has announced.
@@ -412,10 +462,11 @@ impl Follower {
     /// Messages of a peer were lost, or of all peers: what was announced in them is asked for, if it was.
     pub fn on_loss(&mut self, publisher: Option<Epoch>) {
         for followed in self.servers.values_mut() {
-            if publisher.is_none_or(|publisher| followed.publisher == publisher)
-                && matches!(followed.state, State::Live)
-            {
-                followed.ask();
+            if publisher.is_none_or(|publisher| followed.publisher == publisher) {
+                followed.has_lost = true;
+                if let State::Live = followed.state {
+                    followed.ask();
+                }
             }
         }
     }
@@ -432,7 +483,14 @@ impl Follower {
             followed.pause(now);
             return self.notices.push_back(Notice::Unanswered(server));
         }
+        let heard: BTreeSet<EventId> =
+            asking.kept.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
         let kept = if page.more_follows { None } else { Some(std::mem::take(&mut asking.kept)) };
+        let is_lost = followed.has_lost;
+        followed.has_lost &= page.more_follows;
+        let (covered, ids) = (self.covered[&server], page.events.iter().map(|event| event.id));
+        let fetched = ids.filter(|id| covered < *id && !heard.contains(id));
+        self.fetched.extend(fetched.map(|id| Fetched { id, is_lost }));
         self.push(page.events);
         self.cover(page.covered);
         let Some(kept) = kept else { return };
@@ -508,6 +566,11 @@ impl Follower {
         })
     }
 
+    /// Which of the events that are to be stored were fetched; to be taken before they are.
+    pub fn take_fetched(&mut self) -> Vec<Fetched> {
+        std::mem::take(&mut self.fetched)
+    }
+
     /// When to poll again if nothing happens before; there may be something to do already.
     pub fn deadline(&self) -> Option<Instant> {
         let of = |followed: &Followed| {
@@ -522,12 +585,16 @@ impl Follower {
         self.servers.values().map(of).min()
     }
 
-    /// Those that are followed, by their numbers.
+    /// Those that are followed, by their numbers, with those of which events are stored and nothing is heard.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
-        self.servers.iter().map(|(server, followed)| Row {
-            covered: self.covered[server],
-            publisher: followed.publisher,
-            is_live: matches!(followed.state, State::Live),
+        let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.own);
+        others.map(|(server, covered)| {
+            let followed = self.servers.get(server);
+            Row {
+                covered: *covered,
+                publisher: followed.map(|followed| followed.publisher),
+                standing: followed.map_or(Standing::Away, Followed::standing),
+            }
         })
     }
 

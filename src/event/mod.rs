@@ -15,4 +15,5 @@ pub mod refusal;
 pub mod registrar;
 pub mod registry;
 pub mod store;
+pub mod stream;
 pub mod timestamp;

@@ -60,6 +60,11 @@ impl Timestamp {
     pub const fn as_micros(self) -> i64 {
         self.0
     }
+
+    /// The next one, a microsecond later; behind the last one there is none.
+    pub fn following(self) -> Timestamp {
+        Timestamp(self.0 + 1).min(Timestamp::MAX)
+    }
 }
 
 impl From<Wall> for Timestamp {

@@ -4,23 +4,13 @@ use super::Peer;
 use super::accounts::enters;
 use super::talk::{Nats, Protocol, Redis, Talk};
 use crate::support::bus::eventually;
+use crate::support::certificate::certificate;
 use crate::support::command::{Place, now};
 use serde_json::json;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-/// A certificate for 127.0.0.1 that vouches for itself, and its key.
-fn certificate(directory: &Path, name: &str) -> [PathBuf; 2] {
-    let files = ["cert", "key"].map(|part| directory.join(format!("{name}-{part}.pem")));
-    let mut openssl = Command::new("openssl");
-    openssl.args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test".split(' '));
-    openssl.args(["-addext", "subjectAltName=IP:127.0.0.1", "-out"]).arg(&files[0]).arg("-keyout").arg(&files[1]);
-    let made = openssl.output().expect("openssl is installed");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    files
-}
 
 /// A peer with both doors encrypted, and the certificate that its clients must trust.
 fn start(optional: &str, settings: &[&str]) -> (Peer, String) {
@@ -52,7 +42,7 @@ fn clients_encrypt_where_they_must() {
     }
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PUBLISH", "a", "x"]), "0");
     // Who trusts somebody else does not come in, and does no harm.
-    let [other, _] = self::certificate(peer.place.dir(), "other");
+    let [other, _] = crate::support::certificate::certificate(peer.place.dir(), "other");
     for url in [format!("tls://127.0.0.1:{nats}"), format!("rediss://127.0.0.1:{redis}")] {
         let entered = enters(json!({ "url": url, "ca": other.display().to_string() }));
         assert!(entered["why"].as_str().is_some_and(|why| why.to_lowercase().contains("certificate")), "{entered}");

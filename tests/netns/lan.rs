@@ -6,7 +6,7 @@ use seqcast::daemon::multicast::{Options, Sockets};
 use serde_json::Value;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -21,24 +21,46 @@ const BOUND: Duration = Duration::from_secs(60);
 /// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test again
 /// in there. Everything it leaves behind ends with it. Where the kernel does not allow that, the test fails and says so.
 pub fn in_namespaces(test: &str, body: fn()) {
+    in_namespaces_for(test, Duration::from_secs(300), || (Vec::new(), ()), body);
+}
+
+/// The same for what takes longer, or less: it is killed after that time. `beside` starts what runs outside, until then, and gives
+/// variables of the environment that tell of it.
+pub fn in_namespaces_for<T>(
+    test: &str,
+    time: Duration,
+    beside: impl FnOnce() -> (Vec<(&'static str, String)>, T),
+    body: fn(),
+) {
     if env::var_os(INSIDE).is_some() {
         return body();
     }
+    let (variables, _beside) = beside();
     let unshare = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "300"]).args(unshare).args(["--mount-proc", "--"]);
+    command.args(["--signal=KILL", &time.as_secs().to_string()]).args(unshare).args(["--mount-proc", "--"]);
     command.arg(env::current_exe().expect("a test knows its own file"));
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
-    let output =
-        command.stdin(Stdio::null()).output().expect("timeout and unshare are installed (coreutils, util-linux)");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    print!("{out}{err}");
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1").envs(variables);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("timeout and unshare are installed (coreutils, util-linux)");
+    let err = child.stderr.take().expect("standard error is a pipe");
+    let err = thread::spawn(move || io::read_to_string(err).expect("it says text"));
+    let mut has_passed = false;
+    // Shown as it comes, since it may take long.
+    for line in BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines() {
+        let line = line.expect("it prints text");
+        println!("{line}");
+        has_passed |= line.contains("1 passed");
+    }
+    let status = child.wait().expect("it can be waited for");
+    let err = err.join().expect("it is read to its end");
+    print!("{err}");
     assert!(
         !err.contains("unshare: "),
         "this machine does not allow network namespaces: {err}; fix: sysctl -w kernel.unprivileged_userns_clone=1, \
          sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or in a container: run it with CAP_SYS_ADMIN"
     );
-    assert!(output.status.success() && out.contains("1 passed"), "{test} failed in its namespaces: {}", output.status);
+    assert!(status.success() && has_passed, "{test} failed in its namespaces: {status}");
 }
 
 /// Hosts on one switch. The test itself sits at the switch, where nothing is lost.

@@ -18,6 +18,8 @@ pub fn config(name: &str) -> Config {
     config.group = [239, 255, bits[0], bits[1].max(1)].into();
     config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
     config.interface = "lo".parse().expect("the loopback interface");
+    // A journal of whoever runs the tests is not theirs; nothing is made there unless a test wants events.
+    config.data_dir = std::env::temp_dir().join(format!("seqcast-test-{:016x}", random_u64()));
     config
 }
 
@@ -26,6 +28,7 @@ pub fn config_with_socket(name: &str) -> (Config, TempDir) {
     let directory = TempDir::new();
     let mut config = config(name);
     config.socket = directory.path().join("peer.sock");
+    config.data_dir = directory.path().join("state");
     (config, directory)
 }
 

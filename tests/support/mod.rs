@@ -1,8 +1,11 @@
 //! What several test modules share.
 
 pub mod bus;
+pub mod certificate;
 pub mod command;
+pub mod postgres_server;
 pub mod redis_server;
+pub mod websocket;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -54,9 +54,7 @@ impl AtDoors {
         } else {
             self.memory.note(connection);
         }
-        while let Some(ask) = connection.poll_ask() {
-            self.late_asks.push_back((id, ask));
-        }
+        self.take_asks(id, connection);
         if pushed.begins_drops {
             self.slow.push(id);
         }
@@ -66,6 +64,10 @@ impl AtDoors {
     /// Tells the session of a client that messages of these subscriptions are lost.
     pub(crate) fn lose(&mut self, id: ClientId, connection: &mut DoorConnection, subs: &[SubId], lost: Count) {
         connection.session.on_lost(subs, lost);
+        self.take_asks(id, connection);
+    }
+
+    fn take_asks(&mut self, id: ClientId, connection: &mut DoorConnection) {
         while let Some(ask) = connection.poll_ask() {
             self.late_asks.push_back((id, ask));
         }

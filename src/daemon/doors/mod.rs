@@ -7,7 +7,7 @@ mod lost;
 pub(crate) mod memory;
 mod serve;
 pub(crate) mod stream;
-mod tls;
+pub(crate) mod tls;
 
 pub use tls::TlsError;
 
@@ -90,12 +90,14 @@ fn encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, DoorEr
 
 /// What is wrong with the files that a configuration names for doors: the key, and why. They are read only.
 pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
-    let wrong = |(protocol, key)| match encryption(protocol, config) {
-        Err(DoorError::Tls { error, .. }) => Some((key, error)),
-        _ => None,
-    };
-    let keys = [(Protocol::Nats, "nats-tls"), (Protocol::Redis, "redis-tls"), (Protocol::Hat, "hat-tls")];
-    keys.into_iter().filter_map(wrong).collect()
+    let of_doors = [
+        ("nats-tls", &config.nats_tls),
+        ("redis-tls", &config.redis_tls),
+        ("hat-tls", &config.hat_tls),
+        ("ftn18-tls", &config.ftn18_tls),
+    ];
+    let wrong = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
+    of_doors.into_iter().filter_map(wrong).collect()
 }
 
 /// One open door.

@@ -41,7 +41,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 /// Reads the files.
-pub(super) fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
+pub(crate) fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |error| TlsError::File { path, error }

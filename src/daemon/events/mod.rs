@@ -14,12 +14,16 @@ use crate::daemon::mailbox::{Command, Mailbox, Rejected};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::writer::Append;
+use crate::daemon::stream::ask::Asks;
+use crate::daemon::stream::peer::{Journal, PeerStreams};
+use crate::daemon::stream::serve::Input;
 use crate::door::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::event::follow::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, Refusal};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Query};
+use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
@@ -52,6 +56,15 @@ pub(crate) enum Asker {
     Embedded(ClientId, Sender<Result<EventAnswer, Refusal>>),
     /// A client of a door, with its number for the request.
     Door(ClientId, u64),
+    /// The thread of the streams, with its number for the request.
+    Streams {
+        /// As whom it asks.
+        client: ClientId,
+        /// Its number.
+        number: u64,
+        /// Where it hears of it.
+        inputs: Sender<Input>,
+    },
     /// The peer itself, which tells something by an event.
     Own,
 }
@@ -60,6 +73,7 @@ impl Asker {
     fn client(&self) -> ClientId {
         match self {
             Asker::Attached(client, _) | Asker::Embedded(client, _) | Asker::Door(client, _) => *client,
+            Asker::Streams { client, .. } => *client,
             Asker::Own => ClientId(0),
         }
     }
@@ -125,6 +139,10 @@ pub(crate) struct EventService {
     held: Vec<(Asker, Cost, EventRequest)>,
     /// Opened when it is needed for the first time.
     opened: Option<Opened>,
+    /// Fed from the journal; they end before it.
+    streams: Option<PeerStreams>,
+    /// Where they hear of it.
+    news: Option<Sender<Input>>,
     /// As whom events are published.
     client: Option<ClientId>,
     /// What waits for the journal, by client.
@@ -149,11 +167,13 @@ impl EventService {
             server: config.server_id,
             message_bytes_max: config.message_size,
             retention: config.event_retention.clone(),
-            follow: config.event_follow.clone(),
+            follow: follow(config),
             sharing: None,
             claimed: Claimed::Waiting,
             held: Vec::new(),
             opened: None,
+            streams: None,
+            news: None,
             client: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
@@ -172,6 +192,33 @@ impl EventService {
         Ok(())
     }
 
+    /// Serves streams, which are told whenever the journal holds more events. Before anything is registered or followed.
+    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, news: Sender<Input>) {
+        (self.streams, self.news) = (Some(streams), Some(news));
+    }
+
+    /// What programs ask about the streams, if they are served.
+    pub(crate) fn asks(&mut self) -> Option<&mut Asks> {
+        self.streams.as_mut().map(|streams| &mut streams.asks)
+    }
+
+    /// Ends the streams.
+    pub(crate) fn close_streams(&mut self) {
+        self.streams = None;
+    }
+
+    /// The journal for the streams, if it is open.
+    pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<Journal> {
+        let opened = self.opened.as_ref()?;
+        Some(Journal {
+            server: opened.server,
+            held: opened.stored.clone(),
+            reader: Arc::clone(&opened.reader),
+            client,
+            mailbox: Arc::clone(mailbox),
+        })
+    }
+
     /// Whether there is a journal to be opened, which this peer has had before.
     pub(crate) fn has_journal(&self) -> bool {
         Opened::is_there(&self.directory)
@@ -183,8 +230,13 @@ impl EventService {
     }
 
     /// Requests that wait for the journal, or whose events are not all published.
-    pub(crate) fn waiting(&self) -> usize {
+    fn waiting_events(&self) -> usize {
         self.waiting.values().map(|waiting| waiting.count).sum()
+    }
+
+    /// The same, and those that wait for the streams.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.asks.waiting())
     }
 
     /// Events registered, requests refused, and events of others stored since the start.
@@ -193,8 +245,14 @@ impl EventService {
         [self.registered, self.refused, followed]
     }
 
-    /// The part of `show status`; null without a journal.
-    pub(crate) fn status(&self) -> Value {
+    /// The parts of `show status`.
+    pub(crate) fn put_status(&self, status: &mut Value) {
+        status["events"] = self.status();
+        status["streams"] = self.streams.as_ref().map_or(Value::Null, PeerStreams::status);
+    }
+
+    /// Null without a journal.
+    fn status(&self) -> Value {
         self.opened.as_ref().map_or(Value::Null, |opened| {
             let trimmed = opened.writer.trimmed();
             let rules = self.retention.rules.iter().zip(&trimmed.removed);
@@ -206,7 +264,7 @@ impl EventService {
                 "trims_failed": trimmed.failed.load(Ordering::Relaxed),
                 "server": opened.server.0,
                 "journal": opened.path.display().to_string(),
-                "waiting": self.waiting(),
+                "waiting": self.waiting_events(),
                 "waiting_bytes": self.waiting_bytes,
                 "claimed": matches!(self.claimed, Claimed::Yes),
                 "followed": self.sharing.as_ref().map_or_else(|| json!([]), Sharing::status),
@@ -241,7 +299,8 @@ impl EventService {
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
-        let sharing = Sharing::start(own.clone(), last, follower, reader, writer).map_err(failed)?;
+        let sharing =
+            Sharing::start(own.clone(), last, follower, (reader, writer), self.news.clone()).map_err(failed)?;
         Ok(Arc::clone(&self.sharing.insert(sharing).queue))
     }
 
@@ -267,7 +326,7 @@ impl EventService {
             (EventRequest::Query(query), ..) => opened.find(query, tell),
             (EventRequest::Register(requested), Claimed::Yes, Some(sharing)) => {
                 let stream = Arc::clone(&sharing.stream);
-                opened.register(now, requested, Publishing { tell, publisher, stream })
+                opened.register(now, requested, Publishing { tell, publisher, stream, news: self.news.clone() })
             }
             (_, Claimed::No(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
@@ -358,6 +417,14 @@ struct Publishing {
     tell: Tell,
     publisher: ClientId,
     stream: Arc<Stream>,
+    /// Who is told that the journal holds more.
+    news: Option<Sender<Input>>,
+}
+
+/// Types whose events are followed at other servers: as configured, and what stands in streams that are served here.
+fn follow(config: &Config) -> Vec<TypePattern> {
+    let streams = config.streams.iter().filter(|_| config.ftn18.is_some());
+    config.event_follow.iter().cloned().chain(streams.flat_map(StreamSettings::patterns)).collect()
 }
 
 impl Opened {
@@ -391,8 +458,9 @@ impl Tell {
 impl Publishing {
     /// Who asked is told, then the network.
     fn run(self, stored: Result<Vec<Event>, StoreError>) {
-        let Publishing { tell, publisher: client, stream } = self;
+        let Publishing { tell, publisher: client, stream, news } = self;
         let events = stored.as_deref().unwrap_or_default();
+        tell_news(news.as_ref(), events);
         let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
         tell.tell(stored.map(Done::Registered), None);
         for message in messages {
@@ -400,6 +468,15 @@ impl Publishing {
         }
         stream.on_published(&parts);
         push(&tell.mailbox, Command::EventsEnded(tell.cost));
+    }
+}
+
+/// Tells that the journal holds these, of one server or several.
+fn tell_news(news: Option<&Sender<Input>>, events: &[Event]) {
+    let Some(news) = news else { return };
+    for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
+        // If nobody hears it any more, the peer ends.
+        drop(news.send(Input::News(of_server[0].id.server)));
     }
 }
 

@@ -4,10 +4,11 @@ use super::share::Own;
 use super::{Asker, Done, EventsError, Outcome, answers, unavailable};
 use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::engine::Engine;
+use crate::daemon::stream::serve::Input;
 use crate::door::client::{Protocol, Session};
 use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::frame::ToClient;
-use crate::event::model::{Event, Json, Payload, Registration};
+use crate::event::model::{Event, EventId, Json, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
 use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
 use crate::subject::event_type::EventType;
@@ -81,10 +82,7 @@ impl Engine {
             let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
             if let Err(refusal) = begun {
                 self.note_refusal(&asker, &refusal);
-                match asker {
-                    Asker::Door(client, number) => self.tell_door(now, client, number, Err(refusal)),
-                    asker => self.tell_events(&asker, vec![Err(refusal)]),
-                }
+                self.tell_asker(now, &asker, Err(refusal));
             }
         }
     }
@@ -115,16 +113,19 @@ impl Engine {
             Ok(Done::Found(_)) => {}
             Err(refusal) => self.note_refusal(&asker, refusal),
         }
-        match asker {
-            Asker::Door(client, number) => self.tell_door(now, client, number, done),
-            asker => {
-                let answers = match done {
-                    Ok(done) => answers(done).into_iter().map(Ok).collect(),
-                    Err(refusal) => vec![Err(refusal)],
-                };
-                self.tell_events(&asker, answers);
-            }
+        self.tell_asker(now, &asker, done);
+    }
+
+    /// Tells who asked what became of a request.
+    fn tell_asker(&mut self, now: Now, asker: &Asker, done: Result<Done, Refusal>) {
+        if let Asker::Door(client, number) = asker {
+            return self.tell_door(now, *client, *number, done);
         }
+        let answers = match done {
+            Ok(done) => answers(done).into_iter().map(Ok).collect(),
+            Err(refusal) => vec![Err(refusal)],
+        };
+        self.tell_events(asker, answers);
     }
 
     fn note_refusal(&mut self, asker: &Asker, refusal: &Refusal) {
@@ -149,6 +150,16 @@ impl Engine {
             }
             // Who asked may have stopped waiting.
             Asker::Embedded(_, told) => answers.into_iter().for_each(|answer| drop(told.send(answer))),
+            Asker::Streams { number, inputs, .. } => {
+                for answer in answers {
+                    let registered = answer.map(|answer| match answer {
+                        EventAnswer::Registered(of) => EventId { server: of.server, session: of.session, instance: 1 },
+                        EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
+                    });
+                    // If the thread has ended, nobody waits for it.
+                    drop(inputs.send(Input::Registered { number: *number, registered }));
+                }
+            }
             Asker::Door(..) | Asker::Own => {}
         }
     }

@@ -1,13 +1,14 @@
 //! What a journal has to do with those of other peers: one thread that claims the number of the server, announces what is registered,
 //! answers who follows, and follows others.
 
-use super::push;
+use super::{push, tell_news};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{Command, Mailbox};
 use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLimits};
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::daemon::store::writer::{Append, Writer};
+use crate::daemon::stream::serve::Input;
 use crate::door::journal::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
     read_announcement, read_page, read_question,
@@ -19,6 +20,7 @@ use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{Answer, OfServer, Query};
 use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
+use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -56,7 +58,7 @@ pub(super) struct Own {
 impl Own {
     /// The subject of replies, without the number of the question behind it.
     fn inbox(&self) -> String {
-        format!("_INBOX.{}.{}.", self.epoch, self.client.0)
+        format!("{}{}.", inbox_of(self.epoch), self.client.0)
     }
 
     /// What has to be subscribed to.
@@ -171,8 +173,8 @@ impl Sharing {
         own: Own,
         last: u64,
         follower: Follower,
-        reader: Arc<Reader>,
-        writer: Arc<Writer>,
+        (reader, writer): (Arc<Reader>, Arc<Writer>),
+        news: Option<Sender<Input>>,
     ) -> io::Result<Sharing> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
@@ -200,6 +202,7 @@ impl Sharing {
             own,
             reader,
             writer,
+            news,
         };
         let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
         Ok(Sharing { stream, known, queue, thread: Some(thread) })
@@ -211,9 +214,9 @@ impl Sharing {
             json!({
                 "server": row.covered.server.0,
                 "peer": name.as_ref().map(PeerName::as_str),
-                "epoch": row.publisher.to_string(),
+                "epoch": row.publisher.map(|epoch| epoch.to_string()),
                 "session": row.covered.session,
-                "live": row.is_live,
+                "state": row.standing.as_str(),
             })
         };
         lock(&self.known.rows).iter().map(row).collect()
@@ -248,6 +251,8 @@ struct Sharer {
     queue: Arc<EventQueue>,
     reader: Arc<Reader>,
     writer: Arc<Writer>,
+    /// Who is told that the journal holds more.
+    news: Option<Sender<Input>>,
 }
 
 impl Sharer {
@@ -282,13 +287,20 @@ impl Sharer {
         self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
         while let Some(step) = self.follower.poll(now) {
             match step {
-                Step::Store(events) => self.store(now, events),
+                Step::Store(events) => {
+                    let fetched = self.follower.take_fetched();
+                    if let Some(news) = self.news.as_ref().filter(|_| !fetched.is_empty()) {
+                        // If nobody hears it any more, the peer ends.
+                        drop(news.send(Input::Fetched(fetched)));
+                    }
+                    self.store(now, events);
+                }
                 Step::Ask { number, question } => self.ask(number, &question),
                 Step::Tell(notice) if notice.is_warning() => tracing::warn!("{notice}"),
                 Step::Tell(notice) => tracing::info!("{notice}"),
             }
         }
-        let name = |row: &Row| self.names.get(&row.publisher).cloned();
+        let name = |row: &Row| self.names.get(&row.publisher?).cloned();
         *lock(&self.known.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
     }
 
@@ -349,7 +361,7 @@ impl Sharer {
             self.follower.on_page(now, from, number, page);
         } else if subject.starts_with(QUESTION_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_question(payload))
-            && reply.as_str().starts_with(&format!("_INBOX.{from}."))
+            && reply.as_str().starts_with(&inbox_of(from))
         {
             self.answer(from, reply, question);
         }
@@ -390,7 +402,11 @@ impl Sharer {
     fn store(&mut self, now: Instant, events: Vec<Event>) {
         let count = events.len() as u64;
         let (told, stored) = bounded(1);
-        let heard = move |stored: Result<Vec<Event>, _>| drop(told.send(stored.map(drop)));
+        let news = self.news.clone();
+        let heard = move |stored: Result<Vec<Event>, _>| {
+            tell_news(news.as_ref(), stored.as_deref().unwrap_or_default());
+            drop(told.send(stored.map(drop)));
+        };
         let error = match self.writer.append(Append::Follow(events), Box::new(heard)) {
             Err(refused) => Some(refused.error.to_string()),
             Ok(()) => match stored.recv() {

@@ -143,7 +143,7 @@ impl Client {
             if is_other || GATHERED_BYTES_MAX <= self.gathered_bytes {
                 self.tell(out);
             }
-            self.gathered_bytes += event.payload.as_ref().map_or(0, |payload| payload.bytes().len());
+            self.gathered_bytes += event.payload_size();
             self.gathered.push(event);
             count += 1;
         }

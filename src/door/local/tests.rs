@@ -7,9 +7,16 @@ use crate::door::event::{EventAnswer, EventRequest, Part, Registered};
 use crate::door::frame::{FRAME_SUBS_MAX, Welcome};
 use crate::door::refused::{Refused, Why};
 use crate::door::run::OpenRun;
+use crate::door::stream::{
+    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRequest,
+    StreamRow, Streams,
+};
 use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::StreamId;
+use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
 use crate::event::timestamp::Timestamp;
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
@@ -22,6 +29,7 @@ use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};
 use crate::time::Wall;
 use crate::wire;
+use std::time::Duration;
 
 /// MESSAGE RUN for subscription 1, up to its flags.
 const RUN_HEAD: &[u8] = b"\x8c\0\0\0\x01\0\0\0\x01";
@@ -126,8 +134,115 @@ fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
     }
 }
 
+fn stream_id(rng: &mut Rng) -> StreamId {
+    StreamId::from_number(rng.below(1_000_000_000_000_000_000)).unwrap()
+}
+
+fn stream_request(rng: &mut Rng) -> StreamRequest {
+    let consumer = "alice b:C_1".parse().unwrap();
+    let want =
+        |rng: &mut Rng| ["A", "B_", "_"][rng.below(4) as usize % 3..].iter().map(|t| t.parse().unwrap()).collect();
+    let json = Json::from_bytes(Bytes::from_static(b" [1.50, {}]")).unwrap();
+    let what = match rng.below(9) {
+        0 => StreamAsk::List,
+        1 => StreamAsk::Add { kind: "SOME_TYPE".parse().unwrap(), data: json },
+        2 => StreamAsk::Poll {
+            consumer,
+            last: maybe(rng, stream_id),
+            want: maybe(rng, want),
+            events_max: rng.next_u32(),
+        },
+        3 => StreamAsk::Read { after: stream_id(rng), want: maybe(rng, want), events_max: rng.next_u32() },
+        4 => StreamAsk::Accept(consumer, stream_id(rng)),
+        5 => StreamAsk::Consumers,
+        6 => StreamAsk::Register(consumer),
+        7 => {
+            let places = [Place::Start, Place::End, Place::Behind(stream_id(rng))];
+            StreamAsk::Reset(consumer, places[rng.below(3) as usize])
+        }
+        _ => StreamAsk::Remove(consumer),
+    };
+    StreamRequest { stream: rng.chance(0.5).then(|| "main".parse().unwrap()), what }
+}
+
+fn consumer_row(rng: &mut Rng) -> ConsumerRow {
+    ConsumerRow {
+        consumer: "\u{e4}:C".parse().unwrap(),
+        position: stream_id(rng),
+        lapsed: maybe(rng, missed),
+        registered: time(rng),
+        heard: time(rng),
+        behind: rng.next_u64(),
+    }
+}
+
+fn missed(rng: &mut Rng) -> Missed {
+    Missed { first: stream_id(rng), last: stream_id(rng), count: rng.next_u64() }
+}
+
+fn stream_event(rng: &mut Rng) -> StreamEvent {
+    StreamEvent {
+        id: stream_id(rng),
+        kind: "A".parse().unwrap(),
+        data: Json::from_bytes(Bytes::from_static(b"null")).unwrap(),
+        time: time(rng),
+        origin: event_id(rng),
+    }
+}
+
+fn stream_row(rng: &mut Rng) -> StreamRow {
+    let limits = Limits {
+        age: maybe(rng, |rng| Duration::from_micros(rng.below(1 << 60))),
+        bytes: maybe(rng, Rng::next_u64),
+        policy: if rng.chance(0.5) { Policy::Lapse } else { Policy::Block },
+    };
+    let types = ["*", "a/?"][rng.below(2) as usize..].iter().map(|text| text.parse().unwrap()).collect();
+    StreamRow {
+        settings: StreamSettings { name: "plant-1".parse().unwrap(), types, limits },
+        contents: Contents { last: stream_id(rng), events: rng.next_u64(), bytes: rng.next_u64() },
+        consumers: rng.next_u64(),
+    }
+}
+
+fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
+    use StreamRefusalKind as Kind;
+    Ok(match rng.below(8) {
+        0 => {
+            let streams = (0..rng.below(4)).map(|_| stream_row(rng)).collect();
+            StreamAnswer::Streams(Streams { server: ServerId(rng.next_u32()), streams })
+        }
+        1 => StreamAnswer::Added(stream_id(rng)),
+        2 => {
+            let events = (0..rng.below(5)).map(|_| stream_event(rng)).collect();
+            StreamAnswer::Events(StreamEvents { after: stream_id(rng), events, covered: stream_id(rng) })
+        }
+        3 => {
+            let rows = (0..rng.below(5)).map(|_| consumer_row(rng)).collect();
+            StreamAnswer::Consumers(Consumers { rows, omitted: rng.next_u64() })
+        }
+        4 => StreamAnswer::Registered(maybe(rng, consumer_row)),
+        5 => StreamAnswer::Position(stream_id(rng)),
+        6 => StreamAnswer::Removed,
+        _ => {
+            let lapsed = Kind::Lapsed(missed(rng));
+            let kinds = [
+                Kind::Invalid,
+                Kind::Unavailable,
+                Kind::Busy,
+                Kind::Stopping,
+                Kind::NotServed,
+                Kind::UnknownStream,
+                Kind::NotRegistered,
+                lapsed,
+            ];
+            return Err(StreamRefusal::new(kinds[rng.below(8) as usize], "w\u{e4}it ".repeat(rng.below(100) as usize)));
+        }
+    })
+}
+
 fn to_peer(rng: &mut Rng) -> ToPeer {
-    match rng.below(9) {
+    match rng.below(10) {
+        9 => ToPeer::Streams { id: rng.next_u64(), request: stream_request(rng) },
         8 => {
             let registrations = |rng: &mut Rng| (0..rng.below(5)).map(|_| registration(rng)).collect();
             let request = if rng.chance(0.5) {
@@ -241,7 +356,8 @@ fn welcome() -> ToClient {
 }
 
 fn to_client(rng: &mut Rng) -> ToClient {
-    match rng.below(12) {
+    match rng.below(13) {
+        12 => ToClient::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
         11 => ToClient::Events { id: rng.next_u64(), answer: event_answer(rng) },
         10 => ToClient::Awaited { sub: SubId(rng.next_u32()) },
         9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },

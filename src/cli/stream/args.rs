@@ -1,0 +1,311 @@
+//! The arguments of `stream` and `consumer`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::bus::Place;
+use crate::cli::args::BusOptions;
+use crate::cli::help;
+use crate::cli::value;
+use crate::config::StreamPlace;
+use crate::daemon::stream::archive::Format;
+use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
+
+/// `seqcast stream`.
+#[derive(Args, Clone, Debug)]
+pub struct StreamOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: StreamWhat,
+}
+
+/// What `seqcast stream` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum StreamWhat {
+    /// Add an event to a stream, and print its id when it is stored.
+    #[command(after_help = help::STREAM_ADD)]
+    Add(AddOptions),
+    /// Print the events that a consumer has not accepted.
+    #[command(after_help = help::STREAM_POLL)]
+    Poll(PollOptions),
+    /// Print the events of a stream as they come.
+    #[command(after_help = help::STREAM_TAIL)]
+    Tail(TailOptions),
+    /// Show the streams of the peer.
+    List(ListOptions),
+    /// Be the consumer that moves events to a file, each once and durably, before they are accepted.
+    #[command(after_help = help::STREAM_ARCHIVE)]
+    Archive(ArchiveOptions),
+}
+
+impl StreamWhat {
+    /// Which bus it uses.
+    pub fn bus(&mut self) -> &mut BusOptions {
+        match self {
+            StreamWhat::Add(options) => &mut options.bus,
+            StreamWhat::Poll(options) => &mut options.bus,
+            StreamWhat::Tail(options) => &mut options.bus,
+            StreamWhat::List(options) => &mut options.bus,
+            StreamWhat::Archive(options) => &mut options.bus,
+        }
+    }
+}
+
+/// `seqcast consumer`.
+#[derive(Args, Clone, Debug)]
+pub struct ConsumerOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: ConsumerWhat,
+}
+
+/// What `seqcast consumer` can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConsumerWhat {
+    /// Register a consumer, or have one that has lapsed go on.
+    Add(OneOptions),
+    /// Show the consumers, and how far they are behind.
+    #[command(after_help = help::CONSUMER_LIST)]
+    List(ListOptions),
+    /// Have a consumer go on from another place.
+    #[command(after_help = help::CONSUMER_RESET)]
+    Reset(ResetOptions),
+    /// Remove a consumer: events are not kept for it any more.
+    Remove(OneOptions),
+}
+
+impl ConsumerWhat {
+    /// Which bus it uses.
+    pub fn bus(&mut self) -> &mut BusOptions {
+        match self {
+            ConsumerWhat::Add(options) | ConsumerWhat::Remove(options) => &mut options.bus,
+            ConsumerWhat::List(options) => &mut options.bus,
+            ConsumerWhat::Reset(options) => &mut options.bus,
+        }
+    }
+}
+
+/// Whose consumer, of which stream.
+#[derive(Args, Clone, Debug)]
+pub struct Who {
+    /// The user whose consumer it is; other clients say it in sec.
+    #[arg(long, value_name = "USER", default_value = "local")]
+    pub user: UserName,
+    /// The stream (default: the first one of the peer).
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamName>,
+}
+
+impl Who {
+    /// The consumer of this component.
+    pub fn consumer(&self, component: &Component) -> Consumer {
+        Consumer { user: self.user.clone(), component: component.clone() }
+    }
+}
+
+/// `seqcast stream add`.
+#[derive(Args, Clone, Debug)]
+pub struct AddOptions {
+    /// The type: 1 to 16 of A-Z and _.
+    #[arg(value_name = "TYPE")]
+    pub kind: StreamType,
+    /// The data, a JSON text; without it what comes on standard input.
+    pub data: Option<String>,
+    /// The stream (default: the first one of the peer).
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamName>,
+    /// Take the data from this file; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "lines"])]
+    pub file: Option<PathBuf>,
+    /// Read standard input: each line is the data of an event.
+    #[arg(long, conflicts_with = "data")]
+    pub lines: bool,
+    /// Print a line of JSON for each event.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast stream poll`.
+#[derive(Args, Clone, Debug)]
+pub struct PollOptions {
+    /// The component of the consumer; LIVE needs no registration.
+    pub component: Component,
+    /// Who it is.
+    #[command(flatten)]
+    pub who: Who,
+    /// Only events of this type; may be repeated. The consumer accepts the others.
+    #[arg(long, value_name = "TYPE")]
+    pub want: Vec<StreamType>,
+    /// The consumer accepts everything up to this id first.
+    #[arg(long, value_name = "ID")]
+    pub last: Option<StreamId>,
+    /// So many events at most.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub limit: u32,
+    /// At the end the consumer accepts what was printed.
+    #[arg(long)]
+    pub accept: bool,
+    /// Print a line of JSON for each event.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast stream tail`.
+#[derive(Args, Clone, Debug)]
+pub struct TailOptions {
+    /// The stream (default: the first one of the peer).
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamName>,
+    /// Begin with the event of this id, or the first one behind it that is kept (default: what comes from now on).
+    #[arg(long, value_name = "ID")]
+    pub from: Option<StreamId>,
+    /// Only events of this type; may be repeated.
+    #[arg(long, value_name = "TYPE")]
+    pub want: Vec<StreamType>,
+    /// End after so many events, with exit code 0.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this time, with exit code 27.
+    #[arg(long, value_name = "TIME", value_parser = value::wait)]
+    pub wait: Option<Duration>,
+    /// How long the peer may be away before the command gives up.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
+    pub patience: Duration,
+    /// Print JSON Lines.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast stream archive`.
+#[derive(Args, Clone, Debug)]
+pub struct ArchiveOptions {
+    /// The file: one of SQLite (.db, .sqlite, .sqlite3), or of lines of JSON (.jsonl, .ndjson); or a database: postgres://USER:PASSWORD@HOST/DATABASE.
+    #[arg(long, value_name = "PLACE")]
+    pub to: PathBuf,
+    /// What the file is, if its name does not say it.
+    #[arg(long, value_enum)]
+    pub format: Option<ArchiveFormat>,
+    /// The component of the consumer; it registers itself.
+    #[arg(long, value_name = "COMPONENT", default_value = "archive")]
+    pub component: Component,
+    /// Who it is.
+    #[command(flatten)]
+    pub who: Who,
+    /// End when everything is archived that the stream held at the start; exit code 1 if events were missed.
+    #[arg(long)]
+    pub once: bool,
+    /// How long the peer may be away before the command gives up.
+    #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
+    pub patience: Duration,
+    /// Print a JSON object at the end.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// How an archive is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ArchiveFormat {
+    /// A SQLite file.
+    Sqlite,
+    /// A file in which each line is a JSON object.
+    Lines,
+}
+
+impl ArchiveOptions {
+    /// The address of a database, if it is in one.
+    fn url(&self) -> Option<&str> {
+        self.to.to_str().filter(|to| to.starts_with("postgres://") || to.starts_with("postgresql://"))
+    }
+
+    /// Where it is, without any password.
+    pub fn place(&self) -> String {
+        match self.url() {
+            Some(url) => StreamPlace::Postgres(url.to_owned()).to_string(),
+            None => self.to.display().to_string(),
+        }
+    }
+
+    /// How the archive is kept, if that is known.
+    pub fn format(&self) -> Option<Format> {
+        if self.url().is_some() {
+            return self.format.is_none().then_some(Format::Postgres);
+        }
+        let extension = self.to.extension().and_then(|extension| extension.to_str());
+        match (self.format, extension) {
+            (Some(ArchiveFormat::Sqlite), _) | (None, Some("db" | "sqlite" | "sqlite3")) => Some(Format::Sqlite),
+            (Some(ArchiveFormat::Lines), _) | (None, Some("jsonl" | "ndjson")) => Some(Format::Lines),
+            (None, _) => None,
+        }
+    }
+}
+
+/// `seqcast stream list` and `seqcast consumer list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListOptions {
+    /// Only this stream.
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamName>,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast consumer add` and `seqcast consumer remove`.
+#[derive(Args, Clone, Debug)]
+pub struct OneOptions {
+    /// The component of the consumer: 1 to 16 of A-Z, a-z, 0-9 and _.
+    pub component: Component,
+    /// Who it is.
+    #[command(flatten)]
+    pub who: Who,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+/// `seqcast consumer reset`.
+#[derive(Args, Clone, Debug)]
+pub struct ResetOptions {
+    /// The component of the consumer.
+    pub component: Component,
+    /// Where it goes on: behind the event of this id, with the oldest event that is kept, or with what comes from now on.
+    #[arg(long, value_name = "ID|start|end", value_parser = place)]
+    pub to: Place,
+    /// Who it is.
+    #[command(flatten)]
+    pub who: Who,
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Which bus to use.
+    #[command(flatten)]
+    pub bus: BusOptions,
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    match text {
+        "start" => Ok(Place::Start),
+        "end" => Ok(Place::End),
+        id => id.parse().map(Place::Behind).map_err(|error| format!("{error}; or start, or end")),
+    }
+}

@@ -1,0 +1,120 @@
+//! `consumer`: registers consumers of streams, shows how far they are, resets and removes them.
+
+use serde_json::json;
+
+use super::args::{ConsumerWhat, ListOptions, OneOptions, ResetOptions};
+use super::print::{self, MissedText, missed_json};
+use super::{NAME, failure, stream};
+use crate::bus::{Bus, Consumers, Streams};
+use crate::cli::connect;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{Output, counted, note};
+use crate::event::stream::name::{Consumer, StreamName};
+use crate::event::stream::store::ConsumerRow;
+
+pub(super) fn run(what: &ConsumerWhat, out: &mut Output) -> Result<Exit, Failure> {
+    match what {
+        ConsumerWhat::Add(options) => add(options, out),
+        ConsumerWhat::List(options) => list(options, out),
+        ConsumerWhat::Reset(options) => reset(options, out),
+        ConsumerWhat::Remove(options) => remove(options, out),
+    }
+}
+
+fn row(bus: &Bus, stream: &StreamName, consumer: &Consumer) -> Result<Option<ConsumerRow>, Failure> {
+    let Consumers { rows, .. } = bus.consumers(Some(stream)).map_err(|error| failure(bus, error))?;
+    Ok(rows.into_iter().find(|row| row.consumer == *consumer))
+}
+
+fn add(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, NAME)?;
+    let stream = stream(&bus, options.who.stream.as_ref())?;
+    let consumer = options.who.consumer(&options.component);
+    let before = bus.register_consumer(Some(&stream), &consumer).map_err(|error| failure(&bus, error))?;
+    let missed = before.as_ref().and_then(|row| row.lapsed);
+    let row = row(&bus, &stream, &consumer)?;
+    if options.json {
+        out.line(json!({
+            "type": "registered",
+            "stream": stream.as_str(),
+            "user": consumer.user.as_str(),
+            "component": consumer.component.as_str(),
+            "is_new": before.is_none(),
+            "missed": missed.map(missed_json),
+            "position": row.as_ref().map(|row| row.position.to_string()),
+            "behind": row.as_ref().map(|row| row.behind),
+        }))?;
+        return Ok(Exit::Done);
+    }
+    let behind = row.map_or(String::new(), |row| format!(": {} behind", counted(row.behind, "event")));
+    match (before, missed) {
+        (None, _) => note(format_args!("{consumer} is registered for the stream {stream}{behind}")),
+        (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{behind}")),
+        (Some(_), Some(missed)) => {
+            note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedText(missed)));
+            note(format_args!("it goes on{behind}"));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, NAME)?;
+    let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
+    let mut found = Vec::new();
+    let mut left_out = 0;
+    for stream in streams {
+        let name = stream.settings.name;
+        let Consumers { rows, omitted } = bus.consumers(Some(&name)).map_err(|error| failure(&bus, error))?;
+        left_out += omitted;
+        found.extend(rows.into_iter().map(|row| (name.clone(), row)));
+    }
+    if options.json {
+        let rows: Vec<_> = found.iter().map(|(stream, row)| print::consumer_json(stream, row)).collect();
+        out.line(json!({ "consumers": rows, "omitted": left_out }))?;
+    } else {
+        out.bytes(print::consumers(&found).to_string().as_bytes())?;
+        out.flush()?;
+        if 0 < left_out {
+            note(format_args!("{} more", counted(left_out, "consumer")));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, NAME)?;
+    let stream = stream(&bus, options.who.stream.as_ref())?;
+    let consumer = options.who.consumer(&options.component);
+    let position = bus.reset_consumer(Some(&stream), &consumer, options.to).map_err(|error| failure(&bus, error))?;
+    if options.json {
+        out.line(json!({
+            "type": "reset",
+            "stream": stream.as_str(),
+            "user": consumer.user.as_str(),
+            "component": consumer.component.as_str(),
+            "position": position.to_string(),
+        }))?;
+    } else {
+        note(format_args!("{consumer} goes on behind {position} of the stream {stream}"));
+    }
+    Ok(Exit::Done)
+}
+
+fn remove(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, NAME)?;
+    let stream = stream(&bus, options.who.stream.as_ref())?;
+    let consumer = options.who.consumer(&options.component);
+    bus.remove_consumer(Some(&stream), &consumer).map_err(|error| failure(&bus, error))?;
+    if options.json {
+        out.line(json!({
+            "type": "removed",
+            "stream": stream.as_str(),
+            "user": consumer.user.as_str(),
+            "component": consumer.component.as_str(),
+        }))?;
+    } else {
+        note(format_args!("{consumer} is no consumer of the stream {stream} any more"));
+    }
+    Ok(Exit::Done)
+}

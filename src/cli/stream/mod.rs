@@ -1,0 +1,265 @@
+//! `stream` and `consumer`: adds events to streams, reads them, looks after consumers.
+
+mod archive;
+pub mod args;
+mod consumer;
+mod print;
+mod tail;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use self::args::{AddOptions, ConsumerWhat, ListOptions, PollOptions, StreamWhat};
+use super::connect;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::{Output, counted, note};
+use super::publish::{next_line, read};
+use crate::bus::{Adding, Bus, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
+use crate::event::model::Json;
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::{StreamId, StreamName, StreamType};
+
+/// As whom the commands attach.
+const NAME: &str = "stream";
+/// Lines that are added before the first one is acknowledged.
+const LINES_AHEAD: usize = 256;
+
+/// Runs `stream`.
+///
+/// # Errors
+/// What is wrong with the input; what the peer refuses; that it cannot be reached.
+pub fn run(what: &StreamWhat, out: &mut Output) -> Result<Exit, Failure> {
+    match what {
+        StreamWhat::Add(options) => add(options, out),
+        StreamWhat::Poll(options) => poll(options, out),
+        StreamWhat::Tail(options) => tail::run(options, out),
+        StreamWhat::List(options) => list(options, out),
+        StreamWhat::Archive(options) => archive::run(options, out),
+    }
+}
+
+/// Runs `consumer`.
+///
+/// # Errors
+/// What the peer refuses; that it cannot be reached.
+pub fn run_consumer(what: &ConsumerWhat, out: &mut Output) -> Result<Exit, Failure> {
+    consumer::run(what, out)
+}
+
+/// The name of the stream that is meant.
+fn stream(bus: &Bus, stream: Option<&StreamName>) -> Result<StreamName, Failure> {
+    let Streams { streams, .. } = bus.streams(stream).map_err(|error| failure(bus, error))?;
+    let first = streams.into_iter().next().expect("the peer serves one at least");
+    Ok(first.settings.name)
+}
+
+fn wanted(kinds: &[StreamType]) -> Option<BTreeSet<StreamType>> {
+    (!kinds.is_empty()).then(|| kinds.iter().cloned().collect())
+}
+
+fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = |options: &AddOptions| connect::bus(&options.bus, NAME);
+    if options.lines {
+        return add_lines(options, bus(options)?, out);
+    }
+    let bytes = match (&options.data, &options.file) {
+        (Some(text), _) => Bytes::copy_from_slice(text.as_bytes()),
+        (None, Some(path)) => read(path)?,
+        (None, None) if io::stdin().is_terminal() => {
+            return Err(Failure::new(Exit::Usage, "there is no data")
+                .fix("give a JSON text as an argument, --file FILE, or --lines to type each one as a line"));
+        }
+        (None, None) => read(Path::new("-"))?,
+    };
+    let is_piped = options.data.is_none() && options.file.is_none();
+    let data = data(bytes, is_piped)?;
+    let bus = bus(options)?;
+    let stream = stream(&bus, options.stream.as_ref())?;
+    let id = bus.add_event(Some(&stream), &options.kind, data).map_err(|error| failure(&bus, error))?;
+    print_added(options, &stream, id, out)?;
+    Ok(Exit::Done)
+}
+
+fn data(bytes: Bytes, is_piped: bool) -> Result<Json, Failure> {
+    // White space around a JSON text is none of it; the end of a file's last line is some.
+    let text = bytes.slice(..bytes.trim_ascii_end().len());
+    let fix = match is_piped && text.contains(&b'\n') {
+        true => "give one JSON text, or say --lines if each line is one",
+        false => "quote texts as JSON does, '\"like this\"'; null says nothing",
+    };
+    Json::from_bytes(text)
+        .map_err(|error| Failure::new(Exit::Usage, format!("the data cannot be used: {error}")).fix(fix))
+}
+
+fn print_added(options: &AddOptions, stream: &StreamName, id: StreamId, out: &mut Output) -> io::Result<()> {
+    match options.json {
+        true => out.line(json!({
+            "type": "added", "stream": stream.as_str(), "id": id.to_string(), "event_type": options.kind.as_str(),
+        })),
+        false => out.line(id),
+    }
+}
+
+/// Each line of standard input is the data of an event. After a line that cannot be used no more is read; what was read before is added and
+/// printed, unless it is refused too.
+fn add_lines(options: &AddOptions, bus: Bus, out: &mut Output) -> Result<Exit, Failure> {
+    let stream = stream(&bus, options.stream.as_ref())?;
+    let interrupt = Interrupt::watch()?;
+    let mut lines = Lines { options, bus, stream, waiting: VecDeque::new(), count: 0, refused: None };
+    let ended = lines.run(&interrupt, out).and_then(|()| Ok(out.flush()?));
+    if !options.json {
+        note(format_args!("{} added", counted(lines.count, "event")));
+    }
+    ended?;
+    if let Some((line, failure)) = lines.refused {
+        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
+    }
+    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+}
+
+/// Lines that are being added.
+struct Lines<'a> {
+    options: &'a AddOptions,
+    bus: Bus,
+    stream: StreamName,
+    /// With their numbers.
+    waiting: VecDeque<(u64, Adding)>,
+    /// Events added.
+    count: u64,
+    /// The first line that cannot be used, or that the peer refuses.
+    refused: Option<(u64, Failure)>,
+}
+
+impl Lines<'_> {
+    fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
+        let (mut input, mut line) = (io::stdin().lock(), 0);
+        while self.refused.is_none() && !interrupt.has_come() {
+            let Some(bytes) = next_line(&mut input)? else { break };
+            line += 1;
+            self.begin(line, bytes)?;
+            if LINES_AHEAD <= self.waiting.len() {
+                self.print_next(out)?;
+            }
+        }
+        while !self.waiting.is_empty() {
+            self.print_next(out)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, line: u64, bytes: Bytes) -> Result<(), Failure> {
+        match data(bytes, false) {
+            Ok(data) => {
+                let begun = self.bus.begin_add_event(Some(&self.stream), &self.options.kind, data);
+                self.waiting.push_back((line, begun.map_err(|error| failure(&self.bus, error))?));
+            }
+            Err(failure) => self.refused = Some((line, failure)),
+        }
+        Ok(())
+    }
+
+    /// Prints what became of the first line that waits.
+    fn print_next(&mut self, out: &mut Output) -> Result<(), Failure> {
+        let Some((line, adding)) = self.waiting.pop_front() else { return Ok(()) };
+        match adding.wait() {
+            Ok(id) => {
+                self.count += 1;
+                print_added(self.options, &self.stream, id, out)?;
+            }
+            // Those behind it may have been taken.
+            Err(error @ StreamError::Refused(_)) => {
+                if self.refused.as_ref().is_none_or(|(first, _)| line < *first) {
+                    self.refused = Some((line, failure(&self.bus, error)));
+                }
+            }
+            Err(error) => return Err(failure(&self.bus, error)),
+        }
+        Ok(())
+    }
+}
+
+fn poll(options: &PollOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.accept && options.component.is_live() {
+        return Err(Failure::new(Exit::Usage, "LIVE stands for consumers that are not registered: it accepts nothing")
+            .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
+    }
+    let bus = connect::bus(&options.bus, NAME)?;
+    let stream = stream(&bus, options.who.stream.as_ref())?;
+    let consumer = options.who.consumer(&options.component);
+    let want = wanted(&options.want);
+    let mut events: Vec<StreamEvent> = Vec::new();
+    let limit = options.limit as usize;
+    let polled = bus.poll_stream(Some(&stream), &consumer, options.last, want.as_ref(), options.limit);
+    let mut page = polled.map_err(|error| failure(&bus, error))?;
+    loop {
+        let is_end = page.events.is_empty();
+        events.append(&mut page.events);
+        if is_end || limit <= events.len() {
+            break;
+        }
+        // Polling on would accept what was read.
+        let left = u32::try_from(limit - events.len()).expect("less than the limit");
+        page = read_on(&bus, &stream, page.covered, want.as_ref(), left)?;
+    }
+    if options.json {
+        events.iter().try_for_each(|event| out.line(print::event_json(&stream, event)))?;
+    } else {
+        out.bytes(print::events(&events).to_string().as_bytes())?;
+    }
+    out.flush()?;
+    let Some(last) = events.last().map(|event| event.id) else { return Ok(Exit::Done) };
+    if options.accept {
+        bus.accept_events(Some(&stream), &consumer, last).map_err(|error| failure(&bus, error))?;
+    }
+    if !read_on(&bus, &stream, last, want.as_ref(), 1)?.events.is_empty() {
+        match options.accept {
+            true => note("more follows: poll again"),
+            false => note(format_args!("more follows: --last {last} accepts these and goes on")),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn read_on(
+    bus: &Bus,
+    stream: &StreamName,
+    after: StreamId,
+    want: Option<&BTreeSet<StreamType>>,
+    events_max: u32,
+) -> Result<StreamEvents, Failure> {
+    bus.read_stream(Some(stream), after, want, events_max).map_err(|error| failure(bus, error))
+}
+
+fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
+    let bus = connect::bus(&options.bus, NAME)?;
+    let Streams { server, streams } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
+    if options.json {
+        let rows: Vec<_> = streams.iter().map(print::stream_json).collect();
+        out.line(json!({ "server": server.0, "streams": rows }))?;
+    } else {
+        out.bytes(print::streams(&streams).to_string().as_bytes())?;
+    }
+    Ok(Exit::Done)
+}
+
+fn failure(bus: &Bus, error: StreamError) -> Failure {
+    match error {
+        StreamError::Closed => connect::gone(bus),
+        StreamError::Timeout => Failure::new(Exit::TimedOut, error),
+        StreamError::Refused(refusal) => {
+            let exit = if refusal.kind == Kind::Stopping { Exit::Unreachable } else { Exit::Failed };
+            let is_unknown = matches!(refusal.kind, Kind::NotRegistered | Kind::Lapsed(_));
+            let failure = Failure::new(exit, refusal);
+            if is_unknown {
+                failure.fix("seqcast consumer add; it takes the same --user and --stream")
+            } else {
+                failure
+            }
+        }
+    }
+}

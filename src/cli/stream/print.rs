@@ -1,0 +1,204 @@
+//! Streams, their events and their consumers as the commands print them: rows of tables, lines of text, JSON whose fields never change.
+
+use std::fmt;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::bus::StreamRow;
+use crate::cli::event;
+use crate::cli::output::Printable;
+use crate::cli::table::{Column, Table};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::StreamName;
+use crate::event::stream::store::{ConsumerRow, Missed, Policy};
+
+const EVENTS: [Column; 4] =
+    [Column::new("id"), Column::new("time").left(), Column::new("type").left(), Column::new("data").left()];
+
+const STREAMS: [Column; 8] = [
+    Column::new("stream").left(),
+    Column::new("last"),
+    Column::new("events"),
+    Column::new("bytes"),
+    Column::new("consumers"),
+    Column::new("limits").left(),
+    Column::new("policy").left(),
+    Column::new("types").left(),
+];
+
+const CONSUMERS: [Column; 7] = [
+    Column::new("stream").left(),
+    Column::new("user").left(),
+    Column::new("component").left(),
+    Column::new("position"),
+    Column::new("behind"),
+    Column::new("heard").left(),
+    Column::new("lapsed").left(),
+];
+
+/// An event in JSON.
+#[derive(serde::Serialize)]
+struct EventJson<'a> {
+    r#type: &'static str,
+    stream: &'a str,
+    id: String,
+    event_type: &'a str,
+    time: String,
+    origin: String,
+    /// As it was added.
+    data: &'a RawValue,
+}
+
+/// An event as one line of JSON. Of data that is written in several lines, these become one.
+pub fn event_json(stream: &StreamName, of: &StreamEvent) -> String {
+    // A line feed in a JSON text stands between its parts only, where a blank does as well.
+    let text = of.data.as_str().replace(['\n', '\r'], " ");
+    event::json(&EventJson {
+        r#type: "event",
+        stream: stream.as_str(),
+        id: of.id.to_string(),
+        event_type: of.kind.as_str(),
+        time: of.time.to_string(),
+        origin: of.origin.to_string(),
+        data: serde_json::from_str(&text).expect("it was checked when it was added"),
+    })
+}
+
+/// An event as a line of text.
+pub struct EventLine<'a>(pub &'a StreamEvent);
+
+impl fmt::Display for EventLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StreamEvent { id, kind, data, time, .. } = self.0;
+        write!(f, "{id}  {time}  {kind}  {}", Printable(data.bytes()))
+    }
+}
+
+/// Events as a table.
+pub fn events(events: &[StreamEvent]) -> Table {
+    let mut table = Table::new(&EVENTS);
+    for StreamEvent { id, kind, data, time, .. } in events {
+        table.row(vec![id.to_string(), time.to_string(), kind.to_string(), Printable(data.bytes()).to_string()]);
+    }
+    table
+}
+
+/// Streams as a table.
+pub fn streams(rows: &[StreamRow]) -> Table {
+    let mut table = Table::new(&STREAMS);
+    for StreamRow { settings, contents, consumers } in rows {
+        let limits = &settings.limits;
+        let age = limits.age.map(|age| humantime::format_duration(age).to_string());
+        let limit: Vec<String> = age.into_iter().chain(limits.bytes.map(|bytes| format!("{bytes} bytes"))).collect();
+        let types: Vec<String> = settings.types.iter().map(ToString::to_string).collect();
+        table.row(vec![
+            settings.name.to_string(),
+            contents.last.to_string(),
+            contents.events.to_string(),
+            contents.bytes.to_string(),
+            consumers.to_string(),
+            if limit.is_empty() { "-".into() } else { limit.join(", ") },
+            policy(limits.policy).into(),
+            if types.is_empty() { "-".into() } else { Printable(types.join(" ").as_bytes()).to_string() },
+        ]);
+    }
+    table
+}
+
+fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Lapse => "lapse",
+        Policy::Block => "block",
+    }
+}
+
+/// A stream in JSON.
+pub fn stream_json(row: &StreamRow) -> Value {
+    let StreamRow { settings, contents, consumers } = row;
+    let types: Vec<String> = settings.types.iter().map(ToString::to_string).collect();
+    json!({
+        "stream": settings.name.as_str(),
+        "last": contents.last.to_string(),
+        "events": contents.events,
+        "bytes": contents.bytes,
+        "consumers": consumers,
+        "types": types,
+        "age_ms": settings.limits.age.map(|age| age.as_millis() as u64),
+        "bytes_max": settings.limits.bytes,
+        "policy": policy(settings.limits.policy),
+    })
+}
+
+/// Consumers of streams as a table.
+pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> Table {
+    let mut table = Table::new(&CONSUMERS);
+    for (stream, row) in rows {
+        table.row(vec![
+            stream.to_string(),
+            Printable(row.consumer.user.as_str().as_bytes()).to_string(),
+            row.consumer.component.to_string(),
+            row.position.to_string(),
+            row.behind.to_string(),
+            row.heard.to_string(),
+            row.lapsed.map_or("-".into(), |missed| MissedText(missed).to_string()),
+        ]);
+    }
+    table
+}
+
+/// A consumer in JSON.
+pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
+    json!({
+        "stream": stream.as_str(),
+        "user": row.consumer.user.as_str(),
+        "component": row.consumer.component.as_str(),
+        "position": row.position.to_string(),
+        "behind": row.behind,
+        "lapsed": row.lapsed.map(missed_json),
+        "registered": row.registered.to_string(),
+        "heard": row.heard.to_string(),
+    })
+}
+
+/// What a consumer missed, in JSON.
+pub fn missed_json(Missed { first, last, count }: Missed) -> Value {
+    json!({ "first": first.to_string(), "last": last.to_string(), "count": count })
+}
+
+/// What a consumer missed, for people.
+pub struct MissedText(pub Missed);
+
+impl fmt::Display for MissedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missed { first, last, count } = self.0;
+        match count {
+            1 => write!(f, "missed the event {first}"),
+            count => write!(f, "missed {count} events, {first} to {last}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::Json;
+    use bytes::Bytes;
+
+    #[test]
+    fn data_stays_as_it_was_added_in_one_line() {
+        let event = StreamEvent {
+            id: "12".parse().unwrap(),
+            kind: "LEVEL".parse().unwrap(),
+            data: Json::from_bytes(Bytes::from_static(b"{\n \"v\": 1.50}")).unwrap(),
+            time: "2026-11-22T15:04:05.5Z".parse().unwrap(),
+            origin: "7/42/1".parse().unwrap(),
+        };
+        assert_eq!(
+            event_json(&"main".parse().unwrap(), &event),
+            "{\"type\":\"event\",\"stream\":\"main\",\"id\":\"12\",\"event_type\":\"LEVEL\",\
+             \"time\":\"2026-11-22T15:04:05.500000Z\",\"origin\":\"7/42/1\",\"data\":{  \"v\": 1.50}}"
+        );
+        assert_eq!(EventLine(&event).to_string(), "12  2026-11-22T15:04:05.500000Z  LEVEL  {\\n \"v\": 1.50}");
+    }
+}

@@ -1,0 +1,130 @@
+//! `stream tail`: prints events as they come, and outlives a peer that is started anew.
+
+use std::io;
+use std::time::Duration;
+
+use super::args::TailOptions;
+use super::print::{EventLine, event_json};
+use super::{NAME, failure, wanted};
+use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
+use crate::cli::args::BusOptions;
+use crate::cli::connect;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::interrupt::Interrupt;
+use crate::cli::output::{Output, note};
+use crate::daemon::clock::Clock;
+use crate::event::stream::model::LIST_EVENTS_MAX;
+use crate::event::stream::name::{StreamId, StreamName};
+
+/// How long to wait when nothing is new.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long to wait before attaching anew is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A peer that may go away and come back.
+pub(super) struct Peer<'a> {
+    options: &'a BusOptions,
+    /// How long it may be away.
+    patience: Duration,
+    pub(super) bus: Bus,
+    pub(super) interrupt: Interrupt,
+}
+
+impl<'a> Peer<'a> {
+    pub(super) fn open(options: &'a BusOptions, patience: Duration) -> Result<Peer<'a>, Failure> {
+        let bus = connect::bus(options, NAME)?;
+        Ok(Peer { options, patience, bus, interrupt: Interrupt::watch()? })
+    }
+
+    /// Asks the peer; waits for it if it is away. `None` if the user ends that.
+    pub(super) fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(&Bus) -> Result<T, StreamError>,
+    ) -> Result<Option<Result<T, StreamError>>, Failure> {
+        let mut since = None;
+        while !self.interrupt.has_come() {
+            let is_away = |error: &StreamError| match error {
+                StreamError::Closed => true,
+                StreamError::Timeout => false,
+                StreamError::Refused(refusal) => refusal.kind == StreamRefusalKind::Stopping,
+            };
+            match ask(&self.bus) {
+                Err(error) if is_away(&error) && !self.options.embed => {
+                    let now = Clock::now().instant;
+                    let gone = *since.get_or_insert_with(|| {
+                        note("the peer is away; waiting for it");
+                        now
+                    });
+                    if self.patience <= now.since(gone) {
+                        return Err(connect::gone(&self.bus));
+                    }
+                    std::thread::sleep(PAUSE);
+                    if let Ok(bus) = connect::bus(self.options, NAME) {
+                        self.bus = bus;
+                    }
+                }
+                answer => {
+                    if since.is_some() {
+                        note("the peer is there again");
+                    }
+                    return Ok(Some(answer));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+    if options.count == Some(0) {
+        return Ok(Exit::Done);
+    }
+    let mut peer = Peer::open(&options.bus, options.patience)?;
+    let (stream, mut after) = begin(&peer.bus, options)?;
+    let want = wanted(&options.want);
+    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    note(format_args!("following the stream {stream}"));
+    let mut left = options.count;
+    loop {
+        let events_max = left.map_or(u64::MAX, |left| left).min(LIST_EVENTS_MAX as u64) as u32;
+        let asked = peer.ask(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
+        let Some(answer) = asked else { break };
+        let answer = match answer {
+            // So many read at a time.
+            Err(StreamError::Refused(refusal)) if refusal.kind == StreamRefusalKind::Busy => {
+                StreamEvents { after, events: Vec::new(), covered: after }
+            }
+            answer => answer.map_err(|error| failure(&peer.bus, error))?,
+        };
+        let StreamEvents { events, covered, .. } = answer;
+        for event in &events {
+            if options.json { out.line(event_json(&stream, event))? } else { out.line(EventLine(event))? }
+        }
+        after = covered.max(after);
+        left = left.map(|left| left - events.len() as u64);
+        if left == Some(0) {
+            out.flush()?;
+            return Ok(Exit::Done);
+        }
+        if events.is_empty() {
+            out.flush()?;
+            if out.is_closed() {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+            }
+            let wait = deadline.map_or(GLANCE, |deadline| deadline.since(Clock::now().instant).min(GLANCE));
+            if wait.is_zero() {
+                return Ok(Exit::TimedOut);
+            }
+            std::thread::sleep(wait);
+        }
+    }
+    Ok(if left.is_some() { Exit::Failed } else { Exit::Done })
+}
+
+/// The stream that is meant, and the place before the first event that is wanted.
+fn begin(bus: &Bus, options: &TailOptions) -> Result<(StreamName, StreamId), Failure> {
+    let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(bus, error))?;
+    let row = streams.into_iter().next().expect("the peer serves one at least");
+    let before = |id: StreamId| StreamId::from_number(id.number() - 1).expect("less than an id");
+    Ok((row.settings.name, options.from.map_or(row.contents.last, before)))
+}

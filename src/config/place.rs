@@ -1,0 +1,109 @@
+//! The value of `stream-store`: where event streams are stored.
+
+use super::surroundings::Surroundings;
+use super::value::{Kind, ValueError};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where event streams are stored.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StreamPlace {
+    /// In a file of the peer's own, in `data-dir`.
+    Own,
+    /// In this SQLite file.
+    File(PathBuf),
+    /// In the PostgreSQL database at this address, which may hold a password.
+    Postgres(String),
+}
+
+impl fmt::Display for StreamPlace {
+    /// As it is written, with `***` in place of a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamPlace::Own => f.write_str("auto"),
+            StreamPlace::File(path) => path.display().fmt(f),
+            StreamPlace::Postgres(url) => f.write_str(&hidden(url)),
+        }
+    }
+}
+
+impl fmt::Debug for StreamPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamPlace({self})")
+    }
+}
+
+/// An address without its password. Of one that is odd, rather too much is hidden: all between the user and the last `@` that can be before a host.
+fn hidden(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
+    let who = who.map_or(String::new(), |who| match who.split_once(':') {
+        Some((user, _)) => format!("{user}:***@"),
+        None => format!("{who}@"),
+    });
+    let (place, parameters) = place.split_once('?').map_or((place, None), |(place, all)| (place, Some(all)));
+    let shown = |parameter: &str| match parameter.split_once('=') {
+        Some((name, _)) if name.contains("password") => format!("{name}=***"),
+        _ => parameter.to_owned(),
+    };
+    let parameters = parameters.map(|all| all.split('&').map(shown).collect::<Vec<String>>().join("&"));
+    format!("{scheme}://{who}{place}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
+}
+
+/// Where streams are stored: `auto`, a path, or the address of a database.
+pub(super) struct Place;
+
+impl Kind for Place {
+    type Value = StreamPlace;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<StreamPlace, ValueError> {
+        match text.split_once(':') {
+            _ if text == "auto" => Ok(StreamPlace::Own),
+            Some(("postgres" | "postgresql", rest))
+                if rest.starts_with("//") && !text.contains(char::is_whitespace) =>
+            {
+                Ok(StreamPlace::Postgres(text.to_owned()))
+            }
+            // No file is called so; what was meant may hold a password.
+            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamPlace),
+            _ if text.contains("://") => Err(ValueError::StreamPlace),
+            _ if text.contains('\0') => Err(ValueError::PathNul),
+            _ => Ok(StreamPlace::File(PathBuf::from(text))),
+        }
+    }
+
+    fn show(&self, value: &StreamPlace) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        "auto, the path of a SQLite file, or postgres://USER:PASSWORD@HOST:PORT/DATABASE".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_as_they_are_shown_but_for_passwords() {
+        let here = Surroundings { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
+        let hides = |text: &str, shown: &str| {
+            let value = Place.parse(text, &here).unwrap();
+            assert_eq!(Place.show(&value), shown);
+            assert!(!format!("{value:?}").contains("s3c"), "{value:?}");
+        };
+        for text in ["auto", "/var/lib/x.db", "streams.db", "postgres://h/db", "postgresql://u@h:5433/db?options=-c"] {
+            hides(text, text);
+        }
+        hides("postgres://u:s3cret@h/db", "postgres://u:***@h/db");
+        hides("postgres://u:s3c@r/e?t@h/db", "postgres://u:***@h/db");
+        hides(
+            "postgres://h/db?user=u&password=s3cret&sslmode=disable",
+            "postgres://h/db?user=u&password=***&sslmode=disable",
+        );
+        for text in ["redis://h", "postgres:/u:s3cret@h", "postgres://u:s3cret word@h"] {
+            assert_eq!(Place.parse(text, &here), Err(ValueError::StreamPlace), "{text}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Where archived events go: files, or tables of a database, that hold all events of one stream of one peer behind some place, each once and in order, and say
+//! where some are missing.
+
+mod lines;
+mod postgres;
+mod sqlite;
+
+use super::error::{Fault, StreamError};
+use crate::event::model::ServerId;
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::{StreamId, StreamName};
+use crate::event::timestamp::Timestamp;
+use std::io;
+use std::path::Path;
+
+/// The stream that is archived: ids of events are those of a stream of one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The server of the peer.
+    pub server: ServerId,
+    /// The stream.
+    pub stream: StreamName,
+}
+
+/// Events that are missing from an archive, and always will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The first id.
+    pub first: StreamId,
+    /// The last id.
+    pub last: StreamId,
+    /// How many, if that is known.
+    pub count: Option<u64>,
+    /// When that was noticed.
+    pub noticed: Timestamp,
+}
+
+/// How an archive is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A SQLite file.
+    Sqlite,
+    /// A file in which each line is a JSON object.
+    Lines,
+    /// A PostgreSQL database.
+    Postgres,
+}
+
+/// An archive. One program writes into it at a time.
+pub trait Target {
+    /// Up to where it holds the stream, or says that something is missing.
+    fn last(&self) -> StreamId;
+
+    /// Stores events behind the last one, all or none of them; when it returns they survive a crash of the host.
+    ///
+    /// # Errors
+    /// None of them is stored.
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError>;
+
+    /// Stores that events behind the last one are missing.
+    ///
+    /// # Errors
+    /// It is not stored.
+    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError>;
+
+    /// How many events it holds from this one on.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError>;
+}
+
+/// Opens an archive of the stream, or makes one that begins behind `after`: at a path, or at the address of a database.
+///
+/// # Errors
+/// It is none, that of another stream, damaged, or the system refuses it; nothing is changed then.
+pub fn open(path: &Path, format: Format, source: &Source, after: StreamId) -> Result<Box<dyn Target>, StreamError> {
+    let wrong = |fault| StreamError { at: path.display().to_string(), fault };
+    match format {
+        Format::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(wrong)?)),
+        Format::Postgres => {
+            Ok(Box::new(postgres::PostgresArchive::open(path.to_str().unwrap_or_default(), source, after)?))
+        }
+        Format::Lines => Ok(Box::new(lines::LinesArchive::open(path, source, after).map_err(wrong)?)),
+    }
+}
+
+/// The archive is of another stream.
+fn other(server: u64, stream: &str) -> Fault {
+    Fault::Foreign(format!("an archive of the stream {stream} of the server {server}"))
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Fault::Full(error.to_string())
+            }
+            _ => Fault::Away(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::{EventId, Json};
+    use std::fs;
+    use std::path::PathBuf;
+
+    const FORMATS: [Format; 2] = [Format::Sqlite, Format::Lines];
+
+    /// A path at which nothing is, below a directory that goes away.
+    struct Fresh(PathBuf);
+
+    impl Fresh {
+        fn new(name: &str) -> Fresh {
+            let dir = std::env::temp_dir().join(format!("seqcast-archive-{}-{name}", std::process::id()));
+            drop(fs::remove_dir_all(&dir));
+            fs::create_dir(&dir).unwrap();
+            Fresh(dir)
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.join("archive")
+        }
+    }
+
+    impl Drop for Fresh {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    fn id(number: u64) -> StreamId {
+        StreamId::from_number(number).unwrap()
+    }
+
+    fn source() -> Source {
+        Source { server: ServerId(7), stream: "main".parse().unwrap() }
+    }
+
+    fn events(numbers: std::ops::RangeInclusive<u64>) -> Vec<StreamEvent> {
+        let event = |number: u64| StreamEvent {
+            id: id(number),
+            kind: "A".parse().unwrap(),
+            data: Json::from_bytes(format!("{{\n\"n\":{number}.50}}").into()).unwrap(),
+            time: Timestamp::MIN,
+            origin: EventId { server: ServerId(7), session: number, instance: 1 },
+        };
+        numbers.map(event).collect()
+    }
+
+    fn gap(first: u64, last: u64) -> Gap {
+        Gap { first: id(first), last: id(last), count: Some(last - first), noticed: Timestamp::MIN }
+    }
+
+    #[test]
+    fn an_archive_goes_on_where_it_ended() {
+        for format in FORMATS {
+            let fresh = Fresh::new(&format!("goes-{format:?}"));
+            let opened = || open(&fresh.path(), format, &source(), id(4)).unwrap();
+            let mut target = opened();
+            assert_eq!(target.last(), id(4));
+            target.store(&events(5..=9)).unwrap();
+            assert_eq!((target.last(), target.count_from(id(7)).unwrap()), (id(9), 3));
+            drop(target);
+            let mut target = opened();
+            assert_eq!(target.last(), id(9));
+            target.store_gap(gap(10, 20)).unwrap();
+            drop(target);
+            let mut target = opened();
+            assert_eq!(target.last(), id(20));
+            target.store(&events(21..=22)).unwrap();
+            assert_eq!((target.last(), target.count_from(id(1)).unwrap()), (id(22), 7));
+        }
+    }
+
+    #[test]
+    fn what_is_no_archive_of_the_stream_is_left_alone() {
+        for format in FORMATS {
+            let fresh = Fresh::new(&format!("other-{format:?}"));
+            open(&fresh.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
+            for other in
+                [Source { server: ServerId(8), ..source() }, Source { stream: "plant".parse().unwrap(), ..source() }]
+            {
+                let Err(error) = open(&fresh.path(), format, &other, StreamId::START) else {
+                    panic!("it is another's")
+                };
+                assert!(matches!(error.fault, Fault::Foreign(_)), "{error}");
+            }
+            let letter = "a letter, and longer than any header of a file that is ours\n".repeat(9);
+            for letter in [&letter[..], &letter[..40]] {
+                fs::write(fresh.path(), letter).unwrap();
+                assert!(open(&fresh.path(), format, &source(), StreamId::START).is_err());
+                assert_eq!(fs::read_to_string(fresh.path()).unwrap(), letter);
+            }
+        }
+    }
+
+    /// Whatever of a file a crash has left, what was stored before stays, and what was torn is stored again.
+    #[test]
+    fn a_torn_last_line_is_cut_off() {
+        let fresh = Fresh::new("torn");
+        let opened = || open(&fresh.path(), Format::Lines, &source(), StreamId::START).unwrap();
+        opened().store(&events(1..=2)).unwrap();
+        let before = fs::read(fresh.path()).unwrap();
+        opened().store(&events(3..=3)).unwrap();
+        let whole = fs::read(fresh.path()).unwrap();
+        for length in 0..=whole.len() {
+            fs::write(fresh.path(), &whole[..length]).unwrap();
+            let mut target = opened();
+            let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
+            assert_eq!(target.last(), id(lines.saturating_sub(1)), "{length}");
+            if before.len() <= length && lines == 3 {
+                target.store(&events(3..=3)).unwrap();
+                drop(target);
+                assert_eq!(fs::read(fresh.path()).unwrap(), whole);
+            }
+        }
+    }
+
+    #[test]
+    fn one_writes_at_a_time() {
+        for format in FORMATS {
+            let fresh = Fresh::new(&format!("two-{format:?}"));
+            let mut first = open(&fresh.path(), format, &source(), StreamId::START).unwrap();
+            match open(&fresh.path(), format, &source(), StreamId::START) {
+                Err(error) => assert_eq!(error.fault, Fault::Busy),
+                Ok(mut second) => {
+                    second.store(&events(1..=1)).unwrap();
+                    assert_eq!(first.store(&events(1..=1)).map_err(|error| error.fault), Err(Fault::Busy));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! An archive as lines of JSON: the first says of which stream it is, each other one is an event, or says that some are missing.
+
+use super::super::error::{Fault, StreamError};
+use super::{Gap, Source, Target, other};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::StreamId;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Of the lines; a file of any other is refused.
+const VERSION: u64 = 1;
+/// What is read at a time where the last line is looked for.
+const CHUNK: u64 = 64 << 10;
+/// The longest first line, in bytes.
+const HEAD_BYTES_MAX: u64 = 4096;
+
+/// An archive in a file of lines.
+#[derive(Debug)]
+pub(super) struct LinesArchive {
+    file: File,
+    path: PathBuf,
+    /// Of all whole lines, in bytes.
+    length: u64,
+    last: StreamId,
+}
+
+#[derive(serde::Serialize)]
+struct EventLine<'a> {
+    r#type: &'static str,
+    id: String,
+    event_type: &'a str,
+    time: String,
+    origin: String,
+    data: &'a RawValue,
+}
+
+impl LinesArchive {
+    pub(super) fn open(path: &Path, source: &Source, after: StreamId) -> Result<LinesArchive, Fault> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Fault::Busy),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let mut head = Vec::new();
+        BufReader::new(Read::by_ref(&mut file).take(HEAD_BYTES_MAX)).read_until(b'\n', &mut head)?;
+        let path = path.to_owned();
+        if head.last() != Some(&b'\n') {
+            return LinesArchive { file, path, length: 0, last: after }.begin(&head, source);
+        }
+        check(&head, source)?;
+        let length = end_of_lines(&mut file)?;
+        let start = start_of_line(&mut file, length - 1)?;
+        let mut line = vec![0; usize::try_from(length - start).expect("a line fits the memory")];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut line)?;
+        let last = last_of(&line).ok_or_else(|| Fault::Damaged("its last whole line is none of ours".into()))?;
+        if length < file.metadata()?.len() {
+            file.set_len(length)?;
+            file.sync_all()?;
+        }
+        Ok(LinesArchive { file, path, length, last })
+    }
+
+    /// Writes the first line; `head` is what is left of one that a crash has torn.
+    fn begin(mut self, head: &[u8], source: &Source) -> Result<LinesArchive, Fault> {
+        let line = json!({
+            "type": "archive",
+            "version": VERSION,
+            "stream": source.stream.as_str(),
+            "server": source.server.0,
+            "after": self.last.to_string(),
+        });
+        let line = line.to_string();
+        if !is_torn(head, line.as_bytes()) {
+            return Err(Fault::Foreign("another kind of file".into()));
+        }
+        self.write(format!("{line}\n").as_bytes())?;
+        // The name of a new file is in the directory.
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(self)
+    }
+
+    /// Appends whole lines, all or none of them.
+    fn write(&mut self, lines: &[u8]) -> Result<(), Fault> {
+        let mut write = || -> io::Result<()> {
+            self.file.set_len(self.length)?;
+            self.file.seek(SeekFrom::Start(self.length))?;
+            self.file.write_all(lines)?;
+            self.file.sync_all()
+        };
+        if let Err(error) = write() {
+            // If it cannot be taken back, it is cut off, or found to be stored, when the archive is opened again.
+            drop(self.file.set_len(self.length));
+            return Err(error.into());
+        }
+        self.length += lines.len() as u64;
+        Ok(())
+    }
+
+    fn error(&self, fault: Fault) -> StreamError {
+        StreamError { at: self.path.display().to_string(), fault }
+    }
+}
+
+impl Target for LinesArchive {
+    fn last(&self) -> StreamId {
+        self.last
+    }
+
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError> {
+        let Some(last) = events.last() else { return Ok(()) };
+        let mut lines = Vec::new();
+        for event in events {
+            // A line feed in a JSON text stands between its parts only, where a blank does as well.
+            let data = event.data.as_str().replace(['\n', '\r'], " ");
+            let line = EventLine {
+                r#type: "event",
+                id: event.id.to_string(),
+                event_type: event.kind.as_str(),
+                time: event.time.to_string(),
+                origin: event.origin.to_string(),
+                data: serde_json::from_str(&data).expect("it was checked when it was added"),
+            };
+            serde_json::to_writer(&mut lines, &line).expect("writing to memory does not fail");
+            lines.push(b'\n');
+        }
+        self.write(&lines).map_err(|fault| self.error(fault))?;
+        self.last = last.id;
+        Ok(())
+    }
+
+    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError> {
+        let Gap { first, last, count, noticed } = gap;
+        let line = json!({
+            "type": "gap",
+            "first": first.to_string(),
+            "last": last.to_string(),
+            "count": count,
+            "noticed": noticed.to_string(),
+        });
+        self.write(format!("{line}\n").as_bytes()).map_err(|fault| self.error(fault))?;
+        self.last = last;
+        Ok(())
+    }
+
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError> {
+        let mut count = || -> io::Result<u64> {
+            self.file.seek(SeekFrom::Start(0))?;
+            let (mut reader, mut line, mut count) = (BufReader::new(&self.file), Vec::new(), 0);
+            while 0 < reader.read_until(b'\n', &mut line)? {
+                let value: Value = serde_json::from_slice(&line).unwrap_or_default();
+                count += u64::from(value["type"] == "event" && id_of(&value["id"]).is_some_and(|id| first <= id));
+                line.clear();
+            }
+            Ok(count)
+        };
+        count().map_err(|error| self.error(error.into()))
+    }
+}
+
+/// Whether that can be what is left of such a first line, whatever place it began behind.
+fn is_torn(head: &[u8], line: &[u8]) -> bool {
+    const BEGINNING: &[u8] = b"{\"after\":\"";
+    let rest = |text: &[u8]| {
+        let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        text[digits..].to_vec()
+    };
+    match head.strip_prefix(BEGINNING) {
+        None => BEGINNING.starts_with(head),
+        Some(head) => rest(&line[BEGINNING.len()..]).starts_with(&rest(head)),
+    }
+}
+
+/// Whether the first line says that it is an archive of this stream.
+fn check(head: &[u8], source: &Source) -> Result<(), Fault> {
+    let head: Value = serde_json::from_slice(head).unwrap_or_default();
+    let (Some(stream), Some(server)) = (head["stream"].as_str(), head["server"].as_u64()) else {
+        return Err(Fault::Foreign("another kind of file".into()));
+    };
+    match head["version"].as_u64() {
+        _ if head["type"] != "archive" => Err(Fault::Foreign("another kind of file".into())),
+        Some(VERSION) if stream == source.stream.as_str() && server == u64::from(source.server.0) => Ok(()),
+        Some(VERSION) => Err(other(server, stream)),
+        found => {
+            let found = found.and_then(|found| i64::try_from(found).ok()).unwrap_or(-1);
+            Err(Fault::Version { found, known: VERSION.cast_signed() })
+        }
+    }
+}
+
+fn id_of(value: &Value) -> Option<StreamId> {
+    match value.as_str()? {
+        "0" => Some(StreamId::START),
+        text => text.parse().ok(),
+    }
+}
+
+/// Up to where an archive goes that ends with this line.
+fn last_of(line: &[u8]) -> Option<StreamId> {
+    let line: Value = serde_json::from_slice(line).ok()?;
+    match line["type"].as_str()? {
+        "event" => id_of(&line["id"]),
+        "gap" => id_of(&line["last"]),
+        "archive" => id_of(&line["after"]),
+        _ => None,
+    }
+}
+
+/// Where the last whole line ends; there is one.
+fn end_of_lines(file: &mut File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    start_of_line(file, length)
+}
+
+/// Where the line begins that holds what stands before `end`.
+fn start_of_line(file: &mut File, end: u64) -> io::Result<u64> {
+    let mut end = end;
+    let mut chunk = Vec::new();
+    while 0 < end {
+        let start = end.saturating_sub(CHUNK);
+        chunk.resize(usize::try_from(end - start).expect("a small number"), 0);
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut chunk)?;
+        if let Some(at) = chunk.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}

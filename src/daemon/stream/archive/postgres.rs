@@ -1,0 +1,138 @@
+//! Archives in a PostgreSQL database, which holds those of as many streams as one likes.
+//!
+//! | table | a row is |
+//! |---|---|
+//! | `stream_archive` | an archive: of which stream of which server it is, and behind which event it begins |
+//! | `stream_archive_event` | an event |
+//! | `stream_archive_gap` | events that are missing |
+
+use super::super::error::{Fault, StreamError};
+use super::super::postgres::Address;
+use super::{Gap, Source, Target};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::StreamId;
+use postgres::{Client, Config, GenericClient, NoTls, Transaction};
+
+/// Whoever makes the tables waits for others that do. The number is `sqar`.
+const TABLES: &str = r#"
+    BEGIN;
+    SELECT pg_advisory_xact_lock(1936810354);
+    CREATE TABLE IF NOT EXISTS stream_archive (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, server bigint NOT NULL, stream text NOT NULL, after bigint NOT NULL,
+        UNIQUE (server, stream)
+    );
+    CREATE TABLE IF NOT EXISTS stream_archive_event (
+        archive bigint, id bigint, type text NOT NULL, data text NOT NULL, time text NOT NULL, origin text NOT NULL,
+        PRIMARY KEY (archive, id)
+    );
+    CREATE TABLE IF NOT EXISTS stream_archive_gap (
+        archive bigint, first bigint, last bigint NOT NULL, count bigint, noticed text NOT NULL, PRIMARY KEY (archive, first)
+    );
+    COMMIT;
+"#;
+
+/// No answer takes so long. What was synchronized with the disk is stored.
+const SETTINGS: &str = "SET synchronous_commit = on; SET statement_timeout = '60s'; SET lock_timeout = '10s'";
+
+const LAST: &str = "SELECT greatest(a.after, (SELECT max(id) FROM stream_archive_event WHERE archive = a.number), \
+    (SELECT max(last) FROM stream_archive_gap WHERE archive = a.number)) FROM stream_archive a WHERE a.number = $1 FOR UPDATE";
+
+/// An archive in a database.
+pub(super) struct PostgresArchive {
+    client: Client,
+    at: String,
+    number: i64,
+    last: StreamId,
+}
+
+impl PostgresArchive {
+    pub(super) fn open(url: &str, source: &Source, after: StreamId) -> Result<PostgresArchive, StreamError> {
+        let address = Address::parse(url).map_err(|fault| StreamError { at: "postgres".into(), fault })?;
+        let open = || -> Result<(Client, i64, StreamId), Fault> {
+            let mut client = Config::from(address.config.clone()).connect(NoTls)?;
+            client.batch_execute(SETTINGS)?;
+            client.batch_execute(TABLES)?;
+            let (server, stream) = (i64::from(source.server.0), source.stream.as_str());
+            let make = "INSERT INTO stream_archive (server, stream, after) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+            client.execute(make, &[&server, &stream, &number(after)])?;
+            let find = "SELECT number FROM stream_archive WHERE server = $1 AND stream = $2";
+            let number = client.query_one(find, &[&server, &stream])?.try_get(0)?;
+            let last = last(&mut client, number)?;
+            Ok((client, number, last))
+        };
+        let (client, number, last) = open().map_err(|fault| StreamError { at: address.at.clone(), fault })?;
+        Ok(PostgresArchive { client, at: address.at, number, last })
+    }
+
+    fn error(&self, fault: Fault) -> StreamError {
+        StreamError { at: self.at.clone(), fault }
+    }
+
+    /// Does something as a whole, or not at all, if nobody else has written meanwhile.
+    fn change(
+        &mut self,
+        end: StreamId,
+        step: impl FnOnce(&mut Transaction<'_>, i64) -> Result<(), Fault>,
+    ) -> Result<(), StreamError> {
+        let (known, number) = (self.last, self.number);
+        let change = || -> Result<(), Fault> {
+            let mut transaction = self.client.transaction()?;
+            if last(&mut transaction, number)? != known {
+                return Err(Fault::Busy);
+            }
+            step(&mut transaction, number)?;
+            Ok(transaction.commit()?)
+        };
+        let changed = change();
+        changed.map_err(|fault| self.error(fault))?;
+        self.last = end;
+        Ok(())
+    }
+}
+
+impl Target for PostgresArchive {
+    fn last(&self) -> StreamId {
+        self.last
+    }
+
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError> {
+        let Some(end) = events.last() else { return Ok(()) };
+        self.change(end.id, |transaction, archive| {
+            let insert = "INSERT INTO stream_archive_event SELECT $1::bigint, * FROM \
+                unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])";
+            let ids: Vec<i64> = events.iter().map(|event| number(event.id)).collect();
+            let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+            let data: Vec<&str> = events.iter().map(|event| event.data.as_str()).collect();
+            let times: Vec<String> = events.iter().map(|event| event.time.to_string()).collect();
+            let origins: Vec<String> = events.iter().map(|event| event.origin.to_string()).collect();
+            transaction.execute(insert, &[&archive, &ids, &kinds, &data, &times, &origins])?;
+            Ok(())
+        })
+    }
+
+    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError> {
+        let Gap { first, last, count, noticed } = gap;
+        self.change(last, |transaction, archive| {
+            let count = count.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+            let insert = "INSERT INTO stream_archive_gap VALUES ($1, $2, $3, $4, $5)";
+            transaction.execute(insert, &[&archive, &number(first), &number(last), &count, &noticed.to_string()])?;
+            Ok(())
+        })
+    }
+
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError> {
+        let count = "SELECT count(*) FROM stream_archive_event WHERE archive = $1 AND $2 <= id";
+        let counted = self.client.query_one(count, &[&self.number, &number(first)]).and_then(|row| row.try_get(0));
+        counted.map(i64::unsigned_abs).map_err(|error| self.error(error.into()))
+    }
+}
+
+fn number(id: StreamId) -> i64 {
+    i64::try_from(id.number()).expect("at most 18 digits")
+}
+
+fn last(client: &mut impl GenericClient, number: i64) -> Result<StreamId, Fault> {
+    let last: i64 = client.query_one(LAST, &[&number])?.try_get(0)?;
+    let id = u64::try_from(last).ok().and_then(StreamId::from_number);
+    id.ok_or_else(|| Fault::Damaged(format!("{last} is no id of an event")))
+}

@@ -1,0 +1,227 @@
+//! Programs that ask about streams: from the engine to the thread of the streams, and back through the mailbox.
+
+use super::serve::{Answered, Input};
+use crate::daemon::advise;
+use crate::daemon::engine::Engine;
+use crate::daemon::mailbox::{Command, Mailbox};
+use crate::door::frame::ToClient;
+use crate::door::stream::{StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind, StreamRequest};
+use crate::event::stream::name::{Consumer, StreamName};
+use crate::event::stream::store::Missed;
+use crate::message::ClientId;
+use crate::time::Now;
+use crossbeam_channel::Sender;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests of one client that wait, at most.
+const CLIENT_WAITING_MAX: usize = 1024;
+/// Requests of one client that wait for events, at most,
+const CLIENT_READS_MAX: usize = 16;
+/// and of all clients: the answers may be large.
+const READS_MAX: usize = 64;
+/// Bytes of events that wait to be added, at most; a client of which nothing else waits may have one more event.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Where programs hear of consumers that have lapsed.
+const LAPSED: &str = "_RV.ERROR.SYSTEM.STREAM.LAPSED";
+
+/// Who asked.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamAsker {
+    /// An attached program, with its number for the request.
+    Attached(ClientId, u64),
+    /// A program in the same process.
+    Embedded(ClientId, Sender<Result<StreamAnswer, StreamRefusal>>),
+}
+
+impl StreamAsker {
+    fn client(&self) -> ClientId {
+        match self {
+            StreamAsker::Attached(client, _) | StreamAsker::Embedded(client, _) => *client,
+        }
+    }
+}
+
+/// What requests count while they wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    requests: usize,
+    reads: usize,
+    bytes: usize,
+}
+
+impl Cost {
+    fn of(request: &StreamRequest) -> Cost {
+        let (reads, bytes) = match &request.what {
+            StreamAsk::Add { data, .. } => (0, data.bytes().len()),
+            StreamAsk::Poll { .. } | StreamAsk::Read { .. } | StreamAsk::Consumers => (1, 0),
+            _ => (0, 0),
+        };
+        Cost { requests: 1, reads, bytes }
+    }
+
+    fn and(self, other: Cost) -> Cost {
+        Cost {
+            requests: self.requests + other.requests,
+            reads: self.reads + other.reads,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    fn without(self, other: Cost) -> Cost {
+        Cost {
+            requests: self.requests - other.requests,
+            reads: self.reads - other.reads,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+}
+
+/// What waits for the thread of the streams.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    inputs: Sender<Input>,
+    all: Cost,
+    clients: BTreeMap<ClientId, Cost>,
+}
+
+impl Asks {
+    /// Nothing yet; `inputs` is where requests go.
+    pub(crate) fn new(inputs: Sender<Input>) -> Asks {
+        Asks { inputs, all: Cost::default(), clients: BTreeMap::new() }
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.all.requests
+    }
+
+    /// Hands a request to the thread. What comes of it comes through the mailbox.
+    fn begin(
+        &mut self,
+        mailbox: &Arc<Mailbox>,
+        asker: &StreamAsker,
+        request: StreamRequest,
+    ) -> Result<(), StreamRefusal> {
+        let (client, cost) = (asker.client(), Cost::of(&request));
+        let own = self.clients.get(&client).copied().unwrap_or_default();
+        let is_much = WAITING_BYTES_MAX < self.all.bytes + cost.bytes && 0 < own.requests;
+        let are_reads = 0 < cost.reads && (CLIENT_READS_MAX <= own.reads || READS_MAX <= self.all.reads);
+        if CLIENT_WAITING_MAX <= own.requests || is_much || are_reads {
+            return Err(StreamRefusal::busy());
+        }
+        self.all = self.all.and(cost);
+        self.clients.insert(client, own.and(cost));
+        let waiting = Waiting { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
+        let answered: Answered = Box::new(move |answer| waiting.answer(answer));
+        // If the thread has ended, the request is dropped, and answered by that.
+        drop(self.inputs.send(Input::Asked(request, answered)));
+        Ok(())
+    }
+
+    fn end(&mut self, client: ClientId, cost: Cost) {
+        let own = self.clients.get_mut(&client).expect("a request is counted when it is handed in");
+        (*own, self.all) = (own.without(cost), self.all.without(cost));
+        if own.requests == 0 {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+/// Somebody who waits for an answer.
+struct Waiting {
+    mailbox: Arc<Mailbox>,
+    asked: Option<(StreamAsker, Cost)>,
+}
+
+impl Waiting {
+    fn answer(mut self, answer: Result<StreamAnswer, StreamRefusal>) {
+        self.tell(answer);
+    }
+
+    fn tell(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
+        if let Some((asker, cost)) = self.asked.take() {
+            // If the engine has ended, nobody waits for it.
+            let done = FromStreams::Done { asker, cost, answer };
+            drop(self.mailbox.push(Command::FromStreams(Box::new(done)), Duration::ZERO));
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let text = "the peer serves its event streams no more: see its log";
+        self.tell(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, text)));
+    }
+}
+
+/// What the thread of the streams tells.
+#[derive(Debug)]
+pub(crate) enum FromStreams {
+    /// What became of a request.
+    Done { asker: StreamAsker, cost: Cost, answer: Result<StreamAnswer, StreamRefusal> },
+    /// A consumer has lapsed, or missed more since.
+    Lapsed { stream: StreamName, consumer: Consumer, missed: Missed },
+}
+
+impl Engine {
+    /// Somebody asks something about streams; refused at once, or told later.
+    pub(crate) fn ask_streams(&mut self, asker: StreamAsker, request: StreamRequest) {
+        let begun = match (self.is_running(), self.events.asks()) {
+            (false, _) => Err(StreamRefusal::stopping()),
+            (true, None) => Err(StreamRefusal::not_served()),
+            (true, Some(asks)) => asks.begin(&self.mailbox, &asker, request),
+        };
+        if let Err(refusal) = begun {
+            self.tell_streams(asker, Err(refusal));
+        }
+    }
+
+    /// The thread of the streams tells something.
+    pub(crate) fn on_streams(&mut self, now: Now, told: FromStreams) {
+        match told {
+            FromStreams::Done { asker, cost, answer } => {
+                if let Some(asks) = self.events.asks() {
+                    asks.end(asker.client(), cost);
+                }
+                self.tell_streams(asker, answer);
+            }
+            FromStreams::Lapsed { stream, consumer, missed } => {
+                let payload = json!({
+                    "ADV_CLASS": "ERROR",
+                    "ADV_SOURCE": "SYSTEM",
+                    "ADV_NAME": "STREAM.LAPSED",
+                    "ADV_DESC": "lost events",
+                    "stream": stream.as_str(),
+                    "user": consumer.user.as_str(),
+                    "component": consumer.component.as_str(),
+                    "lost": missed.count,
+                    "first": missed.first.to_string(),
+                    "last": missed.last.to_string(),
+                });
+                let advisory = advise::message(LAPSED, payload.to_string().into_bytes(), self.me());
+                if let Some(to) = self.peer.targets(&advisory.message.subject) {
+                    self.clients.deliver(now, &to, advisory.into());
+                }
+            }
+        }
+    }
+
+    fn tell_streams(&mut self, asker: StreamAsker, answer: Result<StreamAnswer, StreamRefusal>) {
+        match asker {
+            StreamAsker::Attached(client, id) => {
+                let Some(connection) = self.clients.connection(client) else { return };
+                // After BYE nothing is said any more.
+                if !connection.flow.is_closing {
+                    let answer = if connection.outbox.is_glutted() { Err(StreamRefusal::busy()) } else { answer };
+                    self.clients.answer(client, &ToClient::Streams { id, answer });
+                }
+            }
+            // Who asked may have stopped waiting.
+            StreamAsker::Embedded(_, told) => drop(told.send(answer)),
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The HTTP server of the FTN18 door: requests by POST, and WebSockets, on a thread of its own.
+//!
+//! Any path will do. Its last part names the stream, if it is the name of one; otherwise the first stream is meant.
+
+use super::serve::{Input, ToClient};
+use crate::config::TlsFiles;
+use crate::daemon::doors::TlsError;
+use crate::daemon::doors::stream::Tls;
+use crate::daemon::doors::tls;
+use crate::door::access::Access;
+use crate::door::ftn18::call::{Channel, MESSAGE_BYTES};
+use crate::door::ftn18::desk::Conn;
+use crate::door::ftn18::session::{Output, Session};
+use crate::event::stream::name::StreamName;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use crossbeam_channel::Sender;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+/// The type of messages (FTN5). Clients compare all of it.
+const CONTENT_TYPE: &str = "application/futoin+json";
+/// The type since FTN5 1.4; answered to those that use it.
+const CONTENT_TYPE_VND: &str = "application/vnd.futoin+json";
+/// After so long without anything from a client it is asked whether it is there, and again, and then left.
+const PING_TIME: Duration = Duration::from_secs(60);
+/// How long a client may take to send a request, or to encrypt.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+/// How long a connection may be open without a request: longer than clients keep one that is idle.
+const IDLE_TIME: Duration = Duration::from_secs(90);
+/// How long nobody is taken in when the system refuses to.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What encrypted connections begin with (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// What the server is made of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Who may call.
+    pub access: Arc<Access>,
+    /// The streams, in the order of their numbers; at least one.
+    pub streams: Vec<StreamName>,
+    /// Connections at a time.
+    pub clients_max: usize,
+    /// Whether a channel is secure that is not encrypted: somebody else does it, or it does not leave the host.
+    pub is_trusted: bool,
+    /// The files with which connections are encrypted, if they are.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Why there is no server.
+#[derive(Debug)]
+pub enum HttpError {
+    /// The system does not let it listen there.
+    Listen(SocketAddr, io::Error),
+    /// Its certificates or its key cannot be used.
+    Tls(TlsError),
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HttpError::Listen(address, error) => {
+                write!(
+                    f,
+                    "cannot listen for clients of streams on {address}: {error}; choose another address with ftn18"
+                )
+            }
+            HttpError::Tls(error) => write!(f, "ftn18-tls: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+/// What happened since the start. The numbers only rise, but `clients`.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections now.
+    pub clients: AtomicUsize,
+    /// Connections,
+    pub accepted: AtomicU64,
+    /// and those for which there was no place.
+    pub refused: AtomicU64,
+    /// Requests by POST.
+    pub requests: AtomicU64,
+    /// WebSockets.
+    pub websockets: AtomicU64,
+}
+
+/// The server. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Http {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    /// Closed when it is to end.
+    end: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    settings: Settings,
+    inputs: Sender<Input>,
+    next: AtomicU64,
+    counts: Arc<Counts>,
+}
+
+/// The server, as a request sees it.
+#[derive(Clone)]
+struct Way {
+    shared: Arc<Shared>,
+    /// Whether nobody else can listen or change anything.
+    is_secure: bool,
+}
+
+impl Http {
+    /// Starts the server, which tells `inputs` what clients want.
+    ///
+    /// # Errors
+    /// It cannot listen.
+    pub fn start(settings: Settings, inputs: Sender<Input>) -> Result<Http, HttpError> {
+        let wanted = settings.address;
+        let failed = |error| HttpError::Listen(wanted, error);
+        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
+        let listener = TcpListener::bind(wanted).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let counts = Arc::new(Counts::default());
+        let shared = Arc::new(Shared { settings, inputs, next: AtomicU64::new(0), counts: Arc::clone(&counts) });
+        let (end, mut ended) = watch::channel(());
+        let serve = async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                // All that is under way ends with the runtime.
+                Ok(listener) => tokio::select! {
+                    () = accept(shared, listener, tls) => {}
+                    _ = ended.changed() => {}
+                },
+                Err(error) => tracing::error!(%error, "the server of streams cannot listen"),
+            }
+        };
+        let thread = thread::Builder::new().name("streams-http".into()).spawn(move || runtime.block_on(serve));
+        Ok(Http { address, counts, end: Some(end), thread: Some(thread.map_err(failed)?) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked, it has told what went wrong.
+            drop(thread.join());
+        }
+    }
+}
+
+/// A connection counts until this is dropped.
+struct Place(Arc<Counts>);
+
+impl Place {
+    fn new(counts: &Arc<Counts>) -> Place {
+        counts.clients.fetch_add(1, Ordering::Relaxed);
+        Place(Arc::clone(counts))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes connections in, for ever.
+async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Option<Tls>) {
+    let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
+    let router = |is_secure| {
+        let way = Way { shared: Arc::clone(&shared), is_secure };
+        Router::new().fallback(answer).with_state(way)
+    };
+    let (secure, plain) = (router(true), router(shared.settings.is_trusted));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // So many files are open, mostly.
+                tracing::debug!(%error, "accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let counts = &shared.counts;
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        if shared.settings.clients_max <= counts.clients.load(Ordering::Relaxed) {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let place = Place::new(&shared.counts);
+        let (acceptor, secure, plain) = (acceptor.clone(), secure.clone(), plain.clone());
+        tokio::spawn(async move {
+            serve(stream, acceptor, [secure, plain]).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves a connection until it ends.
+async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, [secure, plain]: [Router; 2]) {
+    // Answers are small, and wait for nothing.
+    drop(stream.set_nodelay(true));
+    let Some((acceptor, is_optional)) = acceptor else { return talk(TokioIo::new(stream), plain).await };
+    let begin = async {
+        let mut first = [0];
+        match is_optional && !matches!(stream.peek(&mut first).await, Ok(1) if first[0] == TLS_HANDSHAKE) {
+            true => Err(stream),
+            false => Ok(acceptor.accept(stream).await),
+        }
+    };
+    match tokio::time::timeout(REQUEST_TIME, begin).await {
+        Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), secure).await,
+        Ok(Err(stream)) => talk(TokioIo::new(stream), plain).await,
+        Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 door"),
+        Err(_) => {}
+    }
+}
+
+async fn talk<S>(stream: S, router: Router)
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
+    let connection = server.serve_connection(stream, TowerToHyperService::new(router)).with_upgrades();
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection of the ftn18 door");
+    }
+}
+
+/// A connection or a request, known to the thread of the streams until this is dropped.
+struct Client {
+    conn: Conn,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    fn open(shared: &Arc<Shared>) -> (Client, UnboundedReceiver<ToClient>) {
+        let conn = Conn(shared.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, told): (UnboundedSender<ToClient>, _) = unbounded_channel();
+        let client = Client { conn, shared: Arc::clone(shared) };
+        client.tell(Input::Opened(conn, Box::new(move |what| drop(sender.send(what)))));
+        (client, told)
+    }
+
+    /// If the thread has ended, so does this soon.
+    fn tell(&self, input: Input) {
+        drop(self.shared.inputs.send(input));
+    }
+
+    fn call(&self, output: Output, stream: usize) -> Option<String> {
+        match output {
+            Output::Send(text) => return Some(text),
+            Output::Call { call, user, what } => {
+                self.tell(Input::Called { conn: self.conn, call, stream, user, what });
+            }
+            Output::Answered { push, seq, is_accepted } => {
+                self.tell(Input::Answered { conn: self.conn, push, seq, is_accepted });
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.tell(Input::Closed(self.conn));
+    }
+}
+
+impl Shared {
+    /// The stream that a path names.
+    fn stream(&self, uri: &Uri) -> usize {
+        let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        self.settings.streams.iter().position(|name| name.as_str() == last).unwrap_or(0)
+    }
+}
+
+impl Way {
+    fn session(&self, is_bidirectional: bool) -> Session {
+        let channel = Channel { is_secure: self.is_secure, is_bidirectional };
+        Session::new(channel, Arc::clone(&self.shared.settings.access))
+    }
+}
+
+async fn answer(State(way): State<Way>, request: Request) -> Response {
+    let stream = way.shared.stream(request.uri());
+    if request.headers().contains_key(header::ORIGIN) && way.shared.settings.access.accounts.is_empty() {
+        // Any page that a browser on this host shows could call.
+        return (StatusCode::FORBIDDEN, "pages of browsers need an account: see accounts\n").into_response();
+    }
+    if request.method() == Method::GET && request.headers().contains_key(header::UPGRADE) {
+        let (mut parts, _) = request.into_parts();
+        return match WebSocketUpgrade::from_request_parts(&mut parts, &way).await {
+            Ok(upgrade) => upgrade
+                .max_message_size(MESSAGE_BYTES)
+                .max_frame_size(MESSAGE_BYTES)
+                .on_upgrade(move |socket| converse(way, socket, stream)),
+            Err(refused) => refused.into_response(),
+        };
+    }
+    if request.method() != Method::POST {
+        let text = "post a request of FutoIn, or open a WebSocket\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    let content_type = content_type(request.headers());
+    let body = axum::body::to_bytes(request.into_body(), MESSAGE_BYTES);
+    match tokio::time::timeout(REQUEST_TIME, body).await {
+        Ok(Ok(body)) => {
+            way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+            match post(&way, &body, stream).await {
+                Some(text) => ([(header::CONTENT_TYPE, content_type)], text).into_response(),
+                None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            }
+        }
+        Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
+}
+
+/// That of the answer to such a request.
+fn content_type(headers: &HeaderMap) -> &'static str {
+    let asked = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if asked.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
+}
+
+/// The answer to a request; `None` if the peer is stopping.
+async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<String> {
+    let mut session = way.session(false);
+    // What is no UTF-8 is no JSON.
+    session.on_message(std::str::from_utf8(body).unwrap_or_default());
+    let (client, mut told) = Client::open(&way.shared);
+    loop {
+        while let Some(output) = session.poll_output() {
+            if let Some(text) = client.call(output, stream) {
+                return Some(text);
+            }
+        }
+        if let ToClient::Done(call, done) = told.recv().await? {
+            session.on_done(call, done);
+        }
+    }
+}
+
+async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
+    // The server takes the connection for ended when it has become a WebSocket.
+    let _place = Place::new(&way.shared.counts);
+    way.shared.counts.websockets.fetch_add(1, Ordering::Relaxed);
+    converse_until_end(&way, &mut socket, stream).await;
+}
+
+/// Who reads nothing for so long is gone.
+async fn send(socket: &mut WebSocket, message: Message) -> Option<()> {
+    tokio::time::timeout(PING_TIME, socket.send(message)).await.ok()?.ok()
+}
+
+/// However it ends, nobody is left to be told.
+async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) -> Option<Infallible> {
+    let mut session = way.session(true);
+    let (client, mut told) = Client::open(&way.shared);
+    let mut is_pinged = false;
+    loop {
+        while let Some(output) = session.poll_output() {
+            if let Some(text) = client.call(output, stream) {
+                send(socket, Message::Text(text.into())).await?;
+            }
+        }
+        tokio::select! {
+            what = told.recv() => match what? {
+                ToClient::Done(call, done) => session.on_done(call, done),
+                ToClient::Group { push, version, seq, events } => session.on_group(push, version, seq, &events),
+                ToClient::PushEnd { is_closed: true, .. } => return None,
+                ToClient::PushEnd { push, .. } => session.on_push_end(push),
+            },
+            message = socket.recv(), if !session.is_full() => {
+                is_pinged = false;
+                match message?.ok()? {
+                    Message::Text(text) => session.on_message(text.as_str()),
+                    // What is no UTF-8 is no JSON.
+                    Message::Binary(bytes) => session.on_message(std::str::from_utf8(&bytes).unwrap_or_default()),
+                    Message::Ping(_) | Message::Pong(_) => {}
+                    Message::Close(_) => return None,
+                }
+            }
+            () = tokio::time::sleep(PING_TIME) => {
+                if std::mem::replace(&mut is_pinged, true) {
+                    return None;
+                }
+                send(socket, Message::Ping(Bytes::new())).await?;
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The streams of a peer: opened with it, fed from its journal.
+
+use super::ask::{Asks, FromStreams};
+use super::error::StreamError;
+use super::http::{self, Http, HttpError};
+use super::postgres::PostgresStreams;
+use super::serve::{Events, Input, Streams, inputs};
+use super::sqlite::SqliteStreams;
+use super::store::{AnyStreams, Batches};
+use crate::config::{Config, StreamPlace};
+use crate::daemon::clients::Kind;
+use crate::daemon::engine::Engine;
+use crate::daemon::events::Asker;
+use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::start::Options;
+use crate::daemon::store::error::StoreError;
+use crate::daemon::store::reader::Reader;
+use crate::door::access::Access;
+use crate::door::event::EventRequest;
+use crate::door::ftn18::desk;
+use crate::event::model::{EventId, Registration, ServerId};
+use crate::event::refusal::Refusal;
+use crate::event::store::{Answer, OfServer, Query};
+use crate::event::stream::name::{Consumer, StreamName};
+use crate::event::stream::store::Missed;
+use crate::message::ClientId;
+use crate::time::Now;
+use crossbeam_channel::{Receiver, Sender};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The file of the streams in the data directory.
+const STREAMS_FILE: &str = "streams.db";
+/// As whom the journal is asked: no client, so that no question ends with one.
+const QUESTIONS: ClientId = ClientId(u32::MAX);
+/// How long the thread of the streams waits for room in the mailbox.
+const MAILBOX_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a peer has no streams.
+#[derive(Debug)]
+pub enum OpenError {
+    /// They cannot be stored.
+    Store(StreamError),
+    /// Nobody can come for them.
+    Http(HttpError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Store(error) => error.fmt(f),
+            OpenError::Http(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// The journal that streams are fed from.
+pub(crate) struct Journal {
+    /// Whose events are registered here.
+    pub(crate) server: ServerId,
+    /// Of each server the last event that it holds.
+    pub(crate) held: Vec<EventId>,
+    pub(crate) reader: Arc<Reader>,
+    /// As whom events are registered.
+    pub(crate) client: ClientId,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// The streams. Who calls is shut out before the thread ends.
+#[derive(Debug)]
+pub(crate) struct PeerStreams {
+    http: Http,
+    pub(crate) asks: Asks,
+    _streams: Streams,
+}
+
+impl PeerStreams {
+    /// Opens the streams that the configuration names. `channel` is where news of the journal come, too.
+    fn open(
+        config: &Config,
+        address: SocketAddr,
+        journal: Journal,
+        channel: (Sender<Input>, Receiver<Input>),
+    ) -> Result<PeerStreams, OpenError> {
+        let store = open(config).map_err(OpenError::Store)?;
+        let settings = desk::Settings {
+            streams: config.streams.clone(),
+            is_shared: store.is_shared(),
+            groups_max: config.stream_groups,
+            delay: config.stream_delay,
+        };
+        let inputs = channel.0.clone();
+        let Journal { server, held, reader, client, mailbox } = journal;
+        let events = OfPeer { reader, client, mailbox, inputs: inputs.clone(), is_stuck: false };
+        let streams = Streams::start(store, settings, (server, &held), Box::new(events), channel);
+        let streams = streams.map_err(OpenError::Store)?;
+        let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
+        let settings = http::Settings {
+            address,
+            access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
+            streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
+            clients_max: config.door_client_max,
+            is_trusted,
+            tls: config.ftn18_tls.clone(),
+        };
+        let http = Http::start(settings, inputs.clone()).map_err(OpenError::Http)?;
+        tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 door open");
+        let is_open = config.accounts.is_empty() && !address.ip().is_loopback();
+        if config.ftn18_open && is_open {
+            tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 door can use it");
+        }
+        Ok(PeerStreams { http, asks: Asks::new(inputs), _streams: streams })
+    }
+
+    /// The part of `show status`.
+    pub(crate) fn status(&self) -> Value {
+        let counts = self.http.counts();
+        json!({
+            "address": self.http.address().to_string(),
+            "clients": counts.clients.load(Ordering::Relaxed),
+            "accepted": counts.accepted.load(Ordering::Relaxed),
+            "refused": counts.refused.load(Ordering::Relaxed),
+            "requests": counts.requests.load(Ordering::Relaxed),
+            "websockets": counts.websockets.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn open(config: &Config) -> Result<AnyStreams, StreamError> {
+    Ok(match &config.stream_store {
+        StreamPlace::Own => AnyStreams::Sqlite(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
+        StreamPlace::File(path) => AnyStreams::Sqlite(SqliteStreams::open(path)?),
+        StreamPlace::Postgres(url) => AnyStreams::Postgres(Box::new(PostgresStreams::open(url)?)),
+    })
+}
+
+impl Engine {
+    /// Opens the streams if clients can come for them. The journal is open then, and not yet shared with other peers.
+    pub(crate) fn open_streams(&mut self, now: Now, config: &Config, options: &Options) -> Result<(), OpenError> {
+        let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
+        let client = self.clients.add(now, "streams".into(), Kind::Embedded(BTreeMap::new()));
+        let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
+        let channel = inputs();
+        let news = channel.0.clone();
+        let streams = PeerStreams::open(config, address, journal, channel)?;
+        self.events.serve_streams(streams, news);
+        Ok(())
+    }
+}
+
+/// The journal of the peer, as the thread of the streams sees it.
+struct OfPeer {
+    reader: Arc<Reader>,
+    client: ClientId,
+    mailbox: Arc<Mailbox>,
+    inputs: Sender<Input>,
+    /// The mailbox had no room.
+    is_stuck: bool,
+}
+
+impl Events for OfPeer {
+    fn register(&mut self, number: u64, registrations: Vec<Registration>) {
+        let asker = Asker::Streams { client: self.client, number, inputs: self.inputs.clone() };
+        let request = EventRequest::Register(registrations);
+        // Of many, only the first waits: a peer that is stopping takes none.
+        let patience = if self.is_stuck { Duration::ZERO } else { MAILBOX_PATIENCE };
+        self.is_stuck = self.mailbox.push(Command::AskEvents { asker, request }, patience).is_err();
+        if self.is_stuck {
+            drop(self.inputs.send(Input::Registered { number, registered: Err(Refusal::busy()) }));
+        }
+    }
+
+    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: Missed) {
+        let lapsed = FromStreams::Lapsed { stream, consumer, missed };
+        // If the engine has ended, nobody hears it.
+        drop(self.mailbox.push(Command::FromStreams(Box::new(lapsed)), Duration::ZERO));
+    }
+
+    fn find(&mut self, stream: usize, after: EventId) {
+        let query = Query::Server(OfServer { server: after.server, after: Some(after), limit: None });
+        let inputs = self.inputs.clone();
+        let heard = move |found: Result<Answer, StoreError>| {
+            let found = match found {
+                Ok(found) => Some(found),
+                Err(StoreError::NoServer(..)) => Some(Answer::default()),
+                Err(error) => {
+                    tracing::warn!(%error, "the journal could not be read for the streams");
+                    None
+                }
+            };
+            // If the thread has ended, nobody waits for it.
+            drop(inputs.send(Input::Found { stream, after, found }));
+        };
+        if !self.reader.ask(QUESTIONS, query, Box::new(heard)) {
+            drop(self.inputs.send(Input::Found { stream, after, found: None }));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A connection to a PostgreSQL server: its address, how it is made, the limits of time for all that is asked over it, and what errors mean.
+
+use super::schema;
+use crate::daemon::stream::error::Fault;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, WrongType};
+use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+
+/// How long it may take until a connection can be used.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long the server may take for a step, beside the time for what is sent and what is read.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// What is sent and read takes that long, at most, for each byte: 1 MB/s.
+const BYTE_TIME: Duration = Duration::from_micros(1);
+/// What is said when it takes longer.
+pub(super) const NO_ANSWER: &str = "no answer in time";
+/// When the system asks whether the server is still there, and how often until it is not.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
+
+/// Each session ends what takes too long on its own side, too: what a peer that is gone holds, others wait for. Plans are made once, and go by keys:
+/// the server knows little of tables that grow and shrink all the time.
+const SETTINGS: &str = "
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+    SET statement_timeout = '8s';
+    SET lock_timeout = '5s';
+    SET idle_in_transaction_session_timeout = '10s';
+    SET default_transaction_isolation = 'read committed';
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off;
+    SET enable_bitmapscan = off;
+    SET jit = off;
+";
+
+/// Where a database is.
+pub(in crate::daemon::stream) struct Address {
+    pub(in crate::daemon::stream) config: Config,
+    /// For people: without user and password.
+    pub(in crate::daemon::stream) at: String,
+}
+
+impl Address {
+    /// Reads `postgres://[user[:password]@]host[:port][/database][?parameters]`.
+    ///
+    /// # Errors
+    /// Says what it should be, and nothing of what it is: any part may be one of a password.
+    pub(in crate::daemon::stream) fn parse(url: &str) -> Result<Address, Fault> {
+        const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
+        const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
+            in a password, %xx stands for what is no letter or digit";
+        let wrong = |why: &str| Fault::Other(why.into());
+        if ["require", "verify-ca", "verify-full"].iter().any(|mode| url.contains(&format!("sslmode={mode}"))) {
+            return Err(wrong(NO_TLS));
+        }
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(wrong(FORM));
+        }
+        let mut config: Config = url.parse().map_err(|_| wrong(FORM))?;
+        let host = |host: &Host| match host {
+            Host::Tcp(name) if name.contains('@') => Err(wrong(FORM)),
+            Host::Tcp(name) if name.contains(':') => Ok(format!("[{name}]")),
+            Host::Tcp(name) => Ok(name.clone()),
+            Host::Unix(dir) => Ok(dir.display().to_string()),
+        };
+        let ports = config.get_ports();
+        let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+        let hosts = config.get_hosts().iter().enumerate();
+        let hosts = hosts.map(|(index, of)| Ok(format!("{}:{}", host(of)?, port(index))));
+        let hosts = hosts.collect::<Result<Vec<String>, Fault>>()?;
+        if hosts.is_empty() {
+            return Err(wrong(FORM));
+        }
+        let database = config.get_dbname().unwrap_or("");
+        // Of a password with a / that is not written as %2F.
+        if database.contains('@') {
+            return Err(wrong(FORM));
+        }
+        let at = format!("postgres://{}/{database}", hosts.join(","));
+        if config.get_application_name().is_none() {
+            config.application_name("seqcast");
+        }
+        let (idle, interval, retries) = KEEPALIVE;
+        config
+            .connect_timeout(CONNECT_TIME)
+            .ssl_mode(SslMode::Disable)
+            .tcp_user_timeout(ANSWER_TIME)
+            .keepalives(true)
+            .keepalives_idle(idle)
+            .keepalives_interval(interval)
+            .keepalives_retries(retries)
+            // What follows another server cannot be written to.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(Address { config, at })
+    }
+}
+
+/// A connection, and what drives it.
+pub(super) struct Link {
+    // What asks goes before what drives it.
+    session: Session,
+    runtime: Runtime,
+}
+
+impl Link {
+    /// Connects; `makes` says whether our tables are made if they are not there.
+    pub(super) fn connect(address: &Address, makes: bool) -> Result<Link, Fault> {
+        let system = |error: io::Error| Fault::Other(error.to_string());
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
+        let connect = async {
+            let (client, connection) = address.config.connect(NoTls).await?;
+            // How it ends, whoever asks hears.
+            tokio::spawn(async { drop(connection.await) });
+            let session = Session { client, statements: RefCell::default() };
+            session.simple(SETTINGS).await?;
+            schema::check(&session, makes).await?;
+            Ok(session)
+        };
+        let connected = runtime.block_on(async { timeout(CONNECT_TIME, connect).await });
+        match connected.unwrap_or_else(|_| Err(Fault::Away(NO_ANSWER.into()))) {
+            Ok(session) => Ok(Link { session, runtime }),
+            Err(fault) => {
+                // A name that is still being looked up is not waited for.
+                runtime.shutdown_background();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Does something that sends and reads so many bytes at most, or not much more. After [`Fault::Away`] nothing more comes of the connection.
+    pub(super) fn run<T, E: From<Fault>>(
+        &mut self,
+        bytes: usize,
+        step: impl AsyncFnOnce(&Session) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let time = ANSWER_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let Link { session, runtime } = self;
+        let done = runtime.block_on(async { timeout(time, step(session)).await });
+        done.unwrap_or_else(|_| Err(Fault::Away(NO_ANSWER.into()).into()))
+    }
+}
+
+/// What is asked over a connection.
+pub(super) struct Session {
+    client: Client,
+    /// What was asked before, by its text.
+    statements: RefCell<BTreeMap<&'static str, Statement>>,
+}
+
+impl Session {
+    async fn statement(&self, sql: &'static str) -> Result<Statement, Fault> {
+        let known = self.statements.borrow().get(sql).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.borrow_mut().insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// The rows that come of a statement.
+    pub(super) async fn rows(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Fault> {
+        Ok(self.client.query(&self.statement(sql).await?, values).await?)
+    }
+
+    /// How many rows a statement has changed.
+    pub(super) async fn change(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, Fault> {
+        Ok(self.client.execute(&self.statement(sql).await?, values).await?)
+    }
+
+    /// Several statements at once. The first that fails is the last that is done.
+    pub(super) async fn simple(&self, sql: &str) -> Result<(), Fault> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        let Some(of_server) = error.as_db_error() else {
+            let cause = error.source();
+            return match cause {
+                Some(cause) if cause.is::<WrongType>() => Fault::Foreign(format!("{error}: {cause}")),
+                Some(cause) => Fault::Away(format!("{error}: {cause}")),
+                None => Fault::Away(error.to_string()),
+            };
+        };
+        let (code, words) = (of_server.code(), of_server.message().to_owned());
+        match *code {
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return Fault::Full(words),
+            SqlState::LOCK_NOT_AVAILABLE
+            | SqlState::QUERY_CANCELED
+            | SqlState::T_R_SERIALIZATION_FAILURE
+            | SqlState::T_R_DEADLOCK_DETECTED => return Fault::Busy,
+            SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::WRONG_OBJECT_TYPE => {
+                return Fault::Foreign(words);
+            }
+            SqlState::ADMIN_SHUTDOWN
+            | SqlState::CRASH_SHUTDOWN
+            | SqlState::CANNOT_CONNECT_NOW
+            | SqlState::TOO_MANY_CONNECTIONS
+            | SqlState::UNDEFINED_DATABASE
+            | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            | SqlState::READ_ONLY_SQL_TRANSACTION => return Fault::Away(words),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return Fault::Damaged(words),
+            _ => {}
+        }
+        // Of connections, of who may come, of intervention.
+        match code.code().get(..2) {
+            Some("08" | "28" | "57") => Fault::Away(words),
+            _ => Fault::Other(words),
+        }
+    }
+}
+
+/// A column of a row.
+pub(super) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, Fault> {
+    row.try_get(index).map_err(|error| Fault::Foreign(format!("column {}: {error}", row.columns()[index].name())))
+}

@@ -1,0 +1,114 @@
+//! What applications post in their own transactions: rows of `seqcast_outbox`, as in SQLite.
+
+use super::link::{Session, column};
+use crate::daemon::stream::error::Fault;
+use crate::daemon::stream::row::{timestamp, unsigned};
+use crate::event::model::{Json, ServerId};
+use crate::event::stream::name::{StreamName, StreamType};
+use crate::event::stream::store::Posted;
+use crate::event::timestamp::Timestamp;
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+/// Adds an event to a stream within the caller's transaction (003, section 3.2.1): it stands there, and everybody gets it, exactly if the
+/// transaction commits, as soon as a peer runs that serves the stream from this database (`stream-store`). It gets its id then: what was
+/// committed when a peer looked comes before what was committed later.
+///
+/// # Errors
+/// The server refuses it: the tables are not there ([`PostgresStreams::open`](super::PostgresStreams::open) makes them, as a peer does when it
+/// starts), or the data is no JSON to it. The transaction can only be rolled back then.
+pub fn add_event_in(
+    transaction: &mut postgres::Transaction<'_>,
+    stream: &StreamName,
+    kind: &StreamType,
+    data: &Json,
+) -> Result<(), postgres::Error> {
+    let post = "INSERT INTO seqcast_outbox (stream, type, data) VALUES ($1, $2, $3::text::json)";
+    transaction.execute(post, &[&stream.as_str(), &kind.as_str(), &data.as_str()]).map(drop)
+}
+
+/// Whether nothing is posted for these streams that nobody has claimed.
+pub(super) async fn is_empty(session: &Session, names: &[&str]) -> Result<bool, Fault> {
+    let find = "SELECT 1 FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) LIMIT 1";
+    Ok(session.rows(find, &[&names]).await?.is_empty())
+}
+
+/// Claims what nobody has; not what an application is about to change.
+pub(super) async fn claim(
+    session: &Session,
+    server: ServerId,
+    names: &[&str],
+    now: Timestamp,
+    count_max: usize,
+) -> Result<Vec<Posted>, Fault> {
+    let find_last = "SELECT max(stamp) FROM seqcast_outbox WHERE server = $1";
+    let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
+        WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) ORDER BY number LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let claim = "UPDATE seqcast_outbox posted SET server = $1, stamp = claimed.stamp \
+        FROM unnest($2::bigint[], $3::bigint[]) claimed (number, stamp) WHERE posted.number = claimed.number";
+    let of = i64::from(server.0);
+    let last = match session.rows(find_last, &[&of]).await?.first() {
+        Some(row) => column::<Option<i64>>(row, 0)?.map(timestamp).transpose()?,
+        None => None,
+    };
+    let mut stamp = last.map_or(now, |last| now.max(last.following()));
+    let (mut claimed, mut numbers, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
+    let limit = i64::try_from(count_max).unwrap_or(i64::MAX);
+    for row in &session.rows(find, &[&names, &limit]).await? {
+        let number = column(row, 0)?;
+        match posted(row)? {
+            Ok(posted) => {
+                claimed.push(Posted { stamp, ..posted });
+                numbers.push(number);
+                stamps.push(stamp.as_micros());
+                stamp = stamp.following();
+            }
+            Err(why) => set_aside(session, number, &why).await?,
+        }
+    }
+    if !numbers.is_empty() {
+        session.change(claim, &[&of, &numbers, &stamps]).await?;
+    }
+    Ok(claimed)
+}
+
+/// What the server has claimed.
+pub(super) async fn claimed(session: &Session, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Fault> {
+    let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
+        WHERE server = $1 AND stream = $2 AND refused IS NULL ORDER BY number";
+    let rows = session.rows(find, &[&i64::from(server.0), &stream.as_str()]).await?;
+    rows.iter().map(|row| posted(row)?.map_err(Fault::Damaged)).collect()
+}
+
+/// It can never be registered.
+pub(super) async fn set_aside(session: &Session, number: i64, why: &str) -> Result<(), Fault> {
+    session.change("UPDATE seqcast_outbox SET refused = $2 WHERE number = $1", &[&number, &why]).await?;
+    Ok(())
+}
+
+/// They stand in their stream.
+pub(super) async fn done(
+    session: &Session,
+    server: ServerId,
+    stream: &StreamName,
+    stamps: &[i64],
+) -> Result<(), Fault> {
+    let remove =
+        "DELETE FROM seqcast_outbox WHERE server = $1 AND stream = $2 AND stamp = ANY ($3) AND refused IS NULL";
+    session.change(remove, &[&i64::from(server.0), &stream.as_str(), &stamps]).await?;
+    Ok(())
+}
+
+/// A row, or why it can be no event, though the table took it.
+fn posted(row: &Row) -> Result<Result<Posted, String>, Fault> {
+    let number = unsigned(column(row, 0)?)?;
+    let stream = column::<&str>(row, 1)?.parse::<StreamName>();
+    let kind = column::<&str>(row, 2)?.parse::<StreamType>();
+    let data = Json::from_bytes(Bytes::copy_from_slice(column::<&str>(row, 3)?.as_bytes()));
+    let stamp = column::<Option<i64>>(row, 4)?.map_or(Ok(Timestamp::MIN), timestamp)?;
+    Ok(match (stream, kind, data) {
+        (Ok(stream), Ok(kind), Ok(data)) => Ok(Posted { number, stream, kind, data, stamp }),
+        (Err(error), ..) | (_, Err(error), _) => Err(error.to_string()),
+        (.., Err(error)) => Err(error.to_string()),
+    })
+}

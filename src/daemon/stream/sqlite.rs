@@ -1,0 +1,654 @@
+//! Streams in a SQLite file: of a peer's own, or that of an application, which then adds events within its own transactions.
+//!
+//! | table | a row is |
+//! |---|---|
+//! | `seqcast_streams` | a stream: its last id, and how many events with how many bytes are kept |
+//! | `seqcast_events` | an event that is kept |
+//! | `seqcast_consumers` | a registered consumer |
+//! | `seqcast_outbox` | an event that an application has posted, and that stands in no stream yet |
+//! | `seqcast_covered` | up to where the journal of a server was looked through for a stream |
+//! | `seqcast_version` | the version of these tables; one row |
+//!
+//! What is done survives a crash of the host when it is answered: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>). Several steps
+//! between [`Batches::begin`] and [`Batches::commit`] share the waiting for the disk.
+
+mod outbox;
+
+pub use outbox::add_event_in;
+
+use super::error::{Fault, Refusal, StreamError};
+use super::row::{damaged, id, signed, timestamp, unsigned};
+use super::store::Batches;
+use crate::daemon::sqlite_file::{Unfit, check_head, is_damage, wait};
+use crate::event::model::{EventId, Json, ServerId};
+use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
+use crate::event::stream::store::{
+    ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed,
+};
+use crate::event::timestamp::Timestamp;
+use bytes::Bytes;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Of the tables; a file of any other is refused.
+const VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+    CREATE TABLE seqcast_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL) STRICT;
+    INSERT INTO seqcast_version VALUES (1, 1);
+    CREATE TABLE seqcast_streams (
+        number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, events INTEGER NOT NULL, bytes INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE seqcast_events (
+        stream INTEGER, id INTEGER, type TEXT NOT NULL, data TEXT NOT NULL, time INTEGER NOT NULL,
+        server INTEGER NOT NULL, session INTEGER NOT NULL, instance INTEGER NOT NULL, PRIMARY KEY (stream, id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE seqcast_covered (
+        stream INTEGER, server INTEGER, session INTEGER NOT NULL, instance INTEGER NOT NULL, PRIMARY KEY (stream, server)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE seqcast_consumers (
+        stream INTEGER, user TEXT, component TEXT, position INTEGER NOT NULL,
+        missed_first INTEGER, missed_last INTEGER, missed_count INTEGER,
+        registered INTEGER NOT NULL, heard INTEGER NOT NULL, PRIMARY KEY (stream, user, component)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE seqcast_outbox (
+        number INTEGER PRIMARY KEY AUTOINCREMENT CHECK (0 < number),
+        stream TEXT NOT NULL CHECK (length(stream) BETWEEN 1 AND 32),
+        type TEXT NOT NULL CHECK (length(type) BETWEEN 1 AND 16 AND type NOT GLOB '*[^A-Z_]*'),
+        data TEXT NOT NULL CHECK (json_valid(data)),
+        server INTEGER, stamp INTEGER, refused TEXT
+    ) STRICT;
+    CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
+";
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        let words = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Fault::Full(words),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
+            _ if is_damage(&error) => Fault::Damaged(words),
+            Some(
+                ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure,
+            ) => Fault::Away(words),
+            _ => Fault::Other(words),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(error: rusqlite::Error) -> Refusal {
+        Refused::Store(error.into())
+    }
+}
+
+/// Streams in a file.
+#[derive(Debug)]
+pub struct SqliteStreams {
+    connection: Connection,
+    path: PathBuf,
+    batch: Batch,
+}
+
+/// Whether several steps are stored together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    /// Each on its own.
+    No,
+    /// From the next step that changes something on.
+    Wanted,
+    /// Others hold the file: nobody waits for it once more.
+    Busy,
+    /// Something was changed.
+    Begun,
+    /// SQLite has taken all of it back, as the disk is full or fails.
+    Lost,
+}
+
+impl SqliteStreams {
+    /// Opens the file, or makes it, with our tables in it. Other processes of this host may have it open.
+    ///
+    /// # Errors
+    /// It is none of SQLite, our tables in it are of another version, or the system refuses it; nothing is changed then.
+    pub fn open(path: &Path) -> Result<SqliteStreams, StreamError> {
+        let wrong = |fault| StreamError { at: path.display().to_string(), fault };
+        check_head(path).map_err(|why| wrong(unfit(why)))?;
+        let open = || -> Result<Connection, Fault> {
+            let flags =
+                OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let mut connection = Connection::open_with_flags(path, flags)?;
+            connection.busy_handler(Some(wait))?;
+            connection.set_prepared_statement_cache_capacity(64);
+            let is_ours = check_version(&connection)?;
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            if !is_ours {
+                // Another process may be making them too.
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if !check_version(&transaction)? {
+                    transaction.execute_batch(SCHEMA)?;
+                }
+                transaction.commit()?;
+            }
+            Ok(connection)
+        };
+        let connection = open().map_err(wrong)?;
+        Ok(SqliteStreams { connection, path: path.to_owned(), batch: Batch::No })
+    }
+
+    fn error(&self, fault: Fault) -> StreamError {
+        StreamError { at: self.path.display().to_string(), fault }
+    }
+
+    fn refused(&self, refused: Refusal) -> Refused<StreamError> {
+        StreamError::refused(&self.path.display().to_string(), refused)
+    }
+
+    /// Does something as a whole, or not at all.
+    fn change<T>(&mut self, step: impl FnOnce(&Connection) -> Result<T, Refusal>) -> Result<T, Refused<StreamError>> {
+        if self.batch == Batch::Wanted {
+            if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
+                let fault = Fault::from(error);
+                self.batch = if fault == Fault::Busy { Batch::Busy } else { Batch::Wanted };
+                return Err(self.refused(fault.into()));
+            }
+            self.batch = Batch::Begun;
+        }
+        let [begin, end, back] = match self.batch {
+            Batch::Begun => ["SAVEPOINT step", "RELEASE step", "ROLLBACK TO step; RELEASE step"],
+            Batch::No | Batch::Wanted => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
+            Batch::Busy => return Err(self.refused(Fault::Busy.into())),
+            Batch::Lost => return Err(self.refused(lost().into())),
+        };
+        let run = || -> Result<T, Refusal> {
+            self.connection.execute_batch(begin)?;
+            let done = step(&self.connection).and_then(|done| Ok(self.connection.execute_batch(end).map(|()| done)?));
+            if done.is_err() {
+                // If it is over already, there is nothing to take back.
+                drop(self.connection.execute_batch(back));
+            }
+            done
+        };
+        let done = run().map_err(|refused| self.refused(refused));
+        if self.batch == Batch::Begun && self.connection.is_autocommit() {
+            self.batch = Batch::Lost;
+        }
+        done
+    }
+
+    /// The same for what only the store can refuse.
+    fn change_surely<T>(&mut self, step: impl FnOnce(&Connection) -> Result<T, Refusal>) -> Result<T, StreamError> {
+        self.change(step).map_err(StreamError::surely)
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StreamError> {
+        look(&self.connection).map_err(|fault| self.error(fault))
+    }
+}
+
+pub(super) fn unfit(why: Unfit) -> Fault {
+    match why {
+        Unfit::Foreign(what) => Fault::Foreign(what.into()),
+        Unfit::Version(version) => Fault::Version { found: version.into(), known: VERSION },
+        Unfit::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
+        Unfit::System(error) => Fault::Away(error.to_string()),
+        Unfit::Sqlite(error) => error.into(),
+    }
+}
+
+/// Whether our tables are there; an error if they are of another version, or not ours.
+fn check_version(connection: &Connection) -> Result<bool, Fault> {
+    let names = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'seqcast_*' AND type = 'table'";
+    if connection.query_row(names, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(false);
+    }
+    let found = connection.query_row("SELECT version FROM seqcast_version", [], |row| row.get(0));
+    match found.map_err(|error| Fault::Foreign(format!("seqcast_version: {error}")))? {
+        VERSION => Ok(true),
+        found => Err(Fault::Version { found, known: VERSION }),
+    }
+}
+
+fn lost() -> Fault {
+    Fault::Full("what was done together with it was taken back".into())
+}
+
+fn event_id(row: &Row<'_>, from: usize) -> Result<EventId, Fault> {
+    let (session, instance) = (unsigned(row.get(from + 1)?)?, unsigned(row.get(from + 2)?)?);
+    Ok(EventId { server: ServerId(row.get(from)?), session, instance })
+}
+
+/// Number and contents of a stream; `None` if nothing was ever done with it.
+fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Contents)>, Fault> {
+    let mut find =
+        connection.prepare_cached("SELECT number, last, events, bytes FROM seqcast_streams WHERE name = ?")?;
+    let mut rows = find.query([stream.as_str()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (events, bytes) = (unsigned(row.get(2)?)?, unsigned(row.get(3)?)?);
+    Ok(Some((row.get(0)?, Contents { last: id(row.get(1)?)?, events, bytes })))
+}
+
+fn find_or_make(connection: &Connection, stream: &StreamName) -> Result<(i64, Contents), Fault> {
+    if let Some(found) = find(connection, stream)? {
+        return Ok(found);
+    }
+    connection
+        .prepare_cached("INSERT INTO seqcast_streams (name, last, events, bytes) VALUES (?, 0, 0, 0)")?
+        .execute([stream.as_str()])?;
+    Ok((connection.last_insert_rowid(), Contents::default()))
+}
+
+fn note(connection: &Connection, stream: i64, contents: &Contents) -> Result<(), Fault> {
+    connection
+        .prepare_cached("UPDATE seqcast_streams SET last = ?, events = ?, bytes = ? WHERE number = ?")?
+        .execute(params![signed(contents.last.number())?, signed(contents.events)?, signed(contents.bytes)?, stream])?;
+    Ok(())
+}
+
+fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, EventId>, Fault> {
+    let mut find =
+        connection.prepare_cached("SELECT server, session, instance FROM seqcast_covered WHERE stream = ?")?;
+    let mut rows = find.query([stream])?;
+    let mut places = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let place = event_id(row, 0)?;
+        places.insert(place.server, place);
+    }
+    Ok(places)
+}
+
+/// The row of a consumer without what is behind it.
+fn consumer_row(row: &Row<'_>) -> Result<ConsumerRow, Fault> {
+    let name = |text: String| text.parse().map_err(|_| damaged("a user"));
+    let component = |text: String| text.parse().map_err(|_| damaged("a component"));
+    let missed = |first: Option<i64>| -> Result<Option<Missed>, Fault> {
+        let Some(first) = first else { return Ok(None) };
+        Ok(Some(Missed { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
+    };
+    Ok(ConsumerRow {
+        consumer: Consumer { user: name(row.get(0)?)?, component: component(row.get(1)?)? },
+        position: id(row.get(2)?)?,
+        lapsed: missed(row.get(3)?)?,
+        registered: timestamp(row.get(6)?)?,
+        heard: timestamp(row.get(7)?)?,
+        behind: 0,
+    })
+}
+
+const CONSUMER: &str = "SELECT user, component, position, missed_first, missed_last, missed_count, registered, heard \
+    FROM seqcast_consumers WHERE stream = ?1";
+
+fn consumer(connection: &Connection, stream: i64, consumer: &Consumer) -> Result<Option<ConsumerRow>, Fault> {
+    let mut find = connection.prepare_cached(&format!("{CONSUMER} AND user = ?2 AND component = ?3"))?;
+    let mut rows = find.query(params![stream, consumer.user.as_str(), consumer.component.as_str()])?;
+    rows.next()?.map(consumer_row).transpose()
+}
+
+fn consumers(connection: &Connection, stream: i64) -> Result<Vec<ConsumerRow>, Fault> {
+    let mut find = connection.prepare_cached(&format!("{CONSUMER} ORDER BY user, component"))?;
+    let mut rows = find.query([stream])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(consumer_row(row)?);
+    }
+    Ok(found)
+}
+
+fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), Fault> {
+    let missed = |of: fn(&Missed) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
+    connection.prepare_cached("REPLACE INTO seqcast_consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
+        params![
+            stream,
+            row.consumer.user.as_str(),
+            row.consumer.component.as_str(),
+            signed(row.position.number())?,
+            missed(|missed| missed.first.number())?,
+            missed(|missed| missed.last.number())?,
+            missed(|missed| missed.count)?,
+            row.registered.as_micros(),
+            row.heard.as_micros(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Before the first event that is kept.
+fn start(connection: &Connection, stream: i64, last: StreamId) -> Result<StreamId, Fault> {
+    let mut find = connection.prepare_cached("SELECT min(id) FROM seqcast_events WHERE stream = ?")?;
+    match find.query_row([stream], |row| row.get::<_, Option<i64>>(0))? {
+        Some(first) => id(first - 1),
+        None => Ok(last),
+    }
+}
+
+/// How many events are kept behind a place.
+fn count_behind(connection: &Connection, stream: i64, position: StreamId) -> Result<u64, Fault> {
+    let mut count = connection.prepare_cached("SELECT count(*) FROM seqcast_events WHERE stream = ? AND ? < id")?;
+    unsigned(count.query_row(params![stream, signed(position.number())?], |row| row.get(0))?)
+}
+
+impl Batches for SqliteStreams {
+    fn begin(&mut self) {
+        self.batch = Batch::Wanted;
+    }
+
+    fn commit(&mut self) -> Result<(), StreamError> {
+        match std::mem::replace(&mut self.batch, Batch::No) {
+            Batch::No | Batch::Wanted | Batch::Busy => return Ok(()),
+            Batch::Lost => return Err(self.error(lost())),
+            Batch::Begun => {}
+        }
+        self.connection.execute_batch("COMMIT").map_err(|error| {
+            // If it is over already, there is nothing to take back.
+            drop(self.connection.execute_batch("ROLLBACK"));
+            self.error(error.into())
+        })
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+impl StreamStore for SqliteStreams {
+    type Error = StreamError;
+
+    fn check(&mut self) -> Result<(), StreamError> {
+        Ok(())
+    }
+
+    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamError> {
+        self.look(|connection| match find(connection, stream)? {
+            Some((number, _)) => Ok(covered(connection, number)?.into_values().collect()),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    fn add(
+        &mut self,
+        stream: &StreamName,
+        events: &[NewEvent],
+        places: &[EventId],
+        limits: &Limits,
+    ) -> Result<Vec<Option<StreamId>>, Refused<StreamError>> {
+        self.change(|connection| {
+            let (number, mut contents) = find_or_make(connection, stream)?;
+            let mut known = covered(connection, number)?;
+            let mut insert = connection.prepare_cached("INSERT INTO seqcast_events VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+            let (mut ids, mut changed) = (Vec::with_capacity(events.len()), BTreeSet::new());
+            for NewEvent { kind, data, time, origin, stamp } in events {
+                if known.get(&origin.server).is_some_and(|known| origin <= known) {
+                    ids.push(None);
+                    continue;
+                }
+                if limits.is_blocked(contents.bytes) {
+                    return Err(Refused::Full);
+                }
+                contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(Refused::Full)?;
+                contents.events += 1;
+                contents.bytes += data.bytes().len() as u64;
+                insert.execute(params![
+                    number,
+                    signed(contents.last.number())?,
+                    kind.as_str(),
+                    data.as_str(),
+                    time.as_micros(),
+                    origin.server.0,
+                    signed(origin.session)?,
+                    signed(origin.instance)?,
+                ])?;
+                if let Some(stamp) = stamp {
+                    outbox::done(connection, origin.server, stream, *stamp)?;
+                }
+                known.insert(origin.server, *origin);
+                changed.insert(origin.server);
+                ids.push(Some(contents.last));
+            }
+            for place in places {
+                if known.get(&place.server).is_none_or(|known| known < place) {
+                    known.insert(place.server, *place);
+                    changed.insert(place.server);
+                }
+            }
+            let mut cover = connection.prepare_cached("REPLACE INTO seqcast_covered VALUES (?, ?, ?, ?)")?;
+            for server in changed {
+                let place = known[&server];
+                cover.execute(params![number, server.0, signed(place.session)?, signed(place.instance)?])?;
+            }
+            note(connection, number, &contents)?;
+            Ok(ids)
+        })
+    }
+
+    fn read(
+        &mut self,
+        stream: &StreamName,
+        after: StreamId,
+        want: Option<&BTreeSet<StreamType>>,
+        mut room: Room,
+    ) -> Result<Page, StreamError> {
+        self.look(|connection| {
+            let mut page = Page::new(after);
+            let Some((number, contents)) = find(connection, stream)? else { return Ok(page) };
+            let mut read = connection.prepare_cached(
+                "SELECT id, type, data, time, server, session, instance FROM seqcast_events \
+                 WHERE stream = ? AND ? < id ORDER BY id",
+            )?;
+            let mut rows = read.query(params![number, signed(after.number())?])?;
+            while let Some(row) = rows.next()? {
+                let (found, kind) = (id(row.get(0)?)?, row.get_ref(1)?.as_str().map_err(|_| damaged("a type"))?);
+                if want.is_none_or(|want| want.contains(kind)) {
+                    let data = Bytes::from(row.get::<_, String>(2)?);
+                    let event = StreamEvent {
+                        id: found,
+                        kind: kind.parse().map_err(|_| damaged("a type"))?,
+                        data: Json::from_bytes(data).map_err(|_| damaged("JSON"))?,
+                        time: timestamp(row.get(3)?)?,
+                        origin: event_id(row, 4)?,
+                    };
+                    if !page.take(event, &mut room) {
+                        return Ok(page);
+                    }
+                }
+                page.covered = found;
+            }
+            // What came in between is behind that.
+            page.covered = page.covered.max(contents.last);
+            Ok(page)
+        })
+    }
+
+    fn register(
+        &mut self,
+        stream: &StreamName,
+        who: &Consumer,
+        now: Timestamp,
+    ) -> Result<Option<ConsumerRow>, StreamError> {
+        self.change_surely(|connection| {
+            let (number, contents) = find_or_make(connection, stream)?;
+            let before = consumer(connection, number, who)?;
+            let start = start(connection, number, contents.last)?;
+            let row = match before.clone() {
+                Some(row) if row.lapsed.is_some() => ConsumerRow { position: start, lapsed: None, heard: now, ..row },
+                Some(row) => ConsumerRow { heard: now, ..row },
+                None => ConsumerRow {
+                    consumer: who.clone(),
+                    position: start,
+                    lapsed: None,
+                    registered: now,
+                    heard: now,
+                    behind: 0,
+                },
+            };
+            put_consumer(connection, number, &row)?;
+            let behind = |row: ConsumerRow| -> Result<ConsumerRow, Fault> {
+                Ok(ConsumerRow { behind: count_behind(connection, number, row.position)?, ..row })
+            };
+            Ok(before.map(behind).transpose()?)
+        })
+    }
+
+    fn accept(
+        &mut self,
+        stream: &StreamName,
+        who: &Consumer,
+        accepted: StreamId,
+        now: Timestamp,
+    ) -> Result<StreamId, Refused<StreamError>> {
+        self.change(|connection| {
+            let Some((number, contents)) = find(connection, stream)? else { return Err(Refused::NotRegistered) };
+            let mut row = consumer(connection, number, who)?.ok_or(Refused::NotRegistered)?;
+            if let Some(missed) = row.lapsed {
+                return Err(Refused::Lapsed(missed));
+            }
+            row.position = accepted.min(contents.last).max(row.position);
+            row.heard = now;
+            put_consumer(connection, number, &row)?;
+            Ok(row.position)
+        })
+    }
+
+    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamError> {
+        self.change_surely(|connection| {
+            let Some((number, contents)) = find(connection, stream)? else { return Ok(false) };
+            let Some(row) = consumer(connection, number, who)? else { return Ok(false) };
+            let row = ConsumerRow { position: position.min(contents.last), lapsed: None, ..row };
+            put_consumer(connection, number, &row)?;
+            Ok(true)
+        })
+    }
+
+    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamError> {
+        self.change_surely(|connection| {
+            let Some((number, _)) = find(connection, stream)? else { return Ok(false) };
+            let mut remove = connection
+                .prepare_cached("DELETE FROM seqcast_consumers WHERE stream = ? AND user = ? AND component = ?")?;
+            Ok(0 < remove.execute(params![number, who.user.as_str(), who.component.as_str()])?)
+        })
+    }
+
+    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamError> {
+        self.look(|connection| {
+            let Some((number, _)) = find(connection, stream)? else { return Ok(Vec::new()) };
+            let mut rows = consumers(connection, number)?;
+            for row in &mut rows {
+                row.behind = count_behind(connection, number, row.position)?;
+            }
+            Ok(rows)
+        })
+    }
+
+    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamError> {
+        self.look(|connection| {
+            let Some((number, _)) = find(connection, stream)? else { return Ok(None) };
+            let mut find = connection.prepare_cached(
+                "SELECT id FROM seqcast_events WHERE stream = ? AND server = ? AND session = ? AND instance = ? ORDER BY id DESC LIMIT 1",
+            )?;
+            let values = params![number, origin.server.0, signed(origin.session)?, signed(origin.instance)?];
+            let found: Option<i64> = find.query_row(values, |row| row.get(0)).optional()?;
+            found.map(id).transpose()
+        })
+    }
+
+    fn claim(
+        &mut self,
+        server: ServerId,
+        streams: &[StreamName],
+        now: Timestamp,
+        count_max: usize,
+    ) -> Result<Vec<Posted>, StreamError> {
+        let names = outbox::names(streams);
+        // Mostly there is nothing, and then nobody is to wait.
+        if self.look(|connection| outbox::is_empty(connection, &names))? {
+            return Ok(Vec::new());
+        }
+        self.change_surely(|connection| Ok(outbox::claim(connection, server, &names, now, count_max)?))
+    }
+
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, StreamError> {
+        self.look(|connection| outbox::claimed(connection, server, stream))
+    }
+
+    fn set_aside(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
+        self.change_surely(|connection| Ok(outbox::set_aside(connection, signed(number)?, why)?))
+    }
+
+    fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamError> {
+        self.look(|connection| Ok(find(connection, stream)?.map_or(Contents::default(), |(_, contents)| contents)))
+    }
+
+    fn trim(
+        &mut self,
+        stream: &StreamName,
+        limits: &Limits,
+        now: Timestamp,
+        budget: usize,
+    ) -> Result<Trimmed, StreamError> {
+        self.change_surely(|connection| {
+            let Some((number, contents)) = find(connection, stream)? else { return Ok(Trimmed::default()) };
+            Ok(trim(connection, (number, contents), limits, now, budget)?)
+        })
+    }
+}
+
+fn trim(
+    connection: &Connection,
+    (number, mut contents): (i64, Contents),
+    limits: &Limits,
+    now: Timestamp,
+    budget: usize,
+) -> Result<Trimmed, Fault> {
+    let mut trimmed = Trimmed::default();
+    let readers = consumers(connection, number)?;
+    let active = readers.iter().filter(|row| row.lapsed.is_none());
+    let floor = active.map(|row| row.position).min();
+    let before = contents;
+    let mut end = None;
+    {
+        let mut oldest = connection.prepare_cached(
+            "SELECT id, time, octet_length(data) FROM seqcast_events WHERE stream = ? ORDER BY id LIMIT ?",
+        )?;
+        let mut rows = oldest.query(params![number, i64::try_from(budget).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            let (found, time, bytes) = (id(row.get(0)?)?, timestamp(row.get(1)?)?, unsigned(row.get(2)?)?);
+            let is_read = floor.is_some_and(|floor| found <= floor);
+            let is_much = limits.bytes.is_some_and(|max| max < contents.bytes);
+            let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || is_much);
+            if !is_read && !is_excess {
+                break;
+            }
+            contents.events = contents.events.checked_sub(1).ok_or_else(|| damaged("a count of events"))?;
+            contents.bytes = contents.bytes.checked_sub(bytes).ok_or_else(|| damaged("a count of bytes"))?;
+            end = Some(found);
+        }
+    }
+    let Some(end) = end else { return Ok(trimmed) };
+    for row in readers.into_iter().filter(|row| row.position < end) {
+        let mut gone = connection
+            .prepare_cached("SELECT min(id), count(*) FROM seqcast_events WHERE stream = ? AND ? < id AND id <= ?")?;
+        let bounds = params![number, signed(row.position.number())?, signed(end.number())?];
+        let (first, count) =
+            gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
+        let Some(first) = first else { continue };
+        let missed = Missed { first: id(first)?, last: end, count: unsigned(count)? };
+        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
+        trimmed.missed.push((row.consumer.clone(), missed));
+        put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
+    }
+    connection
+        .prepare_cached("DELETE FROM seqcast_events WHERE stream = ? AND id <= ?")?
+        .execute(params![number, signed(end.number())?])?;
+    note(connection, number, &contents)?;
+    trimmed.removed = before.events - contents.events;
+    Ok(trimmed)
+}
+
+#[cfg(test)]
+#[path = "sqlite/tests.rs"]
+mod tests;

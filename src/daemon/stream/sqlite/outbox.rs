@@ -1,0 +1,132 @@
+//! What applications post in their own transactions: rows of `seqcast_outbox`, which a peer claims, registers in its journal under a source
+//! timestamp that tells them apart, and removes when they are fed into their stream.
+//!
+//! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT', '{"amount":"10.00"}')`. The table refuses
+//! what cannot be an event.
+
+use super::{Fault, damaged, timestamp, unsigned};
+use crate::event::model::{Json, ServerId};
+use crate::event::stream::name::{StreamName, StreamType};
+use crate::event::stream::store::Posted;
+use crate::event::timestamp::Timestamp;
+use bytes::Bytes;
+use rusqlite::{Connection, Row, Transaction, params};
+
+const FREE: &str = "SELECT number, stream, type, data, stamp FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND \
+    stream IN (SELECT value FROM json_each(?)) ORDER BY number LIMIT ?";
+
+/// Adds an event to a stream within the caller's transaction (003, section 3.2.1): it stands there, and everybody gets it, exactly if the
+/// transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). It gets its id then, in the order of the commits.
+///
+/// # Errors
+/// SQLite refuses it: the tables are not there ([`SqliteStreams::open`](super::SqliteStreams::open) makes them, as a peer does when it
+/// starts), the file is locked or full, or the data is no JSON to it. Nothing was added then.
+pub fn add_event_in(
+    transaction: &Transaction<'_>,
+    stream: &StreamName,
+    kind: &StreamType,
+    data: &Json,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO seqcast_outbox (stream, type, data) VALUES (?, ?, ?)")?
+        .execute(params![stream.as_str(), kind.as_str(), data.as_str()])?;
+    Ok(())
+}
+
+/// These streams, as the statements take them.
+pub(super) fn names(streams: &[StreamName]) -> String {
+    let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
+    serde_json::to_string(&names).expect("short words")
+}
+
+/// Whether nothing is posted for these streams that nobody has claimed.
+pub(super) fn is_empty(connection: &Connection, names: &str) -> Result<bool, Fault> {
+    Ok(!connection.prepare_cached(FREE)?.exists(params![names, 1])?)
+}
+
+/// Claims what nobody has.
+pub(super) fn claim(
+    connection: &Connection,
+    server: ServerId,
+    names: &str,
+    now: Timestamp,
+    count_max: usize,
+) -> Result<Vec<Posted>, Fault> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT max(stamp) FROM seqcast_outbox WHERE server = ?")?
+        .query_row([server.0], |row| row.get(0))?;
+    let last = last.map(timestamp).transpose()?;
+    let mut stamp = last.map_or(now, |last| now.max(last.following()));
+    let mut free = Vec::new();
+    {
+        let mut find = connection.prepare_cached(FREE)?;
+        let mut rows = find.query(params![names, i64::try_from(count_max).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            free.push((row.get(0)?, posted(row)?));
+        }
+    }
+    let mut claim = connection.prepare_cached("UPDATE seqcast_outbox SET server = ?, stamp = ? WHERE number = ?")?;
+    let mut claimed = Vec::new();
+    for (number, found) in free {
+        match found {
+            Ok(posted) => {
+                claim.execute(params![server.0, stamp.as_micros(), number])?;
+                claimed.push(Posted { stamp, ..posted });
+                stamp = stamp.following();
+            }
+            Err(why) => set_aside(connection, number, &why)?,
+        }
+    }
+    Ok(claimed)
+}
+
+/// What the server has claimed.
+pub(super) fn claimed(connection: &Connection, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Fault> {
+    let mut find = connection.prepare_cached(
+        "SELECT number, stream, type, data, stamp FROM seqcast_outbox \
+         WHERE server = ? AND stream = ? AND refused IS NULL ORDER BY number",
+    )?;
+    let mut rows = find.query(params![server.0, stream.as_str()])?;
+    let mut claimed = Vec::new();
+    while let Some(row) = rows.next()? {
+        claimed.push(posted(row)?.map_err(Fault::Damaged)?);
+    }
+    Ok(claimed)
+}
+
+/// It can never be registered.
+pub(super) fn set_aside(connection: &Connection, number: i64, why: &str) -> Result<(), Fault> {
+    connection
+        .prepare_cached("UPDATE seqcast_outbox SET refused = ? WHERE number = ?")?
+        .execute(params![why, number])?;
+    Ok(())
+}
+
+/// It stands in its stream.
+pub(super) fn done(
+    connection: &Connection,
+    server: ServerId,
+    stream: &StreamName,
+    stamp: Timestamp,
+) -> Result<(), Fault> {
+    connection
+        .prepare_cached("DELETE FROM seqcast_outbox WHERE server = ? AND stream = ? AND stamp = ? AND refused IS NULL")?
+        .execute(params![server.0, stream.as_str(), stamp.as_micros()])?;
+    Ok(())
+}
+
+/// A row, or why it can be no event, though the table took it.
+fn posted(row: &Row<'_>) -> Result<Result<Posted, String>, Fault> {
+    let number = unsigned(row.get(0)?)?;
+    let stream = row.get_ref(1)?.as_str().map_err(|_| damaged("a stream"))?.parse();
+    let kind = row.get_ref(2)?.as_str().map_err(|_| damaged("a type"))?.parse();
+    // SQLite takes for text what is none.
+    let data = row.get_ref(3)?.as_bytes().map_err(|_| damaged("data"))?;
+    let data = Json::from_bytes(Bytes::copy_from_slice(data));
+    let stamp = row.get::<_, Option<i64>>(4)?.map_or(Ok(Timestamp::MIN), timestamp)?;
+    Ok(match (stream, kind, data) {
+        (Ok(stream), Ok(kind), Ok(data)) => Ok(Posted { number, stream, kind, data, stamp }),
+        (Err(error), ..) | (_, Err(error), _) => Err(error.to_string()),
+        (.., Err(error)) => Err(error.to_string()),
+    })
+}

@@ -1,0 +1,251 @@
+//! What can be called: interfaces, versions, functions and parameters of FTN18, and the checks in the order of FTN3.
+
+use super::fault::{Fault, Name};
+use super::message::{Request, string};
+use crate::event::model::Json;
+use crate::event::stream::name::{Component, StreamId, StreamType, UserName};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a client takes of most answers, in bytes, and what it sends (FTN3, without `maxreqsize` and `maxrspsize`).
+pub const MESSAGE_BYTES: usize = 64 << 10;
+/// What it takes of a list of events, where the interface says so.
+pub const LIST_BYTES: usize = 8 << 20;
+
+/// A call that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Anything but events: gives this back.
+    Ping {
+        /// What.
+        echo: i32,
+    },
+    /// Add an event; gives its id.
+    Add {
+        /// Its type.
+        kind: StreamType,
+        /// Its data.
+        data: Json,
+    },
+    /// Register a consumer.
+    Register(Component),
+    /// The events behind some place.
+    Poll {
+        /// Of which consumer.
+        component: Component,
+        /// What it has accepted.
+        last: Option<StreamId>,
+        /// The types that it wants; all, if that is not said.
+        want: Option<BTreeSet<StreamType>>,
+        /// How many bytes the answer may have.
+        answer_bytes_max: usize,
+    },
+    /// Push events over this connection from now on.
+    Ready {
+        /// To which consumer.
+        component: Component,
+        /// The types that it wants; all, if that is not said.
+        want: Option<BTreeSet<StreamType>>,
+        /// Which version of `futoin.evt.receiver` it has.
+        version: Version,
+    },
+}
+
+/// A version of the interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// 1.0: a list of events has 64 kB at most.
+    V1_0,
+    /// 1.1: it has 8 MB at most.
+    V1_1,
+}
+
+impl Version {
+    /// As on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::V1_0 => "1.0",
+            Version::V1_1 => "1.1",
+        }
+    }
+
+    /// How many bytes a call of `onEvents` may have.
+    pub fn push_bytes_max(self) -> usize {
+        match self {
+            Version::V1_0 => MESSAGE_BYTES,
+            Version::V1_1 => LIST_BYTES,
+        }
+    }
+}
+
+/// The way that a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Nobody can listen or change anything: it is encrypted, or does not leave the host.
+    pub is_secure: bool,
+    /// We can call too.
+    pub is_bidirectional: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interface {
+    Ping,
+    Gen,
+    Poll,
+    Push,
+}
+
+/// What is called, by whom.
+///
+/// # Errors
+/// What is wrong, as FTN18 clients know it. `user` is whom the request's credentials prove, or why they prove nobody.
+pub fn check(
+    request: &Request<'_>,
+    user: Result<Option<UserName>, Fault>,
+    channel: Channel,
+) -> Result<(UserName, Call), Fault> {
+    let user = user?;
+    let function = request.function.clone()?;
+    let (interface, version, function) = called(&function)?;
+    if interface == Interface::Gen && !channel.is_secure {
+        let text = "futoin.evt.gen is only for channels that are secure: TLS, or within the host";
+        return Err(Fault::new(Name::SecurityError, text));
+    }
+    let user = user.ok_or_else(|| Fault::new(Name::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
+    if interface == Interface::Push && !channel.is_bidirectional {
+        return Err(invalid("futoin.evt.push needs a channel on which both can call: use a WebSocket"));
+    }
+    let mut parameters = Parameters { function, left: request.parameters.clone() };
+    let call = match function {
+        "ping" => Call::Ping { echo: parameters.required("echo", integer, "a whole number of 32 bits")? },
+        "addEvent" => Call::Add { kind: parameters.kind()?, data: parameters.any("data")? },
+        "registerConsumer" => Call::Register(parameters.component()?),
+        "pollEvents" => Call::Poll {
+            component: parameters.component()?,
+            last: parameters.optional("last_id", id, "the id of an event, as a text of digits")?,
+            want: parameters.want()?,
+            answer_bytes_max: match (interface, version) {
+                (Interface::Poll, Version::V1_1) => LIST_BYTES,
+                _ => MESSAGE_BYTES,
+            },
+        },
+        _ => Call::Ready { component: parameters.component()?, want: parameters.want()?, version },
+    };
+    parameters.end()?;
+    Ok((user, call))
+}
+
+/// Interface, version and function of `interface:major.minor:function`.
+fn called(text: &str) -> Result<(Interface, Version, &'static str), Fault> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [interface, version, function] = parts[..] else {
+        return Err(invalid(format!("{text:?} is not interface:version:function")));
+    };
+    let numbers = version.split_once('.').filter(|(major, minor)| is_number(major) && is_number(minor));
+    let Some((major, minor)) = numbers else {
+        return Err(invalid(format!("{version:?} is no version such as 1.1")));
+    };
+    let known = match interface {
+        "futoin.ping" => Interface::Ping,
+        "futoin.evt.gen" => Interface::Gen,
+        "futoin.evt.poll" => Interface::Poll,
+        "futoin.evt.push" => Interface::Push,
+        _ => return Err(Fault::new(Name::UnknownInterface, format!("there is no interface {interface:?}"))),
+    };
+    let version = match (major, minor) {
+        ("1", "0") => Version::V1_0,
+        ("1", "1") if known != Interface::Ping => Version::V1_1,
+        _ => {
+            let last = if known == Interface::Ping { "1.0" } else { "1.0 and 1.1" };
+            let text = format!("{interface} has no version {version} here, but {last}");
+            return Err(Fault::new(Name::NotSupportedVersion, text));
+        }
+    };
+    let functions: &[&'static str] = match known {
+        Interface::Ping => &["ping"],
+        Interface::Gen => &["addEvent", "ping"],
+        Interface::Poll => &["registerConsumer", "pollEvents", "ping"],
+        Interface::Push => &["readyToReceive", "registerConsumer", "pollEvents", "ping"],
+    };
+    match functions.iter().find(|known| **known == function) {
+        Some(function) => Ok((known, version, function)),
+        None => Err(invalid(format!("{interface} has no function {function:?}, but {}", functions.join(", ")))),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn invalid(text: impl Into<String>) -> Fault {
+    Fault::new(Name::InvalidRequest, text)
+}
+
+fn integer(value: &RawValue) -> Option<i32> {
+    serde_json::from_str(value.get()).ok()
+}
+
+fn id(value: &RawValue) -> Option<StreamId> {
+    string(value)?.parse().ok()
+}
+
+/// Parameters that were not looked at.
+struct Parameters<'a> {
+    function: &'static str,
+    left: BTreeMap<String, &'a RawValue>,
+}
+
+impl Parameters<'_> {
+    fn required<T>(&mut self, name: &str, read: impl Fn(&RawValue) -> Option<T>, what: &str) -> Result<T, Fault> {
+        let Some(value) = self.left.remove(name) else {
+            return Err(invalid(format!("{} needs the parameter {name}: {what}", self.function)));
+        };
+        read(value).ok_or_else(|| invalid(format!("{name} of {} is {what}", self.function)))
+    }
+
+    /// One that may be null, or left out.
+    fn optional<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&RawValue) -> Option<T>,
+        what: &str,
+    ) -> Result<Option<T>, Fault> {
+        match self.left.get(name).is_none_or(|value| value.get() == "null") {
+            true => {
+                self.left.remove(name);
+                Ok(None)
+            }
+            false => self.required(name, read, what).map(Some),
+        }
+    }
+
+    fn kind(&mut self) -> Result<StreamType, Fault> {
+        self.required("type", |value| string(value)?.parse().ok(), "1 to 16 of A-Z and _")
+    }
+
+    fn component(&mut self) -> Result<Component, Fault> {
+        self.required("component", |value| string(value)?.parse().ok(), "1 to 16 of A-Z, a-z, 0-9 and _")
+    }
+
+    fn want(&mut self) -> Result<Option<BTreeSet<StreamType>>, Fault> {
+        let read = |value: &RawValue| {
+            let texts: Vec<String> = serde_json::from_str(value.get()).ok()?;
+            texts.iter().map(|text| text.parse().ok()).collect()
+        };
+        self.optional("want", read, "a list of types, each 1 to 16 of A-Z and _")
+    }
+
+    /// Whatever JSON there is, as it was written.
+    fn any(&mut self, name: &str) -> Result<Json, Fault> {
+        let read = |value: &RawValue| Json::from_bytes(Bytes::copy_from_slice(value.get().as_bytes())).ok();
+        self.required(name, read, "a JSON value")
+    }
+
+    fn end(&self) -> Result<(), Fault> {
+        match self.left.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(invalid(format!("{} has no parameter {name:?}", self.function))),
+        }
+    }
+}

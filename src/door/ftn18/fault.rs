@@ -1,0 +1,54 @@
+//! What callers are told when something is wrong, by the names of FTN3 and FTN18.
+
+/// The name of an error. Clients know no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The message, the function or a parameter is wrong.
+    InvalidRequest,
+    /// No such interface.
+    UnknownInterface,
+    /// The interface has no such version here.
+    NotSupportedVersion,
+    /// Who calls is not known, or the way is not secure.
+    SecurityError,
+    /// So much is asked that it is not done.
+    DefenseRejected,
+    /// Something is wrong here.
+    InternalError,
+    /// A live consumer is not registered (FTN18 3.3.1).
+    LiveNotAllowed,
+    /// The consumer is not registered (FTN18 3.3.1).
+    NotRegistered,
+}
+
+impl Name {
+    /// As on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Name::InvalidRequest => "InvalidRequest",
+            Name::UnknownInterface => "UnknownInterface",
+            Name::NotSupportedVersion => "NotSupportedVersion",
+            Name::SecurityError => "SecurityError",
+            Name::DefenseRejected => "DefenseRejected",
+            Name::InternalError => "InternalError",
+            Name::LiveNotAllowed => "LiveNotAllowed",
+            Name::NotRegistered => "NotRegistered",
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// For programs.
+    pub name: Name,
+    /// For people.
+    pub text: String,
+}
+
+impl Fault {
+    /// A fault of this name.
+    pub fn new(name: Name, text: impl Into<String>) -> Fault {
+        Fault { name, text: text.into() }
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages of FutoIn (FTN3): requests and responses, each a JSON object.
+
+use super::fault::{Fault, Name};
+use crate::event::stream::model::StreamEvent;
+use crate::event::timestamp::Timestamp;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The fields of a request.
+const FIELDS: [&str; 6] = ["f", "p", "rid", "forcersp", "sec", "obf"];
+
+/// What came, as far as it can be told without knowing any interface.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// Somebody calls.
+    Request(Request<'a>),
+    /// The answer to a call of ours: its id, and whether it says that it went well.
+    Response {
+        /// The id, as we gave it.
+        rid: String,
+        /// Whether it has no error.
+        is_ok: bool,
+    },
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Its id as it was written, to be given back with the answer.
+    pub rid: Option<&'a RawValue>,
+    /// Interface, version, function; or what is wrong with the message.
+    pub function: Result<String, Fault>,
+    /// The parameters, by name, as they were written.
+    pub parameters: BTreeMap<String, &'a RawValue>,
+    /// Who says to be calling.
+    pub sec: Option<String>,
+}
+
+type Fields<'a> = BTreeMap<String, &'a RawValue>;
+
+/// Reads a message; `None` if it is no JSON object.
+pub fn read(text: &str) -> Option<Incoming<'_>> {
+    let mut fields: Fields<'_> = serde_json::from_str(text).ok()?;
+    let rid = fields.get("rid").copied();
+    if ["r", "e"].iter().any(|name| fields.contains_key(*name))
+        && !fields.contains_key("f")
+        && let Some(rid) = rid.and_then(string)
+    {
+        return Some(Incoming::Response { rid, is_ok: !fields.contains_key("e") });
+    }
+    let (parameters, sec) = (fields.remove("p"), fields.remove("sec"));
+    let function = match fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        Some(name) => Err(invalid(format!("a request has no field {name:?}"))),
+        None if rid.is_some_and(|rid| string(rid).is_none()) => Err(invalid("rid is no string")),
+        None => match fields.get("f").map(|f| string(f)) {
+            None => Err(invalid("f is missing: the interface, its version, and the function")),
+            Some(None) => Err(invalid("f is no string")),
+            Some(Some(function)) => Ok(function),
+        },
+    };
+    let (mut request, mut wrong) = (Request { rid, function, parameters: BTreeMap::new(), sec: None }, None);
+    match parameters.map(|p| serde_json::from_str(p.get())) {
+        Some(Ok(parameters)) => request.parameters = parameters,
+        Some(Err(_)) => wrong = Some("p is no object"),
+        None => wrong = Some("p is missing: the parameters"),
+    }
+    match sec.map(|sec| (sec.get() == "null", string(sec))) {
+        None | Some((true, _)) => {}
+        Some((false, Some(sec))) => request.sec = Some(sec),
+        Some((false, None)) => wrong = Some("sec is no string"),
+    }
+    if let (Ok(_), Some(text)) = (&request.function, wrong) {
+        request.function = Err(invalid(text));
+    }
+    Some(Incoming::Request(request))
+}
+
+fn invalid(text: impl Into<String>) -> Fault {
+    Fault::new(Name::InvalidRequest, text)
+}
+
+/// The string that a JSON text is, if it is one.
+pub fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text can be written")
+}
+
+/// An answer: the result as JSON, or what is wrong.
+pub fn response(rid: Option<&RawValue>, result: &Result<String, Fault>) -> String {
+    let mut text = match result {
+        Ok(result) => format!("{{\"r\":{result}"),
+        Err(fault) => format!("{{\"e\":{},\"edesc\":{}", quoted(fault.name.as_str()), quoted(&fault.text)),
+    };
+    if let Some(rid) = rid {
+        write!(text, ",\"rid\":{}", rid.get()).expect("a text takes more");
+    }
+    text.push('}');
+    text
+}
+
+/// What the envelope of [`on_events`] takes at most beside the events, and that of an answer with events, in bytes.
+pub const ENVELOPE_BYTES: usize = 256;
+
+/// The call that pushes a group to a consumer (FTN18 3.3.3); `version` is that of the receiver's interface.
+pub fn on_events(version: &str, rid: &str, seq: u32, events: &[StreamEvent]) -> String {
+    let events = list(events);
+    format!(
+        "{{\"f\":\"futoin.evt.receiver:{version}:onEvents\",\"p\":{{\"seq\":{seq},\"events\":{events}}},\"rid\":\"{rid}\"}}"
+    )
+}
+
+/// Events as a JSON array.
+pub fn list(events: &[StreamEvent]) -> String {
+    let mut text = String::with_capacity(2 + events.iter().map(StreamEvent::bytes).sum::<usize>());
+    text.push('[');
+    for (index, event) in events.iter().enumerate() {
+        if 0 < index {
+            text.push(',');
+        }
+        let StreamEvent { id, kind, data, time, .. } = event;
+        // Types have no character that JSON would write otherwise.
+        write!(
+            text,
+            "{{\"id\":\"{id}\",\"type\":\"{kind}\",\"data\":{},\"ts\":\"{}\"}}",
+            data.as_str(),
+            seconds(*time)
+        )
+        .expect("a text takes more");
+    }
+    text.push(']');
+    text
+}
+
+/// `2026-11-21T07:53:59Z`: in whole seconds, in UTC.
+fn seconds(time: Timestamp) -> String {
+    let mut text = time.to_string();
+    text.truncate("2026-11-21T07:53:59".len());
+    text + "Z"
+}

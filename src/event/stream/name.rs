@@ -1,0 +1,232 @@
+//! The names of seed 003: streams, types, components, consumers, and the ids of events in a stream.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The longest name of a stream, in bytes.
+const STREAM_BYTES_MAX: usize = 32;
+/// The longest type and the longest component (003, sections 2.1.2 and 3.1), in characters.
+const TEXT_MAX: usize = 16;
+/// The longest name of a user, in bytes.
+const USER_BYTES_MAX: usize = 255;
+
+/// Why a text is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// The name of a stream.
+    Stream,
+    /// The type of an event.
+    Type,
+    /// The name of a component.
+    Component,
+    /// The name of a user.
+    User,
+    /// The id of an event.
+    Id,
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Stream => {
+                write!(
+                    f,
+                    "the name of a stream is 1 to {STREAM_BYTES_MAX} of a-z, 0-9, _ and -, and begins with a letter"
+                )
+            }
+            NameError::Type => write!(f, "the type of an event in a stream is 1 to {TEXT_MAX} of A-Z and _"),
+            NameError::Component => write!(f, "a component is 1 to {TEXT_MAX} of A-Z, a-z, 0-9 and _"),
+            NameError::User => {
+                write!(f, "a user is 1 to {USER_BYTES_MAX} bytes without control characters and without ':'")
+            }
+            NameError::Id => write!(f, "the id of an event in a stream is a number from 1 to {}", StreamId::MAX),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// Whether it is so many characters, all of them such.
+fn is_of(text: &str, max: usize, is_such: impl Fn(u8) -> bool) -> bool {
+    !text.is_empty() && text.len() <= max && text.bytes().all(is_such)
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $error:ident, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<$name, NameError> {
+                let check: fn(&str) -> bool = $check;
+                if check(text) { Ok($name(text.into())) } else { Err(NameError::$error) }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// A stream of a peer. The events that are added to it have event types that begin with its name.
+    StreamName,
+    Stream,
+    |text| {
+        text.starts_with(|first: char| first.is_ascii_lowercase())
+            && is_of(text, STREAM_BYTES_MAX, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+    }
+);
+
+name!(
+    /// The type of an event in a stream: `^[A-Z_]{1,16}$` (003, section 3.1).
+    StreamType,
+    Type,
+    |text| is_of(text, TEXT_MAX, |byte| byte.is_ascii_uppercase() || byte == b'_')
+);
+
+name!(
+    /// A part of a user that reads a stream for itself: `^[A-Za-z0-9_]{1,16}$` (003, section 3.1).
+    Component,
+    Component,
+    |text| is_of(text, TEXT_MAX, |byte| byte.is_ascii_alphanumeric() || byte == b'_')
+);
+
+name!(
+    /// Who somebody is on this peer (003, section 2.2.4).
+    UserName,
+    User,
+    |text| {
+        !text.is_empty() && text.len() <= USER_BYTES_MAX && !text.contains(|c: char| c.is_control() || c == ':')
+    }
+);
+
+impl Component {
+    /// Whether it stands for consumers that are live, and are not registered (003, section 2.2.4).
+    pub fn is_live(&self) -> bool {
+        self.as_str() == "LIVE"
+    }
+}
+
+/// Who reads a stream reliably: a component of a user.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Consumer {
+    /// The user.
+    pub user: UserName,
+    /// The component.
+    pub component: Component,
+}
+
+impl fmt::Display for Consumer {
+    /// As `user:component`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.user, self.component)
+    }
+}
+
+impl FromStr for Consumer {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Consumer, NameError> {
+        let (user, component) = text.split_once(':').ok_or(NameError::Component)?;
+        Ok(Consumer { user: user.parse()?, component: component.parse()? })
+    }
+}
+
+/// The id of an event in one stream: it rises, with gaps (003, section 2.1.1). 1 to 10^18 - 1; 0 stands before the first event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(u64);
+
+impl StreamId {
+    /// Before the first event.
+    pub const START: StreamId = StreamId(0);
+    /// The last one there is.
+    pub const MAX: StreamId = StreamId(999_999_999_999_999_999);
+
+    /// `None` for a number that is too great.
+    pub fn from_number(number: u64) -> Option<StreamId> {
+        if number <= StreamId::MAX.0 { Some(StreamId(number)) } else { None }
+    }
+
+    /// The number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for StreamId {
+    type Err = NameError;
+
+    /// `^[1-9][0-9]{0,17}$` (003, section 3.1): the id of an event, not what stands before the first.
+    fn from_str(text: &str) -> Result<StreamId, NameError> {
+        match is_of(text, 18, |byte| byte.is_ascii_digit()) && !text.starts_with('0') {
+            true => text.parse().map(StreamId).map_err(|_| NameError::Id),
+            false => Err(NameError::Id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of the first list are names, those of the second are not.
+    fn check<T: FromStr<Err = NameError> + fmt::Display>(names: &[&str], others: &[&str]) {
+        for text in names {
+            assert_eq!(text.parse::<T>().map(|name| name.to_string()), Ok((*text).to_owned()));
+        }
+        for text in others {
+            assert!(text.parse::<T>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_as_the_seed_wants_them() {
+        check::<StreamName>(
+            &["main", "a", "a-1_b", &"x".repeat(32)],
+            &["", "Main", "1a", "-a", "a.b", "a/b", &"x".repeat(33)],
+        );
+        check::<StreamType>(
+            &["A", "_", "SOME_EVENT", "ABCDEFGHIJKLMNOP"],
+            &["", "a", "A1", "ABCDEFGHIJKLMNOPQ", "A\n", "Ä"],
+        );
+        check::<Component>(&["LIVE", "a_1", "ABCDEFGHIJKLMNOP"], &["", "a-b", "ABCDEFGHIJKLMNOPQ", "a\n", "ä"]);
+        check::<UserName>(&["alice", "ä b", &"x".repeat(255)], &["", "a:b", "a\n", &"x".repeat(256)]);
+        check::<StreamId>(&["1", "999999999999999999"], &["", "0", "01", "+1", "1000000000000000000", "1\n", "-1"]);
+        check::<Consumer>(&["alice:C1"], &["alice", ":C1", "alice:", "alice:a:b"]);
+    }
+
+    #[test]
+    fn only_the_exact_name_is_live() {
+        let is_live = |text: &str| text.parse::<Component>().unwrap().is_live();
+        assert!(is_live("LIVE"));
+        assert!(!is_live("Live") && !is_live("LIVE1"));
+    }
+}

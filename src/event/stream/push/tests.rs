@@ -1,0 +1,242 @@
+//! A pusher with a stream, a consumer and a network that are made up.
+
+use super::*;
+use crate::event::model::{EventId, Json, ServerId};
+use crate::event::timestamp::Timestamp;
+use crate::rng::Rng;
+use bytes::Bytes;
+
+fn id(number: u64) -> StreamId {
+    StreamId::from_number(number).unwrap()
+}
+
+fn event(number: u64) -> StreamEvent {
+    StreamEvent {
+        id: id(number),
+        kind: "A".parse().unwrap(),
+        data: Json::from_bytes(Bytes::from_static(b"1")).unwrap(),
+        time: Timestamp::MIN,
+        origin: EventId { server: ServerId(1), session: number, instance: 1 },
+    }
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+fn page(numbers: &[u64], covered: u64, more_follows: bool) -> Page {
+    Page { events: numbers.iter().map(|number| event(*number)).collect(), covered: id(covered), more_follows }
+}
+
+const ROOM: Room = Room { events: 3, bytes: 10_000 };
+const SETTINGS: Settings = Settings { room: ROOM, groups_max: 2, delay: Duration::from_millis(10) };
+
+fn steps(pusher: &mut Pusher, now: Instant) -> Vec<Step> {
+    std::iter::from_fn(|| pusher.poll(now)).collect()
+}
+
+fn sends(seq: u32, numbers: &[u64]) -> Step {
+    Step::Send { seq, events: Arc::new(numbers.iter().map(|number| event(*number)).collect()) }
+}
+
+fn reads(after: u64, events: usize, before: &[u64]) -> Step {
+    let taken: usize = before.iter().map(|number| event(*number).bytes()).sum();
+    Step::Read { after: id(after), room: Room { events, bytes: ROOM.bytes - taken } }
+}
+
+#[test]
+fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
+    let mut pusher = Pusher::new(SETTINGS, id(4));
+    assert_eq!(steps(&mut pusher, at(0)), [reads(4, 3, &[])]);
+    pusher.on_page(at(0), page(&[5], 5, false));
+    assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[5])]);
+    pusher.on_news();
+    assert_eq!(steps(&mut pusher, at(1)), [reads(5, 3, &[])]);
+    pusher.on_page(at(1), page(&[6], 6, false));
+    // The consumer has a group: this one waits for others, but not for long.
+    assert_eq!(steps(&mut pusher, at(1)), []);
+    assert_eq!(pusher.deadline(), Some(at(11)));
+    pusher.on_news();
+    assert_eq!(steps(&mut pusher, at(5)), [reads(6, 2, &[6])]);
+    pusher.on_page(at(5), page(&[7], 7, false));
+    assert_eq!(steps(&mut pusher, at(10)), []);
+    assert_eq!(steps(&mut pusher, at(11)), [sends(1, &[6, 7])]);
+    // So many groups and no more.
+    pusher.on_news();
+    assert_eq!(steps(&mut pusher, at(100)), []);
+    pusher.on_answer(at(100), 1, true);
+    assert_eq!(steps(&mut pusher, at(100)), [], "the first one is not accepted yet");
+    pusher.on_answer(at(101), 0, true);
+    assert_eq!(steps(&mut pusher, at(101)), [Step::Accept(id(7)), reads(7, 3, &[])]);
+    // More than fits: sent at once.
+    pusher.on_page(at(101), page(&[8, 9, 10], 10, true));
+    assert_eq!(steps(&mut pusher, at(101)), [sends(2, &[8, 9, 10]), reads(10, 3, &[])]);
+    pusher.on_page(at(102), page(&[11, 12, 13], 13, true));
+    assert_eq!(steps(&mut pusher, at(102)), [sends(3, &[11, 12, 13])]);
+}
+
+#[test]
+fn a_large_event_stands_alone_and_not_with_those_that_wait() {
+    let mut pusher = Pusher::new(Settings { room: Room { events: 3, bytes: 2 * event(1).bytes() }, ..SETTINGS }, id(0));
+    steps(&mut pusher, at(0));
+    pusher.on_page(at(0), page(&[1], 1, false));
+    assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[1])]);
+    pusher.on_news();
+    steps(&mut pusher, at(1));
+    pusher.on_page(at(1), page(&[2], 2, false));
+    pusher.on_news();
+    let read = steps(&mut pusher, at(2));
+    let [Step::Read { after, room: Room { events: 2, bytes } }] = &read[..] else { panic!("{read:?}") };
+    assert_eq!((*after, *bytes), (id(2), event(2).bytes()));
+    let mut large = event(3);
+    large.data = Json::from_bytes(Bytes::from(format!("\"{}\"", "x".repeat(1000)))).unwrap();
+    let alone = Page { events: vec![large.clone()], covered: id(3), more_follows: false };
+    pusher.on_page(at(2), alone.clone());
+    assert_eq!(steps(&mut pusher, at(2)), [sends(1, &[2])], "the groups under way are as many as may be");
+    pusher.on_answer(at(3), 0, true);
+    let Some(Step::Accept(_)) = pusher.poll(at(3)) else { panic!("one is accepted") };
+    let Some(Step::Read { after, .. }) = pusher.poll(at(3)) else { panic!("it is read again") };
+    assert_eq!(after, id(2));
+    pusher.on_page(at(3), alone);
+    assert_eq!(pusher.poll(at(3)), Some(Step::Send { seq: 2, events: Arc::new(vec![large]) }));
+}
+
+#[test]
+fn what_is_not_wanted_is_delivered_when_what_stands_before_it_is() {
+    let mut pusher = Pusher::new(SETTINGS, id(0));
+    steps(&mut pusher, at(0));
+    pusher.on_page(at(0), page(&[], 50, false));
+    assert_eq!(steps(&mut pusher, at(0)), [Step::Accept(id(50))]);
+    pusher.on_news();
+    steps(&mut pusher, at(0));
+    pusher.on_page(at(0), page(&[60], 70, false));
+    assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[60])]);
+    pusher.on_news();
+    steps(&mut pusher, at(1));
+    pusher.on_page(at(1), page(&[], 90, false));
+    assert_eq!(steps(&mut pusher, at(1)), []);
+    pusher.on_answer(at(2), 0, true);
+    assert_eq!(steps(&mut pusher, at(2)), [Step::Accept(id(90))]);
+    assert_eq!(pusher.accepted(), id(90));
+}
+
+#[test]
+fn a_group_that_is_not_accepted_is_sent_again_under_its_number() {
+    let mut pusher = Pusher::new(SETTINGS, id(0));
+    steps(&mut pusher, at(0));
+    pusher.on_page(at(0), page(&[1], 1, false));
+    steps(&mut pusher, at(0));
+    let mut now = at(0);
+    for millis in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+        pusher.on_answer(now, 0, false);
+        assert_eq!(steps(&mut pusher, now), []);
+        assert_eq!(pusher.deadline(), Some(now + Duration::from_millis(millis)));
+        now = now + Duration::from_millis(millis);
+        assert_eq!(steps(&mut pusher, now), [sends(0, &[1])]);
+    }
+    // What was not asked does not count.
+    pusher.on_answer(now, 1, true);
+    assert_eq!(steps(&mut pusher, now), []);
+    pusher.on_answer(now, 0, true);
+    assert_eq!(steps(&mut pusher, now), [Step::Accept(id(1))]);
+    pusher.on_answer(now, 0, false);
+    assert_eq!(steps(&mut pusher, now), []);
+}
+
+#[test]
+fn numbers_that_fit_no_message_are_not_given() {
+    let mut pusher = Pusher::new(SETTINGS, id(0));
+    pusher.seq_next = SEQ_MAX;
+    steps(&mut pusher, at(0));
+    pusher.on_page(at(0), page(&[1, 2, 3], 3, true));
+    assert_eq!(steps(&mut pusher, at(0))[0], sends(SEQ_MAX, &[1, 2, 3]));
+    pusher.on_page(at(0), page(&[4], 4, false));
+    assert_eq!(pusher.poll(at(50)), Some(Step::Close));
+}
+
+/// A consumer that accepts, refuses and leaves as it likes, again and again, gets every event that it wants, in order; what was accepted
+/// never comes again, and what is told to be accepted was.
+#[test]
+fn nothing_is_lost_whatever_the_consumer_does() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let count = rng.between(1, 60);
+        let wanted: Vec<u64> = (1..=count).filter(|_| rng.chance(0.6)).collect();
+        let (mut added, mut accepted, mut delivered) = (0, 0, Vec::new());
+        let mut now = 0;
+        while accepted < count {
+            let settings = Settings { groups_max: 1 + rng.below(3) as usize, ..SETTINGS };
+            let mut pusher = Pusher::new(settings, id(accepted));
+            let (mut seqs, mut unanswered): (Vec<u32>, Vec<(u32, Vec<u64>)>) = (Vec::new(), Vec::new());
+            // What the consumer has accepted on this connection, by number.
+            let mut taken: Vec<(u32, Vec<u64>)> = Vec::new();
+            for _ in 0..rng.between(1, 40) {
+                now += rng.below(20);
+                if added < count && rng.chance(0.5) {
+                    added += rng.between(1, count - added);
+                    pusher.on_news();
+                }
+                while let Some(step) = pusher.poll(at(now)) {
+                    match step {
+                        Step::Read { .. } if rng.chance(0.1) => {
+                            pusher.on_unread();
+                            pusher.on_news();
+                            break;
+                        }
+                        Step::Read { after, room } => {
+                            let mut found: Vec<u64> =
+                                wanted.iter().copied().filter(|n| after.number() < *n && *n <= added).collect();
+                            let more_follows = room.events < found.len();
+                            found.truncate(room.events);
+                            let last = found.last().copied().unwrap_or(after.number());
+                            let covered = if more_follows { last } else { added.max(after.number()) };
+                            pusher.on_page(at(now), page(&found, covered, more_follows));
+                        }
+                        Step::Send { seq, events } => {
+                            let numbers: Vec<u64> = events.iter().map(|event| event.id.number()).collect();
+                            assert!(!numbers.is_empty() && numbers.len() <= ROOM.events, "seed {seed}");
+                            if !seqs.contains(&seq) {
+                                assert_eq!(seq as usize, seqs.len(), "seed {seed}");
+                                seqs.push(seq);
+                            }
+                            unanswered.push((seq, numbers));
+                            assert!(unanswered.len() <= settings.groups_max, "seed {seed}");
+                        }
+                        Step::Accept(up_to) => {
+                            assert!(accepted < up_to.number() && up_to.number() <= added, "seed {seed}");
+                            accepted = up_to.number();
+                        }
+                        Step::Close => unreachable!(),
+                    }
+                }
+                if !unanswered.is_empty() && rng.chance(0.7) {
+                    let (seq, numbers) = unanswered.swap_remove(rng.below(unanswered.len() as u64) as usize);
+                    let is_accepted = rng.chance(0.7);
+                    if is_accepted {
+                        taken.push((seq, numbers));
+                    }
+                    pusher.on_answer(at(now), seq, is_accepted);
+                }
+            }
+            // It brings what it has accepted into order, as far as there is no gap.
+            taken.sort();
+            let whole = taken.iter().enumerate().take_while(|(index, (seq, _))| *index == *seq as usize);
+            delivered.extend(whole.flat_map(|(_, (_, numbers))| numbers.clone()));
+            let told: Vec<u64> = wanted.iter().copied().filter(|number| *number <= accepted).collect();
+            let mut seen = delivered.clone();
+            seen.sort_unstable();
+            seen.dedup();
+            assert!(told.iter().all(|number| seen.contains(number)), "seed {seed}: {told:?} {seen:?}");
+            if added < count && rng.chance(0.3) {
+                added = count;
+            }
+        }
+        let mut firsts = Vec::new();
+        delivered.iter().for_each(|number| {
+            if !firsts.contains(number) {
+                firsts.push(*number);
+            }
+        });
+        assert_eq!(firsts, wanted, "seed {seed}");
+    }
+}

@@ -1,0 +1,284 @@
+//! A store of streams in memory: what the others are compared with.
+
+use super::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed};
+use crate::event::model::{EventId, Json, ServerId};
+use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
+use crate::event::timestamp::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+/// Streams in memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStreams {
+    streams: BTreeMap<StreamName, Stream>,
+    posted: Vec<Post>,
+    posts: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Post {
+    /// Its stamp counts once it is claimed.
+    posted: Posted,
+    claimed: Option<ServerId>,
+    is_aside: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    events: Vec<StreamEvent>,
+    last: StreamId,
+    covered: BTreeMap<ServerId, EventId>,
+    consumers: BTreeMap<Consumer, Reader>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reader {
+    position: StreamId,
+    lapsed: Option<Missed>,
+    registered: Timestamp,
+    heard: Timestamp,
+}
+
+impl Stream {
+    fn bytes(&self) -> u64 {
+        self.events.iter().map(|event| event.data.bytes().len() as u64).sum()
+    }
+
+    /// How many of the oldest events are read by everyone, or beyond the limits.
+    fn removable(&self, limits: &Limits, now: Timestamp) -> usize {
+        let active = self.consumers.values().filter(|reader| reader.lapsed.is_none());
+        let floor = active.map(|reader| reader.position).min();
+        let mut bytes = self.bytes();
+        let is_removable = |event: &&StreamEvent| {
+            let is_read = floor.is_some_and(|floor| event.id <= floor);
+            let is_much = limits.bytes.is_some_and(|max| max < bytes);
+            bytes -= event.data.bytes().len() as u64;
+            is_read || limits.policy == Policy::Lapse && (limits.is_old(now, event.time) || is_much)
+        };
+        self.events.iter().take_while(is_removable).count()
+    }
+
+    /// Before the first event that is kept.
+    fn start(&self) -> StreamId {
+        let before = |event: &StreamEvent| StreamId::from_number(event.id.number() - 1).expect("less than an id");
+        self.events.first().map_or(self.last, before)
+    }
+
+    fn row(&self, consumer: &Consumer, reader: &Reader) -> ConsumerRow {
+        let Reader { position, lapsed, registered, heard } = *reader;
+        let behind = self.events.iter().filter(|event| position < event.id).count() as u64;
+        ConsumerRow { consumer: consumer.clone(), position, lapsed, registered, heard, behind }
+    }
+
+    fn reader(&mut self, consumer: &Consumer) -> Result<&mut Reader, Refused<Infallible>> {
+        match self.consumers.get_mut(consumer) {
+            None => Err(Refused::NotRegistered),
+            Some(Reader { lapsed: Some(missed), .. }) => Err(Refused::Lapsed(*missed)),
+            Some(reader) => Ok(reader),
+        }
+    }
+}
+
+impl Post {
+    fn is(&self, server: ServerId) -> bool {
+        self.claimed == Some(server) && !self.is_aside
+    }
+}
+
+impl MemoryStreams {
+    fn stream(&mut self, name: &StreamName) -> &mut Stream {
+        self.streams.entry(name.clone()).or_default()
+    }
+
+    /// As an application does within a transaction.
+    pub fn post(&mut self, stream: &StreamName, kind: &StreamType, data: &Json) {
+        self.posts += 1;
+        let (stream, kind, data) = (stream.clone(), kind.clone(), data.clone());
+        let posted = Posted { number: self.posts, stream, kind, data, stamp: Timestamp::MIN };
+        self.posted.push(Post { posted, claimed: None, is_aside: false });
+    }
+}
+
+impl StreamStore for MemoryStreams {
+    type Error = Infallible;
+
+    fn check(&mut self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, Infallible> {
+        Ok(self.stream(stream).covered.values().copied().collect())
+    }
+
+    fn add(
+        &mut self,
+        stream: &StreamName,
+        events: &[NewEvent],
+        covered: &[EventId],
+        limits: &Limits,
+    ) -> Result<Vec<Option<StreamId>>, Refused<Infallible>> {
+        let name = stream;
+        let stream = self.stream(name);
+        let mut new = stream.clone();
+        let (mut ids, mut done) = (Vec::new(), Vec::new());
+        for NewEvent { kind, data, time, origin, stamp } in events {
+            if new.covered.get(&origin.server).is_some_and(|covered| origin <= covered) {
+                ids.push(None);
+                continue;
+            }
+            if limits.is_blocked(new.bytes()) {
+                return Err(Refused::Full);
+            }
+            new.last = StreamId::from_number(new.last.number() + 1).ok_or(Refused::Full)?;
+            new.covered.insert(origin.server, *origin);
+            done.extend(stamp.map(|stamp| (origin.server, stamp)));
+            let (kind, data) = (kind.clone(), data.clone());
+            new.events.push(StreamEvent { id: new.last, kind, data, time: *time, origin: *origin });
+            ids.push(Some(new.last));
+        }
+        for place in covered {
+            let known = new.covered.entry(place.server).or_insert(*place);
+            *known = (*place).max(*known);
+        }
+        *stream = new;
+        let is_done = |post: &Post| {
+            post.posted.stream == *name
+                && done.iter().any(|(server, stamp)| post.is(*server) && post.posted.stamp == *stamp)
+        };
+        self.posted.retain(|post| !is_done(post));
+        Ok(ids)
+    }
+
+    fn read(
+        &mut self,
+        stream: &StreamName,
+        after: StreamId,
+        want: Option<&BTreeSet<StreamType>>,
+        mut room: Room,
+    ) -> Result<Page, Infallible> {
+        let stream = self.stream(stream);
+        let mut page = Page::new(after);
+        for event in stream.events.iter().filter(|event| after < event.id) {
+            if want.is_none_or(|want| want.contains(&event.kind)) && !page.take(event.clone(), &mut room) {
+                return Ok(page);
+            }
+            page.covered = event.id;
+        }
+        page.covered = page.covered.max(stream.last);
+        Ok(page)
+    }
+
+    fn register(
+        &mut self,
+        stream: &StreamName,
+        consumer: &Consumer,
+        now: Timestamp,
+    ) -> Result<Option<ConsumerRow>, Infallible> {
+        let stream = self.stream(stream);
+        let before = stream.consumers.get(consumer).map(|reader| stream.row(consumer, reader));
+        let start = stream.start();
+        let new = Reader { position: start, lapsed: None, registered: now, heard: now };
+        let reader = stream.consumers.entry(consumer.clone()).or_insert(new);
+        if reader.lapsed.take().is_some() {
+            reader.position = start;
+        }
+        reader.heard = now;
+        Ok(before)
+    }
+
+    fn accept(
+        &mut self,
+        stream: &StreamName,
+        consumer: &Consumer,
+        accepted: StreamId,
+        now: Timestamp,
+    ) -> Result<StreamId, Refused<Infallible>> {
+        let stream = self.stream(stream);
+        let last = stream.last;
+        let reader = stream.reader(consumer)?;
+        reader.position = accepted.min(last).max(reader.position);
+        reader.heard = now;
+        Ok(reader.position)
+    }
+
+    fn reset(&mut self, stream: &StreamName, consumer: &Consumer, position: StreamId) -> Result<bool, Infallible> {
+        let stream = self.stream(stream);
+        let last = stream.last;
+        let Some(reader) = stream.consumers.get_mut(consumer) else { return Ok(false) };
+        (reader.position, reader.lapsed) = (position.min(last), None);
+        Ok(true)
+    }
+
+    fn remove(&mut self, stream: &StreamName, consumer: &Consumer) -> Result<bool, Infallible> {
+        Ok(self.stream(stream).consumers.remove(consumer).is_some())
+    }
+
+    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, Infallible> {
+        let stream = self.stream(stream);
+        Ok(stream.consumers.iter().map(|(consumer, reader)| stream.row(consumer, reader)).collect())
+    }
+
+    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, Infallible> {
+        Ok(self.stream(stream).events.iter().rfind(|event| event.origin == origin).map(|event| event.id))
+    }
+
+    fn claim(
+        &mut self,
+        server: ServerId,
+        streams: &[StreamName],
+        now: Timestamp,
+        count_max: usize,
+    ) -> Result<Vec<Posted>, Infallible> {
+        let of_server = self.posted.iter().filter(|post| post.claimed == Some(server));
+        let last = of_server.map(|post| post.posted.stamp).max();
+        let mut stamp = last.map_or(now, |last| now.max(last.following()));
+        let is_free =
+            |post: &&mut Post| post.claimed.is_none() && !post.is_aside && streams.contains(&post.posted.stream);
+        let mut claimed = Vec::new();
+        for post in self.posted.iter_mut().filter(is_free).take(count_max) {
+            (post.claimed, post.posted.stamp) = (Some(server), stamp);
+            claimed.push(post.posted.clone());
+            stamp = stamp.following();
+        }
+        Ok(claimed)
+    }
+
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Infallible> {
+        let of = self.posted.iter().filter(|post| post.is(server) && post.posted.stream == *stream);
+        Ok(of.map(|post| post.posted.clone()).collect())
+    }
+
+    fn set_aside(&mut self, number: u64, _: &str) -> Result<(), Infallible> {
+        self.posted.iter_mut().filter(|post| post.posted.number == number).for_each(|post| post.is_aside = true);
+        Ok(())
+    }
+
+    fn contents(&mut self, stream: &StreamName) -> Result<Contents, Infallible> {
+        let stream = self.stream(stream);
+        Ok(Contents { last: stream.last, events: stream.events.len() as u64, bytes: stream.bytes() })
+    }
+
+    fn trim(
+        &mut self,
+        stream: &StreamName,
+        limits: &Limits,
+        now: Timestamp,
+        budget: usize,
+    ) -> Result<Trimmed, Infallible> {
+        let stream = self.stream(stream);
+        let count = stream.removable(limits, now).min(budget);
+        let gone: Vec<StreamEvent> = stream.events.drain(..count).collect();
+        let mut trimmed = Trimmed { removed: gone.len() as u64, missed: Vec::new() };
+        for (consumer, reader) in &mut stream.consumers {
+            let mut lost = gone.iter().filter(|event| reader.position < event.id);
+            let Some(first) = lost.next() else { continue };
+            let last = gone.last().expect("there is a first one").id;
+            let missed = Missed { first: first.id, last, count: 1 + lost.count() as u64 };
+            reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.and(missed)));
+            reader.position = last;
+            trimmed.missed.push((consumer.clone(), missed));
+        }
+        Ok(trimmed)
+    }
+}

@@ -1,0 +1,293 @@
+//! What consumers of event streams were given, held against what producers added: nothing lost, nothing twice, all in order.
+//!
+//! | rule | is broken by |
+//! |---|---|
+//! | every acknowledged event is read by every reliable consumer that wants its type | [`Wrong::Lost`] |
+//! | what one consumer reads, all others read that want it, at all peers | [`Wrong::Lost`] |
+//! | what is read first has rising ids, and the events of a producer come as it added them | [`Wrong::Reordered`] |
+//! | an event has one id at a peer, that which its producer was told | [`Wrong::Doubled`], [`Wrong::Mistaken`] |
+//! | what was read comes again only after a connection has ended or a group was refused, from some place on, in the same order | [`Wrong::Repeated`] |
+//! | it never comes again if the peer has answered that it is accepted | [`Wrong::Repeated`] |
+//! | nothing is read that nobody added, or that is not wanted | [`Wrong::Invented`] |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// An event: of which producer, and the how manieth of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub producer: usize,
+    pub number: u64,
+}
+
+/// What happens to a consumer.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// It has a connection anew.
+    Connected,
+    /// It has refused what it read last.
+    Refused,
+    /// It reads an event.
+    Event { id: u64, key: Key },
+    /// The peer has answered that all up to there is accepted.
+    Accepted(u64),
+}
+
+/// What must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    Lost(Key),
+    Reordered(Key),
+    Doubled(Key),
+    Mistaken { key: Key, id: u64 },
+    Repeated { key: Key, id: u64 },
+    Invented(Key),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, key, id) = match *self {
+            Wrong::Lost(key) => ("never came", key, None),
+            Wrong::Reordered(key) => ("came behind later ones", key, None),
+            Wrong::Doubled(key) => ("came under a second id", key, None),
+            Wrong::Mistaken { key, id } => {
+                ("has an id that is that of another, or not what its producer was told", key, Some(id))
+            }
+            Wrong::Repeated { key, id } => ("came again, out of turn", key, Some(id)),
+            Wrong::Invented(key) => ("came, and nobody added it, or it is not wanted", key, None),
+        };
+        write!(f, "event {} of producer {} {what}", key.number, key.producer)?;
+        id.map_or(Ok(()), |id| write!(f, " (id {id})"))
+    }
+}
+
+/// What one consumer has read, judged as far as it can be alone.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// What came, without what came again; ids rise.
+    seen: Vec<(u64, Key)>,
+    keys: BTreeSet<Key>,
+    /// Of each producer the last event.
+    last: BTreeMap<usize, u64>,
+    /// Where in `seen` it reads: before the end while things come again.
+    place: usize,
+    /// The next event may be any that came before.
+    may_repeat: bool,
+    accepted: u64,
+}
+
+impl Reader {
+    /// The last id that it has read.
+    pub fn position(&self) -> u64 {
+        self.seen.last().map_or(0, |(id, _)| *id)
+    }
+
+    /// How many events it has read, without those that came again.
+    pub fn count(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Takes the next step.
+    pub fn on(&mut self, step: Step) -> Result<(), Wrong> {
+        match step {
+            Step::Connected | Step::Refused => self.may_repeat = true,
+            Step::Accepted(id) => self.accepted = self.accepted.max(id),
+            Step::Event { id, key } => return self.on_event(id, key),
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, id: u64, key: Key) -> Result<(), Wrong> {
+        let may_repeat = std::mem::take(&mut self.may_repeat);
+        match self.seen.binary_search_by_key(&id, |(id, _)| *id) {
+            Ok(at) if self.seen[at].1 != key => return Err(Wrong::Mistaken { key, id }),
+            Ok(at) if (may_repeat || at == self.place) && self.accepted < id => {
+                self.place = at + 1;
+                return Ok(());
+            }
+            Ok(_) => return Err(Wrong::Repeated { key, id }),
+            Err(_) => {}
+        }
+        if self.keys.contains(&key) {
+            return Err(Wrong::Doubled(key));
+        }
+        let before = self.last.get(&key.producer);
+        // Something new comes in the midst of what comes again, or before what has come.
+        let is_early = !may_repeat && self.place < self.seen.len() || id < self.position();
+        if is_early || before.is_some_and(|before| key.number < *before) {
+            return Err(Wrong::Reordered(key));
+        }
+        self.last.insert(key.producer, key.number);
+        self.keys.insert(key);
+        self.seen.push((id, key));
+        self.place = self.seen.len();
+        Ok(())
+    }
+}
+
+/// An event that somebody tried to add.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub kind: &'static str,
+    /// The peer, and the id that it has answered with.
+    pub acknowledged: Option<(usize, u64)>,
+}
+
+/// What was tried.
+pub type Ledger = BTreeMap<Key, Attempt>;
+
+/// A consumer: its peer, the types that it wants, and what it has read.
+pub struct Account<'a> {
+    pub peer: usize,
+    pub want: Option<&'a [&'static str]>,
+    pub reader: &'a Reader,
+}
+
+impl Account<'_> {
+    fn wants(&self, kind: &str) -> bool {
+        self.want.is_none_or(|want| want.contains(&kind))
+    }
+}
+
+/// How many events have not come to consumers that must still get them.
+pub fn missing(ledger: &Ledger, accounts: &[Account<'_>]) -> usize {
+    judge(ledger, accounts).iter().filter(|(_, wrong)| matches!(wrong, Wrong::Lost(_))).count()
+}
+
+/// What is wrong with all of it when everything has come to rest, with the place of the consumer.
+pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, Wrong)> {
+    let mut wrongs = Vec::new();
+    let mut ids: BTreeMap<(usize, u64), Key> = BTreeMap::new();
+    let mut events: BTreeMap<(usize, Key), u64> = BTreeMap::new();
+    for (key, attempt) in ledger {
+        if let Some((peer, id)) = attempt.acknowledged {
+            ids.insert((peer, id), *key);
+            events.insert((peer, *key), id);
+        }
+    }
+    let mut owed: BTreeSet<Key> = events.keys().map(|(_, key)| *key).collect();
+    for (place, account) in accounts.iter().enumerate() {
+        for (id, key) in &account.reader.seen {
+            if !ledger.get(key).is_some_and(|attempt| account.wants(attempt.kind)) {
+                wrongs.push((place, Wrong::Invented(*key)));
+                continue;
+            }
+            let is_right = *ids.entry((account.peer, *id)).or_insert(*key) == *key
+                && *events.entry((account.peer, *key)).or_insert(*id) == *id;
+            if !is_right {
+                wrongs.push((place, Wrong::Mistaken { key: *key, id: *id }));
+            }
+            owed.insert(*key);
+        }
+    }
+    for (place, account) in accounts.iter().enumerate() {
+        let lost = owed.iter().filter(|key| account.wants(ledger[*key].kind) && !account.reader.keys.contains(key));
+        wrongs.extend(lost.map(|key| (place, Wrong::Lost(*key))));
+    }
+    wrongs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number of the event, which is that of the only producer; its id is ten times that.
+    fn event(number: u64) -> Step {
+        Step::Event { id: 10 * number, key: key(number) }
+    }
+
+    fn key(number: u64) -> Key {
+        Key { producer: 0, number }
+    }
+
+    fn read(steps: &[Step]) -> Result<Reader, Wrong> {
+        let mut reader = Reader::default();
+        steps.iter().try_for_each(|step| reader.on(*step)).map(|()| reader)
+    }
+
+    fn check(steps: &[Step], expected: Result<usize, Wrong>) {
+        assert_eq!(read(steps).map(|reader| reader.count()), expected, "{steps:?}");
+    }
+
+    #[test]
+    fn what_is_in_order_and_comes_again_in_order_is_good() {
+        use Step::{Accepted, Connected, Refused};
+        check(&[Connected, event(1), event(2), event(5)], Ok(3));
+        check(&[event(1), event(2), Connected, event(1), event(2), event(3)], Ok(3));
+        check(&[event(1), event(2), Connected, event(2), Connected, event(1), event(2), event(3)], Ok(3));
+        check(&[event(1), event(2), Refused, event(1), event(2), event(3)], Ok(3));
+        check(&[event(1), Accepted(10), event(2), Connected, event(2), event(3)], Ok(3));
+        check(&[event(1), event(2), Connected, Connected, event(3)], Ok(3));
+    }
+
+    #[test]
+    fn what_comes_out_of_turn_is_seen() {
+        use Step::{Accepted, Connected};
+        let repeated = |number| Err(Wrong::Repeated { key: key(number), id: 10 * number });
+        check(&[event(1), event(3), event(2)], Err(Wrong::Reordered(key(2))));
+        check(&[event(1), event(3), Connected, event(2)], Err(Wrong::Reordered(key(2))));
+        check(&[event(1), event(2), event(2)], repeated(2));
+        check(&[event(1), event(2), event(1)], repeated(1));
+        check(&[event(1), Accepted(10), Connected, event(1)], repeated(1));
+        // It comes again, but not all of it.
+        check(&[event(1), event(2), event(3), Connected, event(1), event(3)], repeated(3));
+        check(&[event(1), event(2), Connected, event(1), event(3)], Err(Wrong::Reordered(key(3))));
+        let second = Step::Event { id: 30, key: key(1) };
+        check(&[event(1), event(2), second], Err(Wrong::Doubled(key(1))));
+        check(&[event(1), event(2), Connected, second], Err(Wrong::Doubled(key(1))));
+        let other = Step::Event { id: 10, key: key(2) };
+        check(&[event(1), Connected, other], Err(Wrong::Mistaken { key: key(2), id: 10 }));
+        // The ids rise, the events of the producer do not.
+        check(&[event(2), Step::Event { id: 30, key: key(1) }], Err(Wrong::Reordered(key(1))));
+    }
+
+    /// Events 1 to 4 were added at peer 0, 2 is of another type, 4 was not acknowledged.
+    fn ledger() -> Ledger {
+        let attempt = |number: u64| {
+            let kind = if number == 2 { "B" } else { "A" };
+            (key(number), Attempt { kind, acknowledged: (number != 4).then_some((0, 10 * number)) })
+        };
+        (1..=4).map(attempt).collect()
+    }
+
+    /// A consumer at a peer, what it wants, and what happens to it.
+    struct Story<'a>(usize, Option<&'a [&'static str]>, &'a [Step]);
+
+    fn judged(stories: &[Story<'_>]) -> Vec<(usize, Wrong)> {
+        let readers: Vec<Reader> = stories.iter().map(|story| read(story.2).expect("in order")).collect();
+        let of = stories.iter().zip(&readers);
+        let accounts: Vec<Account<'_>> =
+            of.map(|(Story(peer, want, _), reader)| Account { peer: *peer, want: *want, reader }).collect();
+        judge(&ledger(), &accounts)
+    }
+
+    #[test]
+    fn what_all_have_read_is_good() {
+        let (all, some) = ([event(1), event(2), event(3)], [event(1), event(3)]);
+        assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &some)]), []);
+        // At another peer it has other ids, and may stand in another order than that of other producers.
+        let there = [1, 2, 3].map(|number| Step::Event { id: number, key: key(number) });
+        assert_eq!(judged(&[Story(0, None, &all), Story(1, None, &there)]), []);
+        // What is not acknowledged may be there, for all or for nobody.
+        let more = [event(1), event(2), event(3), event(4)];
+        assert_eq!(judged(&[Story(0, None, &more), Story(0, Some(&["B"]), &[event(2)])]), []);
+        assert_eq!(judged(&[Story(0, None, &more), Story(0, None, &all)]), [(1, Wrong::Lost(key(4)))]);
+    }
+
+    #[test]
+    fn what_is_lost_invented_or_mistaken_is_seen() {
+        let all = [event(1), event(2), event(3)];
+        assert_eq!(judged(&[Story(0, None, &[event(1), event(3)])]), [(0, Wrong::Lost(key(2)))]);
+        assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &all[..1])]), [(1, Wrong::Lost(key(3)))]);
+        assert_eq!(judged(&[Story(0, None, &all), Story(1, None, &all[..2])]), [(1, Wrong::Lost(key(3)))]);
+        let more = [all[0], all[1], all[2], event(9)];
+        assert_eq!(judged(&[Story(0, None, &more)]), [(0, Wrong::Invented(key(9)))]);
+        let some = [event(1), event(2), event(3)];
+        assert_eq!(judged(&[Story(0, Some(&["A"]), &some)]), [(0, Wrong::Invented(key(2)))]);
+        let there = |id: u64, number: u64| Step::Event { id, key: key(number) };
+        let mistaken = |number: u64, id: u64| Wrong::Mistaken { key: key(number), id };
+        assert_eq!(judged(&[Story(0, None, &[there(9, 1), event(2), event(3)])]), [(0, mistaken(1, 9))]);
+        let (one, other) = ([there(1, 1), there(2, 2), there(3, 3)], [there(1, 1), there(2, 2), there(4, 3)]);
+        assert_eq!(judged(&[Story(1, None, &one), Story(1, None, &other)]), [(1, mistaken(3, 4))]);
+    }
+}

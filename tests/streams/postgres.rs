@@ -1,0 +1,212 @@
+//! Event streams in a PostgreSQL database: what a peer does while the server is away, and after.
+
+use super::{DONE, add, call, peer, poll, register};
+use crate::support::TempDir;
+use crate::support::command::{PATIENCE, Place, now};
+use crate::support::postgres_server::PostgresServer;
+use serde_json::json;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+const FAILED: i32 = 1;
+const CONFIGURATION: i32 = 3;
+
+/// The process that serves the peer may outlive the others of a server that is killed for a moment.
+fn await_away(place: &Place) {
+    let deadline = now() + PATIENCE;
+    while call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] != "InternalError" {
+        assert!(now() < deadline, "the server is killed");
+    }
+}
+
+/// The peer tries again a second after it was refused.
+fn await_back(place: &Place) {
+    let deadline = now() + PATIENCE;
+    while call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] == "InternalError" {
+        assert!(now() < deadline, "the server is back");
+    }
+}
+
+#[test]
+fn a_peer_outlives_its_database_and_no_event_is_lost() {
+    let (dir, place) = (TempDir::new(), Place::new());
+    let server = PostgresServer::start(dir.path());
+    // Beside something else in the same database.
+    let store = format!("stream-store={}", server.schema("streams"));
+    let none = format!("stream-store=postgres://postgres@127.0.0.1:{}/none", server.port());
+    place.run(&["peer", "--set", "ftn18=0", "--set", &none]).exits(FAILED).says(&["\"none\" does not exist"]);
+    let mut running = peer(&place, &[&store]);
+    register(&place, "/", "C");
+    (1..=5).for_each(|number| assert_eq!(add(&place, "/", "A", &json!(number)), number));
+    // A restart.
+    let mut server = server.again();
+    await_back(&place);
+    assert_eq!(poll(&place, "/", "C", Some(2)).first(), Some(&(3, "A 3".into())));
+    server.kill();
+    await_away(&place);
+    for (f, p) in
+        [("poll:1.1:pollEvents", json!({ "component": "C" })), ("gen:1.1:addEvent", json!({ "type": "A", "data": 0 }))]
+    {
+        let refused = call(&place, "/", &format!("futoin.evt.{f}"), &p);
+        assert_eq!(refused["e"], "InternalError", "{refused}");
+        assert!(refused["edesc"].as_str().is_some_and(|text| text.contains("cannot be used")), "{refused}");
+    }
+    // Events of the bus wait in the journal.
+    place.run(&["event", "add", "main/A", "6"]).exits(DONE);
+    let server = server.again();
+    let deadline = now() + PATIENCE;
+    while server.sql("SELECT last FROM streams.seqcast_streams") != "6" {
+        assert!(now() < deadline, "{:?}", running.stderr_so_far());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(add(&place, "/", "A", &json!(7)), 7);
+    running.signal("TERM");
+    running.ended();
+    let _peer = peer(&place, &[&store]);
+    let rest: Vec<(u64, String)> = (3..=7).map(|number| (number, format!("A {number}"))).collect();
+    assert_eq!(poll(&place, "/", "C", None), rest, "positions last, and nothing stands there twice");
+}
+
+/// The server is killed while events are added: what was answered stands where it was said, and nothing stands there twice.
+#[test]
+fn a_kill_of_the_database_while_events_are_added_loses_none() {
+    const EACH: u64 = 150;
+    let (dir, place) = (TempDir::new(), Place::new());
+    let server = PostgresServer::start(dir.path());
+    let _peer = peer(&place, &[&format!("stream-store={}", server.url())]);
+    let mut answered: Vec<(u64, u64)> = Vec::new();
+    let server = thread::scope(|scope| {
+        let adding = |from: u64| {
+            let place = &place;
+            move || {
+                let mut answered = Vec::new();
+                for number in from..from + EACH {
+                    let p = json!({ "type": "A", "data": number });
+                    let done = call(place, "/", "futoin.evt.gen:1.1:addEvent", &p);
+                    match done["r"].as_str() {
+                        Some(id) => answered.push((id.parse().expect("a number"), number)),
+                        None => assert_eq!(done["e"], "InternalError", "{done}"),
+                    }
+                }
+                answered
+            }
+        };
+        let adding: Vec<_> = (0..4).map(|of| scope.spawn(adding(of * EACH))).collect();
+        let mut server = server;
+        for _ in 0..3 {
+            let before = server.sql("SELECT last FROM seqcast_streams");
+            while server.sql("SELECT last FROM seqcast_streams") == before
+                && !adding.iter().all(thread::ScopedJoinHandle::is_finished)
+            {}
+            server.kill();
+            await_away(&place);
+            server = server.again();
+        }
+        adding.into_iter().for_each(|added| answered.extend(added.join().expect("it ends")));
+        server
+    });
+    // The last one comes behind all that waited.
+    let p = json!({ "type": "B", "data": null });
+    let deadline = now() + PATIENCE;
+    while call(&place, "/", "futoin.evt.gen:1.1:addEvent", &p).get("r").is_none() {
+        assert!(now() < deadline, "the database is back");
+    }
+    let mut rows: Vec<(u64, String)> = Vec::new();
+    while rows.last().is_none_or(|(_, text)| !text.starts_with('B')) {
+        let more = poll(&place, "/", "LIVE", rows.last().map(|(id, _)| *id));
+        assert!(!more.is_empty(), "{rows:?}");
+        rows.extend(more);
+    }
+    assert_eq!(server.sql("SELECT last FROM seqcast_streams"), rows.len().to_string());
+    assert!(rows.iter().map(|(id, _)| *id).eq(1..=rows.len() as u64));
+    for (id, number) in answered {
+        assert_eq!(rows[id as usize - 1].1, format!("A {number}"));
+    }
+    let mut texts: Vec<String> = rows.into_iter().map(|(_, text)| text).collect();
+    texts.sort();
+    let count = texts.len();
+    texts.dedup();
+    assert_eq!(texts.len(), count);
+}
+
+/// Two peers of one bus, with one database: one stream, one position of each consumer.
+#[test]
+fn peers_share_the_streams_of_one_database() {
+    let (dir, here, there) = (TempDir::new(), Place::new(), Place::new());
+    let server = PostgresServer::start(dir.path());
+    let (store, port) = (format!("stream-store={}", server.url()), format!("port={}", here.port()));
+    let _here = peer(&here, &["server-id=7", &port, &store]);
+    let _there = peer(&there, &["server-id=8", &port, &store]);
+    register(&here, "/", "C");
+    let places = [&here, &there];
+    for number in 1..=50 {
+        assert_eq!(add(places[number as usize % 2], "/", "A", &json!(number)), number);
+    }
+    let rows: Vec<(u64, String)> = (1..=50).map(|number| (number, format!("A {number}"))).collect();
+    assert_eq!(poll(&there, "/", "C", None), rows);
+    assert_eq!(poll(&there, "/", "C", Some(20)), rows[20..]);
+    assert_eq!(poll(&here, "/", "C", None), rows[20..]);
+    // What an application posts is claimed by one of them.
+    server.sql(
+        "INSERT INTO seqcast_outbox (stream, type, data) SELECT 'main', 'P', to_json(n) FROM generate_series(1, 30) n",
+    );
+    let deadline = now() + PATIENCE;
+    while server.sql("SELECT count(*) FROM seqcast_outbox") != "0" {
+        assert!(now() < deadline, "{}", server.sql("TABLE seqcast_outbox"));
+    }
+    assert_eq!(server.sql("SELECT last FROM seqcast_streams"), "80");
+    let mut posted: Vec<String> = poll(&here, "/", "C", Some(50)).into_iter().map(|(_, text)| text).collect();
+    posted.sort();
+    posted.dedup();
+    assert_eq!(posted.len(), 30);
+}
+
+#[test]
+fn a_database_that_cannot_be_used_is_told_without_its_password() {
+    let place = Place::new();
+    let away = "stream-store=postgres://seqcast:s3cret@127.0.0.1:1/plant";
+    let refused = place.run(&["peer", "--set", "ftn18=0", "--set", away]).exits(FAILED);
+    assert!(refused.stderr.contains("postgres://127.0.0.1:1/plant cannot be used"), "{}", refused.stderr);
+    let file = place.dir().join("right.yaml");
+    fs::write(&file, format!("parameters:\n  {}\n", away.replace('=', ": "))).expect("a file in a fresh directory");
+    let shown = place.run(&["config", "show", &file.display().to_string()]).exits(DONE);
+    assert!(shown.stdout.contains("postgres://seqcast:***@127.0.0.1:1/plant"), "{}", shown.stdout);
+    let file = place.dir().join("wrong.yaml");
+    fs::write(&file, "parameters:\n  stream-store: postgres:/u:s3cret@h\n").expect("a file in a fresh directory");
+    let wrong = place.run(&["config", "check", &file.display().to_string()]).exits(CONFIGURATION);
+    assert!(wrong.stderr.contains("wrong.yaml:2"), "{}", wrong.stderr);
+    for told in [refused.stderr, shown.stdout, shown.stderr, wrong.stderr] {
+        assert!(!told.contains("s3cret"), "{told}");
+    }
+}
+
+/// An archive is in a data base, whatever is killed meanwhile, and goes on when the server is back.
+#[test]
+fn a_stream_is_archived_to_a_database() {
+    let (dir, place) = (TempDir::new(), Place::new());
+    let mut server = PostgresServer::start(dir.path());
+    let _peer = peer(&place, &["server-id=7"]);
+    let to = server.url().replace("postgres@", "postgres:s3cret@");
+    let add_lines = |from: u64| {
+        let lines: String = (from..from + 1500).map(|number| format!("{number}\n")).collect();
+        place.run_with_input(&["stream", "add", "A", "--lines"], lines.as_bytes()).exits(DONE);
+    };
+    for round in 0..3 {
+        let mut archiving = place.start(&["stream", "archive", "--to", &to]);
+        let said = archiving.said("archives the stream main");
+        assert!(said.contains(":***@") && !said.contains("s3cret"), "{said}");
+        add_lines(1 + 1500 * round);
+        archiving.signal("KILL");
+        archiving.ended();
+    }
+    server.kill();
+    let refused = place.run(&["stream", "archive", "--once", "--to", &to]).exits(FAILED);
+    assert!(refused.stderr.contains("cannot be used") && !refused.stderr.contains("s3cret"), "{}", refused.stderr);
+    let server = server.again();
+    place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE);
+    place.run(&["stream", "archive", "--once", "--to", &to]).exits(DONE).says(&["archived 0 events"]);
+    let found = server.sql("SELECT count(*), sum(id), sum(data::bigint) FROM stream_archive_event");
+    let sum = 4500 * 4501 / 2;
+    assert_eq!(found, format!("4500|{sum}|{sum}"));
+}
