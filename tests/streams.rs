@@ -364,6 +364,47 @@ fn streams_and_events_are_the_same() {
     assert!(found.contains("main/DEPOSIT") && found.contains("alarms/OWN"), "{found}");
 }
 
+/// Clients that ask for much and read nothing hold no more than is allowed, and others are served meanwhile.
+#[test]
+fn clients_that_do_not_read_have_to_go() {
+    const CLIENTS: usize = 12;
+    let place = Place::new();
+    let _peer = peer(&place, &["door-memory=1 mb"]);
+    let text = "x".repeat(60_000);
+    let events = 120;
+    let lines: String = (0..events).map(|_| format!("\"{text}\"\n")).collect();
+    place.run_with_input(&["stream", "add", "A", "--lines"], lines.as_bytes()).exits(DONE);
+    let p = json!({ "component": "LIVE" });
+    let body = json!({ "f": "futoin.evt.poll:1.1:pollEvents", "p": p, "sec": "alice:x" }).to_string();
+    let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    let slow: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the door is open");
+            stream.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+            stream
+        })
+        .collect();
+    let held = || {
+        let status: Value =
+            serde_json::from_str(&place.run(&["show", "status", "--json"]).exits(DONE).stdout).expect("a JSON object");
+        let of = |name: &str| status["status"]["streams"][name].as_u64().expect("a number");
+        (of("bytes"), of("evicted"), of("requests"))
+    };
+    let deadline = now() + PATIENCE;
+    while held().2 < CLIENTS as u64 || held().1 == 0 || (32 << 20) < held().0 {
+        assert!(now() < deadline, "{:?}", held());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(poll(&place, "/", "LIVE", None).len(), events, "who reads is served");
+    let (_, evicted, _) = held();
+    assert!(evicted < CLIENTS as u64, "no more of them go than must");
+    drop(slow);
+    while held().0 != 0 {
+        assert!(now() < deadline, "{:?}", held());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn requests_that_make_no_sense_are_refused() {
     let place = Place::new();

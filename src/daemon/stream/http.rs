@@ -2,6 +2,7 @@
 //!
 //! Any path will do. Its last part names the stream, if it is the name of one; otherwise the first stream is meant.
 
+use super::held::{Held, Holder, Memory};
 use super::serve::{Input, ToClient};
 use crate::config::TlsFiles;
 use crate::daemon::doors::TlsError;
@@ -10,23 +11,29 @@ use crate::daemon::doors::tls;
 use crate::door::access::Access;
 use crate::door::ftn18::call::{Channel, MESSAGE_BYTES};
 use crate::door::ftn18::desk::Conn;
-use crate::door::ftn18::session::{Output, Session};
+use crate::door::ftn18::session::{Done, Output, Session};
+use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crossbeam_channel::Sender;
+use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -46,6 +53,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 const IDLE_TIME: Duration = Duration::from_secs(90);
 /// How long nobody is taken in when the system refuses to.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of an answer that are given to the system at a time.
+const PART_BYTES: usize = 64 << 10;
 /// What encrypted connections begin with (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -60,6 +69,8 @@ pub struct Settings {
     pub streams: Vec<StreamName>,
     /// Connections at a time.
     pub clients_max: usize,
+    /// Bytes of events that clients hold together, at most: the one that holds most is closed then.
+    pub bytes_max: usize,
     /// Whether a channel is secure that is not encrypted: somebody else does it, or it does not leave the host.
     pub is_trusted: bool,
     /// The files with which connections are encrypted, if they are.
@@ -111,6 +122,7 @@ pub struct Counts {
 pub struct Http {
     address: SocketAddr,
     counts: Arc<Counts>,
+    memory: Arc<Memory>,
     /// Closed when it is to end.
     end: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -121,6 +133,7 @@ struct Shared {
     inputs: Sender<Input>,
     next: AtomicU64,
     counts: Arc<Counts>,
+    memory: Arc<Memory>,
 }
 
 /// The server, as a request sees it.
@@ -129,6 +142,8 @@ struct Way {
     shared: Arc<Shared>,
     /// Whether nobody else can listen or change anything.
     is_secure: bool,
+    /// The connection of the request.
+    holder: Arc<Holder>,
 }
 
 impl Http {
@@ -145,7 +160,10 @@ impl Http {
         let address = listener.local_addr().map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let counts = Arc::new(Counts::default());
-        let shared = Arc::new(Shared { settings, inputs, next: AtomicU64::new(0), counts: Arc::clone(&counts) });
+        let memory = Memory::new(settings.bytes_max);
+        let next = AtomicU64::new(0);
+        let shared = Shared { settings, inputs, next, counts: Arc::clone(&counts), memory: Arc::clone(&memory) };
+        let shared = Arc::new(shared);
         let (end, mut ended) = watch::channel(());
         let serve = async move {
             match tokio::net::TcpListener::from_std(listener) {
@@ -158,7 +176,7 @@ impl Http {
             }
         };
         let thread = thread::Builder::new().name("streams-http".into()).spawn(move || runtime.block_on(serve));
-        Ok(Http { address, counts, end: Some(end), thread: Some(thread.map_err(failed)?) })
+        Ok(Http { address, counts, memory, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 
     /// Where it listens.
@@ -169,6 +187,11 @@ impl Http {
     /// What happened.
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Bytes of events that clients hold, and how many of them had to go since they held too much.
+    pub fn held(&self) -> (usize, u64) {
+        self.memory.counts()
     }
 }
 
@@ -201,11 +224,6 @@ impl Drop for Place {
 /// Takes connections in, for ever.
 async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Option<Tls>) {
     let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
-    let router = |is_secure| {
-        let way = Way { shared: Arc::clone(&shared), is_secure };
-        Router::new().fallback(answer).with_state(way)
-    };
-    let (secure, plain) = (router(true), router(shared.settings.is_trusted));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -223,18 +241,22 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Opt
             continue;
         }
         let place = Place::new(&shared.counts);
-        let (acceptor, secure, plain) = (acceptor.clone(), secure.clone(), plain.clone());
+        let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
         tokio::spawn(async move {
-            serve(stream, acceptor, [secure, plain]).await;
+            serve(stream, acceptor, shared).await;
             drop(place);
         });
     }
 }
 
 /// Serves a connection until it ends.
-async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, [secure, plain]: [Router; 2]) {
+async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared: Arc<Shared>) {
     // Answers are small, and wait for nothing.
     drop(stream.set_nodelay(true));
+    // Who takes nothing for so long is gone, also while it is answered.
+    drop(SockRef::from(&stream).set_tcp_user_timeout(Some(PING_TIME)));
+    let holder = shared.memory.holder();
+    let plain = Way { is_secure: shared.settings.is_trusted, shared, holder };
     let Some((acceptor, is_optional)) = acceptor else { return talk(TokioIo::new(stream), plain).await };
     let begin = async {
         let mut first = [0];
@@ -244,21 +266,27 @@ async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, [secure
         }
     };
     match tokio::time::timeout(REQUEST_TIME, begin).await {
-        Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), secure).await,
+        Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), Way { is_secure: true, ..plain }).await,
         Ok(Err(stream)) => talk(TokioIo::new(stream), plain).await,
         Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 door"),
         Err(_) => {}
     }
 }
 
-async fn talk<S>(stream: S, router: Router)
+async fn talk<S>(stream: S, way: Way)
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let connection = server.serve_connection(stream, TowerToHyperService::new(router)).with_upgrades();
-    if let Err(error) = connection.await {
+    let holder = Arc::clone(&way.holder);
+    let service = TowerToHyperService::new(Router::new().fallback(answer).with_state(way));
+    let connection = server.serve_connection(stream, service).with_upgrades();
+    let done = tokio::select! {
+        done = connection => done,
+        () = holder.evicted() => return,
+    };
+    if let Err(error) = done {
         tracing::debug!(%error, "a connection of the ftn18 door");
     }
 }
@@ -269,12 +297,20 @@ struct Client {
     shared: Arc<Shared>,
 }
 
+/// What a client is told, and what it holds by that.
+type WithBytes = (ToClient, Option<Held>);
+
 impl Client {
-    fn open(shared: &Arc<Shared>) -> (Client, UnboundedReceiver<ToClient>) {
-        let conn = Conn(shared.next.fetch_add(1, Ordering::Relaxed));
-        let (sender, told): (UnboundedSender<ToClient>, _) = unbounded_channel();
-        let client = Client { conn, shared: Arc::clone(shared) };
-        client.tell(Input::Opened(conn, Box::new(move |what| drop(sender.send(what)))));
+    fn open(way: &Way) -> (Client, UnboundedReceiver<WithBytes>) {
+        let conn = Conn(way.shared.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, told): (UnboundedSender<WithBytes>, _) = unbounded_channel();
+        let client = Client { conn, shared: Arc::clone(&way.shared) };
+        let holder = Arc::clone(&way.holder);
+        let tell = move |what: ToClient| {
+            let held = events(&what).map(|events| holder.hold(events.iter().map(StreamEvent::bytes).sum()));
+            drop(sender.send((what, held)));
+        };
+        client.tell(Input::Opened(conn, Box::new(tell)));
         (client, told)
     }
 
@@ -300,6 +336,15 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.tell(Input::Closed(self.conn));
+    }
+}
+
+/// The events that a client is told of, if it is.
+fn events(what: &ToClient) -> Option<&[StreamEvent]> {
+    match what {
+        ToClient::Done(_, Ok(Done::Events(events))) => Some(events),
+        ToClient::Group { events, .. } => Some(events),
+        ToClient::Done(..) | ToClient::PushEnd { .. } => None,
     }
 }
 
@@ -344,7 +389,7 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
         Ok(Ok(body)) => {
             way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             match post(&way, &body, stream).await {
-                Some(text) => ([(header::CONTENT_TYPE, content_type)], text).into_response(),
+                Some(answer) => ([(header::CONTENT_TYPE, content_type)], Body::new(answer)).into_response(),
                 None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             }
         }
@@ -359,20 +404,49 @@ fn content_type(headers: &HeaderMap) -> &'static str {
     if asked.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
 }
 
+/// The answer to a request, as far as it is not sent: the client holds it until then.
+struct Answer {
+    rest: Bytes,
+    _held: Option<Held>,
+}
+
+impl Answer {
+    fn new(text: String, held: Option<Held>) -> Answer {
+        Answer { rest: text.into(), _held: held }
+    }
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.rest.len().min(PART_BYTES);
+        let part = self.rest.split_to(length);
+        Poll::Ready((!part.is_empty()).then_some(Ok(Frame::data(part))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
 /// The answer to a request; `None` if the peer is stopping.
-async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<String> {
+async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Answer> {
     let mut session = way.session(false);
     // What is no UTF-8 is no JSON.
     session.on_message(std::str::from_utf8(body).unwrap_or_default());
-    let (client, mut told) = Client::open(&way.shared);
+    let (client, mut told) = Client::open(way);
+    let mut held = None;
     loop {
         while let Some(output) = session.poll_output() {
             if let Some(text) = client.call(output, stream) {
-                return Some(text);
+                return Some(Answer::new(text, held));
             }
         }
-        if let ToClient::Done(call, done) = told.recv().await? {
+        if let (ToClient::Done(call, done), bytes) = told.recv().await? {
             session.on_done(call, done);
+            held = bytes;
         }
     }
 }
@@ -381,7 +455,10 @@ async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
     // The server takes the connection for ended when it has become a WebSocket.
     let _place = Place::new(&way.shared.counts);
     way.shared.counts.websockets.fetch_add(1, Ordering::Relaxed);
-    converse_until_end(&way, &mut socket, stream).await;
+    tokio::select! {
+        _ = converse_until_end(&way, &mut socket, stream) => {}
+        () = way.holder.evicted() => {}
+    }
 }
 
 /// Who reads nothing for so long is gone.
@@ -392,20 +469,35 @@ async fn send(socket: &mut WebSocket, message: Message) -> Option<()> {
 /// However it ends, nobody is left to be told.
 async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) -> Option<Infallible> {
     let mut session = way.session(true);
-    let (client, mut told) = Client::open(&way.shared);
+    let (client, mut told) = Client::open(way);
     let mut is_pinged = false;
+    // What the client holds: an answer that is sent next, and groups until it has answered them.
+    let (mut answer, mut groups) = (None, BTreeMap::new());
     loop {
         while let Some(output) = session.poll_output() {
+            if let Output::Answered { push, seq, .. } = output {
+                groups.remove(&(push, seq));
+            }
             if let Some(text) = client.call(output, stream) {
                 send(socket, Message::Text(text.into())).await?;
             }
         }
+        drop(answer.take());
         tokio::select! {
             what = told.recv() => match what? {
-                ToClient::Done(call, done) => session.on_done(call, done),
-                ToClient::Group { push, version, seq, events } => session.on_group(push, version, seq, &events),
-                ToClient::PushEnd { is_closed: true, .. } => return None,
-                ToClient::PushEnd { push, .. } => session.on_push_end(push),
+                (ToClient::Done(call, done), held) => {
+                    session.on_done(call, done);
+                    answer = held;
+                }
+                (ToClient::Group { push, version, seq, events }, held) => {
+                    session.on_group(push, version, seq, &events);
+                    groups.insert((push, seq), held);
+                }
+                (ToClient::PushEnd { is_closed: true, .. }, _) => return None,
+                (ToClient::PushEnd { push, .. }, _) => {
+                    session.on_push_end(push);
+                    groups.retain(|(of, _), _| *of != push);
+                }
             },
             message = socket.recv(), if !session.is_full() => {
                 is_pinged = false;

@@ -3,6 +3,7 @@
 pub mod archive;
 pub(crate) mod ask;
 pub mod error;
+mod held;
 pub mod http;
 pub mod peer;
 pub mod postgres;

@@ -17,6 +17,7 @@ use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::door::access::Access;
 use crate::door::event::EventRequest;
+use crate::door::ftn18::call::LIST_BYTES;
 use crate::door::ftn18::desk;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
@@ -107,6 +108,8 @@ impl PeerStreams {
             access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
             streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
             clients_max: config.door_client_max,
+            // Several polls can be answered whatever is configured.
+            bytes_max: config.door_memory.max(4 * LIST_BYTES),
             is_trusted,
             tls: config.ftn18_tls.clone(),
         };
@@ -122,12 +125,15 @@ impl PeerStreams {
     /// The part of `show status`.
     pub(crate) fn status(&self) -> Value {
         let counts = self.http.counts();
+        let (bytes, evicted) = self.http.held();
         json!({
             "address": self.http.address().to_string(),
             "clients": counts.clients.load(Ordering::Relaxed),
             "accepted": counts.accepted.load(Ordering::Relaxed),
             "refused": counts.refused.load(Ordering::Relaxed),
             "requests": counts.requests.load(Ordering::Relaxed),
+            "bytes": bytes,
+            "evicted": evicted,
             "websockets": counts.websockets.load(Ordering::Relaxed),
         })
     }

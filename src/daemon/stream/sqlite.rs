@@ -21,7 +21,7 @@ use super::row::{damaged, id, signed, timestamp, unsigned};
 use super::store::Batches;
 use crate::daemon::sqlite_file::{Unfit, check_head, is_damage, wait};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{
     ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed,
@@ -434,7 +434,7 @@ impl StreamStore for SqliteStreams {
         mut room: Room,
     ) -> Result<Page, StreamError> {
         self.look(|connection| {
-            let mut page = Page::new(after);
+            let (mut page, mut passed) = (Page::new(after), 0);
             let Some((number, contents)) = find(connection, stream)? else { return Ok(page) };
             let mut read = connection.prepare_cached(
                 "SELECT id, type, data, time, server, session, instance FROM seqcast_events \
@@ -455,6 +455,11 @@ impl StreamStore for SqliteStreams {
                     if !page.take(event, &mut room) {
                         return Ok(page);
                     }
+                } else if passed == PASSED_MAX {
+                    page.more_follows = true;
+                    return Ok(page);
+                } else {
+                    passed += 1;
                 }
                 page.covered = found;
             }

@@ -8,9 +8,11 @@ mod ask;
 mod effect;
 mod feed;
 mod outbox;
+mod search;
 
 pub use effect::{Conn, Effect, Notice, Settings};
 use outbox::Outbox;
+use search::{Search, Seeker};
 
 use super::call::{Call, Version};
 use super::fault::{Fault, Name};
@@ -19,10 +21,10 @@ use super::session::{CallId, Done, PushId};
 use crate::event::model::{EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::stream::live::{self, LivePusher};
-use crate::event::stream::model::{LIST_EVENTS_MAX, Page, Room, StreamEvent};
+use crate::event::stream::model::{LIST_EVENTS_MAX, Room};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType, UserName};
 use crate::event::stream::push::{self, Pusher, Step};
-use crate::event::stream::store::{Missed, Posted, Refused, StreamSettings, StreamStore};
+use crate::event::stream::store::{ConsumerRow, Missed, Posted, Refused, StreamSettings, StreamStore};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::EventType;
 use crate::time::{Instant, Now};
@@ -45,6 +47,8 @@ const PUSHES_MAX: usize = 16;
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// What clocks of hosts may differ by.
 const CLOCKS_MICROS: i64 = 1_000_000;
+/// Consumers of a stream, at most: all of them are looked at once a second. With the longest names they fit a frame.
+const CONSUMERS_MAX: usize = 10_000;
 /// Bytes of a group, unless it is one event: several of each consumer wait for clients that read slowly.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Groups that a live consumer has not answered, at most.
@@ -147,6 +151,8 @@ pub struct Desk {
     places: BTreeMap<(usize, Consumer), (Conn, PushId)>,
     push_next: u64,
     outbox: Outbox,
+    /// Those that found nothing yet.
+    searches: VecDeque<Search>,
     /// Events that were fetched, not heard, and whether they were lost on the bus.
     fetched: BTreeMap<EventId, bool>,
     /// When to look what others have added.
@@ -192,6 +198,7 @@ impl Desk {
             places: BTreeMap::new(),
             push_next: 0,
             outbox: Outbox::new(held.iter().find(|id| id.server == server).copied().unwrap_or(start(server))),
+            searches: VecDeque::new(),
             fetched: BTreeMap::new(),
             look_due: Instant::ZERO,
             awake: BTreeSet::new(),
@@ -232,15 +239,13 @@ impl Desk {
             Call::Register(component) if component.is_live() => {
                 Err(Fault::new(Name::LiveNotAllowed, "LIVE is not registered: call readyToReceive or pollEvents"))
             }
-            Call::Register(component) => {
-                store.register(&name, &who(component), time).map(|_| Done::Yes).map_err(internal)
-            }
+            Call::Register(component) => register(store, &name, &who(component), time).map(|_| Done::Yes),
             Call::Poll { component, last, want, answer_bytes_max } => {
                 let bytes = answer_bytes_max - ENVELOPE_BYTES;
                 let room = Room { events: LIST_EVENTS_MAX, bytes };
-                let who = who(component);
-                let events = poll(store, &name, &who, (last, want.as_ref()), room, time);
-                events.map(|(_, events)| Done::Events(events)).map_err(|why| refused(&who, why))
+                let seeker = Seeker::Call(conn, call, who(component));
+                let search = Search::new(seeker, stream, last.unwrap_or(StreamId::START), want, room);
+                return self.search(store, search, time);
             }
             Call::Ready { component, want, version } => {
                 let consumer = who(component);
@@ -335,6 +340,7 @@ impl Desk {
     /// A connection is gone. What it has called is done all the same, and nobody told.
     pub fn on_close(&mut self, conn: Conn) {
         self.pushes_of(conn).collect::<Vec<_>>().into_iter().for_each(|place| self.end_push(place));
+        self.searches.retain(|search| !matches!(search.seeker, Seeker::Call(of, ..) if of == conn));
     }
 
     fn pushes_of(&self, conn: Conn) -> impl Iterator<Item = (Conn, PushId)> {
@@ -433,9 +439,11 @@ impl Desk {
         let due =
             |push: &Push| matches!(&push.way, Way::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
         self.awake.extend(self.pushes.iter().filter(|(_, push)| due(push)).map(|(place, _)| *place));
-        while let Some(place) = self.awake.pop_first() {
+        // Who passes what it does not want goes on in the next turn.
+        for place in std::mem::take(&mut self.awake) {
             self.run_push(store, now, place);
         }
+        self.run_searches(store, Timestamp::from(now.wall));
         if self.trim_due <= now.instant {
             self.trim(store, now);
         }
@@ -462,7 +470,14 @@ impl Desk {
         while let Some(step) = pusher.poll(now.instant) {
             match step {
                 Step::Read { after, room } => match store.read(name, after, of.want.as_ref(), room) {
-                    Ok(page) => pusher.on_page(now.instant, page),
+                    Ok(page) => {
+                        let is_passing = page.events.is_empty() && page.more_follows;
+                        pusher.on_page(now.instant, page);
+                        if is_passing {
+                            self.awake.insert(place);
+                            return;
+                        }
+                    }
                     Err(error) => {
                         pusher.on_unread();
                         self.retry = Some(now.instant + RETRY_TIME);
@@ -539,6 +554,7 @@ impl Desk {
             _ => true,
         });
         self.outbox.take_back();
+        self.end_searches(why);
         self.lapses.new.clear();
         effects.iter_mut().for_each(|effect| ask::fail(effect, why));
         self.effects = effects;
@@ -567,6 +583,9 @@ impl Desk {
 
     /// When to [run](Desk::run) again if nothing happens before.
     pub fn deadline(&self) -> Instant {
+        if !self.awake.is_empty() || !self.searches.is_empty() {
+            return Instant::ZERO;
+        }
         let of_push = |push: &Push| match &push.way {
             Way::Reliable(pusher) => pusher.deadline(),
             Way::Live(_) => None,
@@ -589,6 +608,26 @@ fn start(server: ServerId) -> EventId {
 fn live_since(now: Now) -> Timestamp {
     let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;
     Timestamp::from_micros(micros).unwrap_or(Timestamp::MIN)
+}
+
+/// Registers a consumer, if there is a place for it. Gives its row as it was before.
+fn register<S>(
+    store: &mut S,
+    name: &StreamName,
+    consumer: &Consumer,
+    now: Timestamp,
+) -> Result<Option<ConsumerRow>, Fault>
+where
+    S: StreamStore,
+    S::Error: fmt::Display,
+{
+    let before = store.register(name, consumer, now).map_err(internal)?;
+    if before.is_none() && CONSUMERS_MAX < store.consumers(name).map_err(internal)?.len() {
+        store.remove(name, consumer).map_err(internal)?;
+        let text = format!("the stream {name} has {CONSUMERS_MAX} consumers: remove those that come no more");
+        return Err(Fault::new(Name::DefenseRejected, text));
+    }
+    Ok(before)
 }
 
 fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
@@ -614,33 +653,6 @@ fn refused<E: fmt::Display>(consumer: &Consumer, why: Refused<E>) -> Fault {
         Refused::Full => Fault::new(Name::InternalError, "no further event can be added"),
         Refused::Store(error) => internal(error),
     }
-}
-
-/// The events behind what the consumer has accepted, and the place where they begin; `last` is accepted first.
-fn poll<S: StreamStore>(
-    store: &mut S,
-    name: &StreamName,
-    consumer: &Consumer,
-    (last, want): (Option<StreamId>, Option<&BTreeSet<StreamType>>),
-    room: Room,
-    now: Timestamp,
-) -> Result<(StreamId, Vec<StreamEvent>), Refused<S::Error>> {
-    let last = last.unwrap_or(StreamId::START);
-    if consumer.component.is_live() {
-        return Ok((last, store.read(name, last, want, room)?.events));
-    }
-    let position = store.accept(name, consumer, last, now)?;
-    let after = last.max(position);
-    let Page { events, covered, .. } = store.read(name, after, want, room)?;
-    // What it does not want is delivered (003, section 2.2.3).
-    let skipped = match events.first() {
-        Some(first) => StreamId::from_number(first.id.number() - 1).expect("less than an id"),
-        None => covered,
-    };
-    if want.is_some() && position < skipped {
-        store.accept(name, consumer, skipped, now)?;
-    }
-    Ok((after, events))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use crate::event::timestamp::Timestamp;
 
 /// The most events in one list (003, section 3.1).
 pub const LIST_EVENTS_MAX: usize = 1000;
+/// Events that nobody wants and that are passed by one look into a stream, at most, and about: it takes some milliseconds.
+pub const PASSED_MAX: u64 = 20_000;
 /// What an event takes in a message beside its id, type and data, in bytes: `{"id":"","type":"","data":,"ts":"2026-11-21T07:53:59Z"},`.
 const FRAME_BYTES: usize = 56;
 
@@ -60,7 +62,7 @@ pub struct Page {
     pub events: Vec<StreamEvent>,
     /// Nothing that is wanted stands between the last event, or where one began to read, and here.
     pub covered: StreamId,
-    /// Whether a wanted event that stands there did not fit.
+    /// Whether a wanted event that stands there did not fit, or so much was passed that it was not looked further.
     pub more_follows: bool,
 }
 

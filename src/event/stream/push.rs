@@ -135,9 +135,10 @@ impl Pusher {
             }
             self.room.events = 0;
         }
+        let is_ended = page.more_follows && !page.events.is_empty();
         self.gathered.extend(page.events);
         self.read = page.covered;
-        self.is_full = page.more_follows || self.room.events == 0;
+        self.is_full = is_ended || self.room.events == 0;
         self.has_news |= page.more_follows;
     }
 

@@ -201,7 +201,8 @@ pub trait StreamStore {
         limits: &Limits,
     ) -> Result<Vec<Option<StreamId>>, Refused<Self::Error>>;
 
-    /// What stands behind `after`, is of one of the types, and fits. An event that does not fit an empty page stands there alone.
+    /// What stands behind `after`, is of one of the types, and fits. An event that does not fit an empty page stands there alone. After about
+    /// [`PASSED_MAX`](super::model::PASSED_MAX) events of other types the page ends.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -4,7 +4,7 @@ use super::link::{Session, column};
 use crate::daemon::stream::error::Fault;
 use crate::daemon::stream::row::{damaged, id, signed, timestamp, unsigned};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Trimmed};
 use crate::event::timestamp::Timestamp;
@@ -12,8 +12,6 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
-/// Ids that are looked through at a time for events of some types.
-const SPAN: u64 = 50_000;
 /// Events, and bytes of data, that are added by one statement.
 const PART: (usize, usize) = (4096, 16 << 20);
 
@@ -198,7 +196,7 @@ pub(super) async fn read(
     let (start, last) = (found.start(), found.contents.last);
     let mut from = page.covered.number().max(start);
     while from < last.number() {
-        let end = if kinds.is_some() { last.number().min(from + SPAN) } else { last.number() };
+        let end = if kinds.is_some() { last.number().min(from + PASSED_MAX) } else { last.number() };
         let (limit, bytes) = (room.events.saturating_add(1).min(PART.0) as i64, room.bytes.min(PART.1) as i64);
         let rows = session.rows(part, &[&found.number, &signed(from)?, &signed(end)?, &kinds, &limit, &bytes]).await?;
         let mut read = 0;
@@ -223,6 +221,10 @@ pub(super) async fn read(
         }
         let is_part = rows.len() as i64 == limit || bytes < read;
         from = if is_part { from } else { end };
+        if !is_part && end < last.number() {
+            (page.covered, page.more_follows) = (id(signed(end)?)?, true);
+            return Ok(page);
+        }
     }
     // What came in between is behind that.
     page.covered = page.covered.max(last);

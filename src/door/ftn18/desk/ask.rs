@@ -1,26 +1,24 @@
 //! What programs ask that are attached to the peer: the same as clients of the door, and what those who look after streams want to know.
 
-use super::{Conn, Desk, Effect, poll, refused};
+use super::search::{Search, Seeker};
+use super::{CONSUMERS_MAX, Conn, Desk, Effect, refused, register};
 use crate::door::ftn18::fault::{Fault, Name};
 use crate::door::ftn18::session::{CallId, Done};
 use crate::door::stream::{
-    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRefusalKind as Kind, StreamRequest,
-    StreamRow, Streams,
+    Consumers, Place, StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind as Kind, StreamRequest, StreamRow,
+    Streams,
 };
 use crate::event::stream::model::{LIST_EVENTS_MAX, Room};
-use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
+use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{Missed, Refused, StreamStore};
 use crate::event::timestamp::Timestamp;
 use crate::time::Now;
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// As whom those add events who ask; no connection has this number.
 const ASKING: Conn = Conn(u64::MAX);
 /// Events of one answer, in bytes: many answers may wait together.
 const EVENTS_BYTES: usize = 1 << 20;
-/// Consumers of one answer: with the longest names they fit a frame.
-const CONSUMERS_MAX: usize = 10_000;
 
 impl Desk {
     /// Somebody asks; the answer has this number, which nobody else who waits has.
@@ -35,6 +33,15 @@ impl Desk {
             (Ok(_), StreamAsk::List) => self.list(store, stream.as_ref()),
             (Ok(place), StreamAsk::Add { kind, data }) => {
                 return self.add(store, (ASKING, CallId(number)), place, &kind, data);
+            }
+            (Ok(place), StreamAsk::Poll { consumer, last, want, events_max }) => {
+                let (seeker, after) = (Seeker::Poll(number, consumer), last.unwrap_or(StreamId::START));
+                let search = Search::new(seeker, place, after, want, room(events_max));
+                return self.search(store, search, Timestamp::from(now.wall));
+            }
+            (Ok(place), StreamAsk::Read { after, want, events_max }) => {
+                let search = Search::new(Seeker::Read(number), place, after, want, room(events_max));
+                return self.search(store, search, Timestamp::from(now.wall));
             }
             (Ok(place), what) => self.answer(store, Timestamp::from(now.wall), place, what),
         };
@@ -81,15 +88,8 @@ impl Desk {
     {
         let name = &self.streams[place].settings.name.clone();
         match what {
-            StreamAsk::List | StreamAsk::Add { .. } => unreachable!("they are done before"),
-            StreamAsk::Poll { consumer, last, want, events_max } => {
-                let polled = poll(store, name, &consumer, (last, want.as_ref()), room(events_max), now);
-                let (after, events) = polled.map_err(|why| refusal(name, &consumer, why))?;
-                let covered = events.last().map_or(after, |event| event.id);
-                Ok(StreamAnswer::Events(StreamEvents { after, events, covered }))
-            }
-            StreamAsk::Read { after, want, events_max } => {
-                read(store, name, after, want.as_ref(), events_max).map(StreamAnswer::Events)
+            StreamAsk::List | StreamAsk::Add { .. } | StreamAsk::Poll { .. } | StreamAsk::Read { .. } => {
+                unreachable!("they are done before")
             }
             StreamAsk::Accept(consumer, up_to) => {
                 registrable(&consumer)?;
@@ -104,7 +104,7 @@ impl Desk {
             }
             StreamAsk::Register(consumer) => {
                 registrable(&consumer)?;
-                store.register(name, &consumer, now).map(StreamAnswer::Registered).map_err(away)
+                register(store, name, &consumer, now).map(StreamAnswer::Registered).map_err(of_fault)
             }
             StreamAsk::Reset(consumer, to) => {
                 let last = store.contents(name).map_err(away)?.last;
@@ -167,28 +167,14 @@ fn room(events_max: u32) -> Room {
     Room { events, bytes: EVENTS_BYTES }
 }
 
-fn read<S>(
-    store: &mut S,
-    name: &StreamName,
-    after: StreamId,
-    want: Option<&BTreeSet<StreamType>>,
-    events_max: u32,
-) -> Result<StreamEvents, StreamRefusal>
-where
-    S: StreamStore,
-    S::Error: fmt::Display,
-{
-    let page = store.read(name, after, want, room(events_max)).map_err(away)?;
-    Ok(StreamEvents { after, events: page.events, covered: page.covered })
-}
-
 /// Before the first event that is kept.
 fn start<S>(store: &mut S, name: &StreamName, last: StreamId) -> Result<StreamId, StreamRefusal>
 where
     S: StreamStore,
     S::Error: fmt::Display,
 {
-    let first = read(store, name, StreamId::START, None, 1)?.events.first().map(|event| event.id.number());
+    let page = store.read(name, StreamId::START, None, room(1)).map_err(away)?;
+    let first = page.events.first().map(|event| event.id.number());
     Ok(first.map_or(last, |first| StreamId::from_number(first - 1).expect("less than an id")))
 }
 
@@ -209,7 +195,7 @@ fn unregistered(name: &StreamName, consumer: &Consumer) -> StreamRefusal {
     )
 }
 
-fn refusal<E: fmt::Display>(name: &StreamName, consumer: &Consumer, why: Refused<E>) -> StreamRefusal {
+pub(super) fn refusal<E: fmt::Display>(name: &StreamName, consumer: &Consumer, why: Refused<E>) -> StreamRefusal {
     match why {
         Refused::NotRegistered => unregistered(name, consumer),
         Refused::Lapsed(missed) => {
@@ -224,7 +210,7 @@ fn refusal<E: fmt::Display>(name: &StreamName, consumer: &Consumer, why: Refused
     }
 }
 
-fn away(error: impl fmt::Display) -> StreamRefusal {
+pub(super) fn away(error: impl fmt::Display) -> StreamRefusal {
     StreamRefusal::new(Kind::Unavailable, error.to_string())
 }
 
@@ -241,7 +227,7 @@ fn of_fault(Fault { name, text }: Fault) -> StreamRefusal {
 mod tests {
     use super::super::tests::{World, json, wanted};
     use super::*;
-    use crate::door::stream::StreamRequest;
+    use crate::door::stream::{StreamEvents, StreamRequest};
     use crate::event::stream::store::{Limits, Policy};
 
     /// What somebody who asks hears.

@@ -1,10 +1,10 @@
 //! How streams are fed: from the journals of the servers, as far as each was looked through; and what a store that is shared gets from
 //! other peers.
 
-use super::{Desk, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, Way, is_wanted, start};
+use super::{Conn, Desk, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, Way, is_wanted, start};
 use crate::door::ftn18::desk::effect::{Effect, Notice};
 use crate::door::ftn18::fault::{Fault, Name};
-use crate::door::ftn18::session::Done;
+use crate::door::ftn18::session::{CallId, Done};
 use crate::event::follow::Fetched;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
 use crate::event::store::Answer;
@@ -13,7 +13,7 @@ use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{NewEvent, Policy, Refused, StreamSettings, StreamStore};
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Fetched events that are remembered until they stand in all streams.
@@ -185,7 +185,10 @@ impl Desk {
 
     /// What was added cannot be put into the stream now: nobody waits until it can.
     pub(super) fn fail_unfed(&mut self, stream: usize, why: &str) {
-        for ((_, id), (conn, call)) in self.unfed.extract_if(.., |(of, _), _| *of == stream) {
+        let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
+        self.unfed = rest;
+        let failed: BTreeMap<(usize, EventId), (Conn, CallId)> = failed;
+        for ((_, id), (conn, call)) in failed {
             let text = format!("the event {id} is registered, and will stand in the stream later: {why}");
             let done = Err(Fault::new(Name::InternalError, text));
             self.effects.push_back(Effect::Done { conn, call, done });

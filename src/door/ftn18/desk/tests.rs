@@ -4,8 +4,10 @@ use super::*;
 use crate::event::follow::Fetched;
 use crate::event::model::Event;
 use crate::event::store::Answer;
+use crate::event::stream::model::{PASSED_MAX, StreamEvent};
+use crate::event::stream::name::StreamName;
 use crate::event::stream::store::memory::MemoryStreams;
-use crate::event::stream::store::{Limits, Policy};
+use crate::event::stream::store::{Limits, NewEvent, Policy};
 use crate::rng::Rng;
 use crate::time::Wall;
 use bytes::Bytes;
@@ -66,7 +68,7 @@ impl World {
                     told => self.told.push(told),
                 }
             }
-            if is_done {
+            if is_done && self.now.instant < self.desk.deadline() {
                 return;
             }
         }
@@ -407,6 +409,79 @@ fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
     let all: Vec<(u64, String)> = (0..5).map(|number| (number + 1, format!("A {number}"))).collect();
     assert_eq!(world.poll(0, "C", None, None), all);
     assert_eq!(world.poll(1, "LIVE", None, None), all);
+}
+
+#[test]
+fn a_stream_has_so_many_consumers_at_most() {
+    let mut world = World::new(Limits::default());
+    let name = "main".parse().unwrap();
+    for number in 0..CONSUMERS_MAX {
+        let consumer = Consumer { user: "bob".parse().unwrap(), component: format!("C{number}").parse().unwrap() };
+        world.store.register(&name, &consumer, Timestamp::MIN).unwrap();
+    }
+    let refused = world.register("D").expect_err("it is one too many");
+    assert_eq!(refused.name, Name::DefenseRejected);
+    let what = Call::Poll { component: "D".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
+    assert_eq!(world.done(0, what).expect_err("it is not registered").name, Name::NotRegistered);
+    let known = Consumer { user: "bob".parse().unwrap(), component: "C0".parse().unwrap() };
+    world.store.remove(&name, &known).unwrap();
+    assert_eq!((world.register("D"), world.register("D")), (Ok(Done::Yes), Ok(Done::Yes)));
+}
+
+/// Who looks for what is rare passes a part of the stream in each turn, and others do not wait for that.
+#[test]
+fn a_search_holds_nobody_up() {
+    let mut world = World::new(Limits::default());
+    let name: StreamName = "main".parse().unwrap();
+    let event = |(session, kind): (u64, &str)| NewEvent {
+        kind: kind.parse().unwrap(),
+        data: json("1"),
+        time: Timestamp::MIN,
+        origin: EventId { server: ServerId(9), session, instance: 1 },
+        stamp: None,
+    };
+    let last = 3 * PASSED_MAX + 2;
+    for number in ["C", "D"] {
+        world.register(number).unwrap();
+    }
+    let kinds = (1..last).map(|session| (session, "A")).chain([(last, "B")]);
+    let events: Vec<NewEvent> = kinds.map(event).collect();
+    world.store.add(&name, &events, &[], &Limits::default()).unwrap();
+    let want = Some(wanted(&["B"]));
+    let poll = |component: &str| Call::Poll {
+        component: component.parse().unwrap(),
+        last: None,
+        want: want.clone(),
+        answer_bytes_max: ROOM,
+    };
+    let mut turns = 0;
+    for (call, component) in [(1, "C"), (2, "LIVE")] {
+        let from = (Conn(1), CallId(call));
+        world.desk.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll(component));
+    }
+    let from = (Conn(2), CallId(3));
+    world.desk.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll("C"));
+    world.desk.on_close(Conn(2));
+    let ready = Call::Ready { component: "D".parse().unwrap(), want: want.clone(), version: Version::V1_1 };
+    let from = (Conn(1), CallId(4));
+    world.desk.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), ready);
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    while world.desk.deadline() <= world.now.instant {
+        turns += 1;
+        world.desk.run(&mut world.store, world.now);
+        while let Some(effect) = world.desk.poll_effect() {
+            match effect {
+                Effect::Done { call: CallId(4), done, .. } => assert_eq!((done, turns), (Ok(Done::Yes), 1)),
+                Effect::Done { call, done: Ok(Done::Events(events)), .. } => found.push((call.0, rows(&events))),
+                Effect::Group { events, .. } => groups.push(rows(&events)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let row = vec![(last, "B 1".to_owned())];
+    assert_eq!((found, groups), (vec![(1, row.clone()), (2, row.clone())], vec![row]));
+    assert!((6..10).contains(&turns), "{turns}");
+    assert_eq!((world.position("C"), world.position("D")), (last - 1, 3 * PASSED_MAX));
 }
 
 /// Who added an event is told that it is not in the stream yet, when the journal cannot be read; it comes later, and once.

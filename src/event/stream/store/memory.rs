@@ -2,7 +2,7 @@
 
 use super::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::timestamp::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,10 +158,17 @@ impl StreamStore for MemoryStreams {
         mut room: Room,
     ) -> Result<Page, Infallible> {
         let stream = self.stream(stream);
-        let mut page = Page::new(after);
+        let (mut page, mut passed) = (Page::new(after), 0);
         for event in stream.events.iter().filter(|event| after < event.id) {
-            if want.is_none_or(|want| want.contains(&event.kind)) && !page.take(event.clone(), &mut room) {
+            if want.is_none_or(|want| want.contains(&event.kind)) {
+                if !page.take(event.clone(), &mut room) {
+                    return Ok(page);
+                }
+            } else if passed == PASSED_MAX {
+                page.more_follows = true;
                 return Ok(page);
+            } else {
+                passed += 1;
             }
             page.covered = event.id;
         }

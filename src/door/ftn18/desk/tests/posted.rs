@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::event::refusal::Refusal;
-use crate::event::stream::store::NewEvent;
 
 fn main_stream() -> StreamName {
     "main".parse().unwrap()
@@ -53,10 +52,17 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
     world.post("2");
     let refusals =
         [Kind::Invalid, Kind::Busy, Kind::Invalid].map(|kind| Refusal { kind, text: "it is too large".into() });
-    for (refusal, count) in refusals.into_iter().zip([2, 1, 1]) {
-        world.now = Now { instant: world.now.instant + Duration::from_secs(2), ..world.now };
+    let run = |world: &mut World| -> Vec<Effect> {
         world.desk.run(&mut world.store, world.now);
-        let effects: Vec<Effect> = std::iter::from_fn(|| world.desk.poll_effect()).collect();
+        std::iter::from_fn(|| world.desk.poll_effect()).collect()
+    };
+    for (refusal, (count, rests)) in refusals.into_iter().zip([(2, false), (1, false), (1, true)]) {
+        let mut effects = run(&mut world);
+        if rests {
+            assert_eq!(effects, [], "a journal that is busy is left alone for a while");
+            world.now = Now { instant: world.now.instant + RETRY_TIME, ..world.now };
+            effects = run(&mut world);
+        }
         let [Effect::Register { number, registrations }] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(registrations.len(), count, "they are a session, and then each is one");
         world.desk.on_registered(*number, Err(refusal));
