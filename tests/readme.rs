@@ -78,8 +78,10 @@ fn steps(block: &str) -> Vec<Step> {
 /// The command with doors at ports of this test's own, and `redis-cli` printing as it does on a terminal.
 fn at_other_ports(place: &Place, command: String) -> String {
     // The group's port is one of UDP; no other test uses these of TCP.
-    let (nats, redis) = (place.port(), place.port() - 8_000);
+    let (nats, redis, ftn18) = (place.port(), place.port() - 8_000, place.port() - 8_500);
     command
+        .replace("--ftn18", &format!("--ftn18 {ftn18}"))
+        .replace("localhost:8181", &format!("127.0.0.1:{ftn18}"))
         .replace("--nats --redis", &format!("--nats {nats} --redis {redis}"))
         .replace("/127.0.0.1/4222", &format!("/127.0.0.1/{nats}"))
         .replace("redis-cli ", &format!("redis-cli --no-raw -p {redis} "))

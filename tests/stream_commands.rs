@@ -6,6 +6,7 @@ use seqcast::bus::{Bus, Place as At, StreamError, StreamRefusalKind};
 use seqcast::event::model::Json;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -432,4 +433,37 @@ fn an_archive_on_a_full_disk_accepts_nothing_that_it_does_not_hold() {
         assert!(position <= held && held < 1500, "{position} accepted, {held} stored");
         end(peer);
     }
+}
+
+/// Who types a line, or pipes a slow program in, sees the id at once, and can end it.
+#[test]
+fn lines_are_added_as_they_come() {
+    let place = Place::new();
+    let peer = peer(&place, &[]);
+    for arguments in [["stream", "add", "A", "--lines"], ["event", "add", "a/b", "--lines"]] {
+        let mut child = place.command(&arguments).stdin(Stdio::piped()).spawn().expect("the command starts");
+        let mut input = child.stdin.take().expect("it is a pipe");
+        let mut adding = Running::new(child, &arguments);
+        for _ in 0..2 {
+            input.write_all(b"[1]\n").expect("it reads");
+            assert!(!adding.line().is_empty());
+        }
+        adding.signal("INT");
+        assert_eq!(adding.ended().code(), Some(FAILED));
+    }
+    end(peer);
+}
+
+/// More than fits is refused at once, however much is on its way.
+#[test]
+fn a_stream_that_blocks_takes_no_more_than_fits() {
+    let place = Place::new();
+    let peer = peer(&place, &["streams=main size 1 kb policy block"]);
+    place.run(&["consumer", "add", "C"]).exits(DONE);
+    let lines: String = (0..200).map(|_| format!("\"{}\"\n", "x".repeat(98))).collect();
+    let added = place.run_with_input(&["stream", "add", "A", "--lines"], lines.as_bytes()).exits(FAILED);
+    added.says(&["line 12", "the stream main is full"]);
+    let polled = place.run(&["stream", "poll", "C", "--json"]).exits(DONE);
+    assert_eq!(rows(&polled).len(), 11, "those that were added until there were 1,024 bytes");
+    end(peer);
 }

@@ -15,6 +15,7 @@ pub mod events;
 pub mod exit;
 pub mod help;
 pub mod interrupt;
+pub mod lines;
 pub mod order;
 pub mod output;
 pub mod pace;

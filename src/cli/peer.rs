@@ -40,7 +40,8 @@ fn banner(status: &Value) -> String {
         let tls = door["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
         format!("  {:<10} {} ({who}{tls})\n", text("door"), text("address"))
     };
-    let doors: String = doors.iter().map(door).collect();
+    let streams = Some(&status["streams"]).filter(|streams| !streams.is_null());
+    let doors: String = doors.iter().chain(streams).map(door).collect();
     let reach = if status["loopback"] == true { "this host only; --interface NAME reaches a LAN" } else { "this LAN" };
     format!(
         "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{doors}  \

@@ -154,6 +154,15 @@ pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
     }
 }
 
+/// Refuses what is larger than any message may be; the rest of it was not read.
+pub(super) fn fits(bytes: &Bytes) -> Result<(), Failure> {
+    if bytes.len() <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!("more than {MESSAGE_BYTES_MAX} bytes are given; no message-size allows that");
+    Err(Failure::new(Exit::Usage, text).fix("give less, or give it in parts"))
+}
+
 /// One byte more than any message may have, and two for a line's end.
 const BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64 + 3;
 

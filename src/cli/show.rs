@@ -60,9 +60,11 @@ fn text(what: &ShowWhat, answer: &Value) -> String {
         ShowWhat::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
         ShowWhat::Status => {
             let status = &answer["status"];
-            let tables = [(DOORS, &status["doors"]), (FOLLOWED, &status["events"]["followed"])];
-            let is_some = |of: &Value| !of.as_array().is_none_or(Vec::is_empty);
-            let behind = tables.into_iter().filter(|(_, of)| is_some(of));
+            let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+            let mut doors = list(&status["doors"]);
+            doors.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
+            let tables = [(DOORS, doors), (FOLLOWED, list(&status["events"]["followed"]))];
+            let behind = tables.into_iter().filter(|(_, of)| !of.is_empty());
             let behind = behind.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
             [first].into_iter().chain(behind).collect()
         }
@@ -321,10 +323,10 @@ const DOORS: &[(Column, Cell)] = &[
     (Column::new("clients"), Field("/clients")),
     (Column::new("accepted"), Field("/accepted")),
     (Column::new("refused"), Field("/refused")),
-    (Column::new("waited"), Field("/kept_waiting")),
-    (Column::new("unauthorized"), Field("/unauthorized")),
-    (Column::new("faults"), Field("/faults")),
-    (Column::new("slow"), Field("/slow")),
+    (Column::new("waited"), FieldOr("/kept_waiting", "-")),
+    (Column::new("unauthorized"), FieldOr("/unauthorized", "-")),
+    (Column::new("faults"), FieldOr("/faults", "-")),
+    (Column::new("slow"), FieldOr("/slow", "-")),
     (Column::new("evicted"), Field("/evicted")),
 ];
 
@@ -568,6 +570,18 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
 "
         ));
         assert!(!shown(json!([])).contains("door"));
+        let streams = json!({
+            "door": "ftn18", "address": "127.0.0.1:8181", "tls": "required", "accounts": 0, "clients": 1, "accepted": 2, "refused": 0,
+            "evicted": 1,
+        });
+        let status = json!({ "show": "status", "status": { "doors": [], "streams": streams } });
+        assert!(text(&ShowWhat::Status, &status).ends_with(
+            "
+door  | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
+ftn18 | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
+"
+        ));
     }
 
     #[test]

@@ -82,14 +82,15 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
 /// what it opens.
 pub(super) fn check_head(path: &Path) -> Result<(), Unfit> {
+    // To open a pipe would be to wait for somebody who writes to it.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Unfit::Foreign("no regular file"));
+    }
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return check_empty(path),
         Err(error) => return Err(error.into()),
     };
-    if !file.metadata()?.is_file() {
-        return Err(Unfit::Foreign("no file"));
-    }
     let mut head = Vec::new();
     Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
     match head.len() {

@@ -175,8 +175,12 @@ impl Host {
             arguments.extend(["--set", setting]);
         }
         let log = fs::File::options().create(true).append(true).open(peer.file("log")).expect("/run can be written");
-        peer.process = Some(Process::start(peer.seqcast(&arguments).stderr(log)));
         until("the peer answers", || {
+            // As those do who watch over services: it ends if a database that it needs is away.
+            if peer.process.as_mut().is_none_or(Process::has_ended) {
+                let log = log.try_clone().expect("a file can be open twice");
+                peer.process = Some(Process::start(peer.seqcast(&arguments).stderr(log)));
+            }
             peer.seqcast(&["show", "counters"]).output().is_ok_and(|done| done.status.success())
         });
         peer
@@ -366,6 +370,10 @@ impl Process {
     /// The lines it has printed so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no reader panics").clone()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it can be waited for").is_some()
     }
 
     /// Waits for its success.

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
+use std::panic;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -319,7 +320,12 @@ fn what_is_acknowledged_comes_to_all_once_and_in_order() {
                     .collect();
                 let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
                 for disturbed in disturbed {
-                    for fault in disturbed.join().expect("whoever disturbs does not panic") {
+                    let disturbed = disturbed.join().unwrap_or_else(|why| {
+                        // Nobody waits for the rest.
+                        world.phase.store(OVER, Ordering::Relaxed);
+                        panic::resume_unwind(why)
+                    });
+                    for fault in disturbed {
                         *faults.entry(fault).or_default() += 1;
                     }
                 }

@@ -6,6 +6,7 @@ mod print;
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -15,8 +16,9 @@ use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
+use super::lines::{Lines as Input, Next};
 use super::output::{Output, counted, note};
-use super::publish::{next_line, read};
+use super::publish::{fits, read};
 use crate::bus::{self, Bus, EventError, Registering, SubscribeOptions};
 use crate::daemon::clock::Clock;
 use crate::event::model::{Event, Json, Payload, Registration};
@@ -27,6 +29,8 @@ use crate::subject::Pattern;
 
 /// Lines that are registered before the first one is acknowledged.
 const LINES_AHEAD: usize = 256;
+/// How often one looks whether to end while no line comes.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Runs `event`.
 ///
@@ -88,13 +92,20 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
-        let (mut input, mut line) = (io::stdin().lock(), 0);
+        let (input, mut line) = (Input::start()?, 0);
         while self.refused.is_none() && !interrupt.has_come() {
-            let Some(bytes) = next_line(&mut input)? else { break };
-            line += 1;
-            self.begin(line, bytes)?;
-            if LINES_AHEAD <= self.waiting.len() {
-                self.print_next(out)?;
+            let wait = if self.waiting.is_empty() { GLANCE } else { Duration::ZERO };
+            match input.next(wait)? {
+                Next::Line(bytes) => {
+                    line += 1;
+                    self.begin(line, bytes)?;
+                    if LINES_AHEAD <= self.waiting.len() {
+                        self.print_next(out)?;
+                    }
+                }
+                Next::Nothing if self.waiting.is_empty() => out.flush()?,
+                Next::Nothing => self.print_next(out)?,
+                Next::End => break,
             }
         }
         while !self.waiting.is_empty() {
@@ -143,6 +154,7 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
         (Some(bytes), None) => {
             // White space around a JSON text is none of it; the end of a file's last line is some.
             let text = bytes.slice(..bytes.trim_ascii_end().len());
+            fits(&text)?;
             let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
             let fix = match is_piped && text.contains(&b'\n') {
                 true => "give one JSON text, or say --lines if each line is one, or --binary NAME for what is no JSON",

@@ -9,6 +9,7 @@ mod tail;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
@@ -17,8 +18,9 @@ use self::args::{AddOptions, ConsumerWhat, ListOptions, PollOptions, StreamWhat}
 use super::connect;
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
+use super::lines::{Lines as Input, Next};
 use super::output::{Output, counted, note};
-use super::publish::{next_line, read};
+use super::publish::{fits, read};
 use crate::bus::{Adding, Bus, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
 use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
@@ -28,6 +30,8 @@ use crate::event::stream::name::{StreamId, StreamName, StreamType};
 const NAME: &str = "stream";
 /// Lines that are added before the first one is acknowledged.
 const LINES_AHEAD: usize = 256;
+/// How often one looks whether to end while no line comes.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Runs `stream`.
 ///
@@ -88,6 +92,7 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
 fn data(bytes: Bytes, is_piped: bool) -> Result<Json, Failure> {
     // White space around a JSON text is none of it; the end of a file's last line is some.
     let text = bytes.slice(..bytes.trim_ascii_end().len());
+    fits(&text)?;
     let fix = match is_piped && text.contains(&b'\n') {
         true => "give one JSON text, or say --lines if each line is one",
         false => "quote texts as JSON does, '\"like this\"'; null says nothing",
@@ -137,13 +142,20 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
-        let (mut input, mut line) = (io::stdin().lock(), 0);
+        let (input, mut line) = (Input::start()?, 0);
         while self.refused.is_none() && !interrupt.has_come() {
-            let Some(bytes) = next_line(&mut input)? else { break };
-            line += 1;
-            self.begin(line, bytes)?;
-            if LINES_AHEAD <= self.waiting.len() {
-                self.print_next(out)?;
+            let wait = if self.waiting.is_empty() { GLANCE } else { Duration::ZERO };
+            match input.next(wait)? {
+                Next::Line(bytes) => {
+                    line += 1;
+                    self.begin(line, bytes)?;
+                    if LINES_AHEAD <= self.waiting.len() {
+                        self.print_next(out)?;
+                    }
+                }
+                Next::Nothing if self.waiting.is_empty() => out.flush()?,
+                Next::Nothing => self.print_next(out)?,
+                Next::End => break,
             }
         }
         while !self.waiting.is_empty() {

@@ -107,6 +107,7 @@ mod tests {
     use crate::event::model::{EventId, Json};
     use std::fs;
     use std::path::PathBuf;
+    use std::process::Command;
     use std::thread;
     use std::time::Duration;
 
@@ -230,6 +231,17 @@ mod tests {
                 drop(target);
                 assert_eq!(fs::read(fresh.path()).unwrap(), whole);
             }
+        }
+    }
+
+    /// Who opened it would wait for ever.
+    #[test]
+    fn a_pipe_is_no_archive() {
+        let fresh = Fresh::new("pipe");
+        assert!(Command::new("mkfifo").arg(fresh.path()).status().unwrap().success());
+        for format in FORMATS {
+            let refused = open(&fresh.path(), format, &source(), StreamId::START).map(drop).unwrap_err();
+            assert_eq!(refused.fault, Fault::Foreign("no regular file".into()));
         }
     }
 

@@ -71,7 +71,18 @@ impl Memory {
     }
 }
 
+impl Row {
+    /// What stays of so many bytes: nothing, if it is going.
+    fn stays(&self, bytes: usize) -> usize {
+        if self.is_evicted { 0 } else { bytes }
+    }
+}
+
 impl State {
+    fn row(&mut self, number: u64) -> &mut Row {
+        self.holders.get_mut(&number).expect("it is there until it and all that it holds is dropped")
+    }
+
     /// Tells the one to go who holds most; false if nobody else holds anything.
     fn evict(&mut self) -> bool {
         let rows = self.holders.values_mut().filter(|row| !row.is_evicted && 0 < row.bytes);
@@ -84,7 +95,7 @@ impl State {
 
     /// What those do not hold who are going.
     fn bytes_that_stay(&self) -> usize {
-        self.holders.values().filter(|row| !row.is_evicted).map(|row| row.bytes).sum()
+        self.holders.values().map(|row| row.stays(row.bytes)).sum()
     }
 }
 
@@ -95,10 +106,10 @@ impl Holder {
         let mut state = self.memory.state();
         if bytes_max < state.bytes + bytes {
             // What it gets now does not count against it: whoever does not take what he got before goes first.
-            while bytes_max < state.bytes_that_stay() + bytes && state.evict() {}
+            while bytes_max < state.bytes_that_stay() + state.row(self.number).stays(bytes) && state.evict() {}
         }
         state.bytes += bytes;
-        state.holders.get_mut(&self.number).expect("it is there until it is dropped").bytes += bytes;
+        state.row(self.number).bytes += bytes;
         drop(state);
         Held { holder: Arc::clone(self), bytes }
     }
@@ -119,7 +130,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.holder.memory.state();
         state.bytes -= self.bytes;
-        state.holders.get_mut(&self.holder.number).expect("it is there until it is dropped").bytes -= self.bytes;
+        state.row(self.holder.number).bytes -= self.bytes;
     }
 }
 

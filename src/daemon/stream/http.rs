@@ -15,13 +15,12 @@ use crate::door::ftn18::session::{Done, Output, Session};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crossbeam_channel::Sender;
-use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
@@ -30,10 +29,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -53,8 +50,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 const IDLE_TIME: Duration = Duration::from_secs(90);
 /// How long nobody is taken in when the system refuses to.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of an answer that are given to the system at a time.
-const PART_BYTES: usize = 64 << 10;
+/// How long a client may take for each byte beside that: 16 kB a second.
+const BYTE_TIME: Duration = Duration::from_micros(62);
 /// What encrypted connections begin with (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -389,7 +386,7 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
         Ok(Ok(body)) => {
             way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             match post(&way, &body, stream).await {
-                Some(answer) => ([(header::CONTENT_TYPE, content_type)], Body::new(answer)).into_response(),
+                Some(answer) => ([(header::CONTENT_TYPE, content_type)], answer).into_response(),
                 None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             }
         }
@@ -404,35 +401,20 @@ fn content_type(headers: &HeaderMap) -> &'static str {
     if asked.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
 }
 
-/// The answer to a request, as far as it is not sent: the client holds it until then.
+/// The answer to a request: the client holds it until it is sent.
 struct Answer {
-    rest: Bytes,
+    text: String,
     _held: Option<Held>,
 }
 
-impl Answer {
-    fn new(text: String, held: Option<Held>) -> Answer {
-        Answer { rest: text.into(), _held: held }
-    }
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let length = self.rest.len().min(PART_BYTES);
-        let part = self.rest.split_to(length);
-        Poll::Ready((!part.is_empty()).then_some(Ok(Frame::data(part))))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len() as u64)
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
     }
 }
 
 /// The answer to a request; `None` if the peer is stopping.
-async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Answer> {
+async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Bytes> {
     let mut session = way.session(false);
     // What is no UTF-8 is no JSON.
     session.on_message(std::str::from_utf8(body).unwrap_or_default());
@@ -441,7 +423,7 @@ async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Answer> {
     loop {
         while let Some(output) = session.poll_output() {
             if let Some(text) = client.call(output, stream) {
-                return Some(Answer::new(text, held));
+                return Some(Bytes::from_owner(Answer { text, _held: held }));
             }
         }
         if let (ToClient::Done(call, done), bytes) = told.recv().await? {
@@ -463,7 +445,12 @@ async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
 
 /// Who reads nothing for so long is gone.
 async fn send(socket: &mut WebSocket, message: Message) -> Option<()> {
-    tokio::time::timeout(PING_TIME, socket.send(message)).await.ok()?.ok()
+    let bytes = match &message {
+        Message::Text(text) => text.len(),
+        _ => 0,
+    };
+    let time = PING_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+    tokio::time::timeout(time, socket.send(message)).await.ok()?.ok()
 }
 
 /// However it ends, nobody is left to be told.
@@ -510,7 +497,8 @@ async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) ->
                 }
             }
             () = tokio::time::sleep(PING_TIME) => {
-                if std::mem::replace(&mut is_pinged, true) {
+                // What it answers is not read while it has asked for so much.
+                if std::mem::replace(&mut is_pinged, true) && !session.is_full() {
                     return None;
                 }
                 send(socket, Message::Ping(Bytes::new())).await?;

@@ -78,6 +78,10 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 pub(crate) struct PeerStreams {
     http: Http,
+    /// How many there are, of those who may come.
+    accounts: usize,
+    /// Whether clients have to encrypt, or may, for people.
+    tls: Option<&'static str>,
     pub(crate) asks: Asks,
     _streams: Streams,
 }
@@ -119,7 +123,9 @@ impl PeerStreams {
         if config.ftn18_open && is_open {
             tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 door can use it");
         }
-        Ok(PeerStreams { http, asks: Asks::new(inputs), _streams: streams })
+        let tls = config.ftn18_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
+        let accounts = config.accounts.len();
+        Ok(PeerStreams { http, accounts, tls, asks: Asks::new(inputs), _streams: streams })
     }
 
     /// The part of `show status`.
@@ -127,6 +133,9 @@ impl PeerStreams {
         let counts = self.http.counts();
         let (bytes, evicted) = self.http.held();
         json!({
+            "door": "ftn18",
+            "tls": self.tls,
+            "accounts": self.accounts,
             "address": self.http.address().to_string(),
             "clients": counts.clients.load(Ordering::Relaxed),
             "accepted": counts.accepted.load(Ordering::Relaxed),

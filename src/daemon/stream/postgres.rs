@@ -346,7 +346,7 @@ impl StreamStore for PostgresStreams {
         self.change_surely(async |session: &Session| {
             let found = find_or_make(session, stream).await?;
             let before = consumer(session, &found, who).await?;
-            let start = StreamId::from_number(found.start()).expect("not beyond the last id");
+            let start = found.contents.start();
             let row = match before.clone() {
                 Some(row) if row.lapsed.is_some() => ConsumerRow { position: start, lapsed: None, heard: now, ..row },
                 Some(row) => ConsumerRow { heard: now, ..row },

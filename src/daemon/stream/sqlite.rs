@@ -34,6 +34,8 @@ use std::path::{Path, PathBuf};
 
 /// Of the tables; a file of any other is refused.
 const VERSION: i64 = 1;
+/// What the application ids of other files of ours begin with: "sq".
+const OTHERS: i32 = 0x7371;
 
 const SCHEMA: &str = "
     CREATE TABLE seqcast_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL) STRICT;
@@ -121,6 +123,10 @@ impl SqliteStreams {
             let mut connection = Connection::open_with_flags(path, flags)?;
             connection.busy_handler(Some(wait))?;
             connection.set_prepared_statement_cache_capacity(64);
+            let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+            if application >> 16 == OTHERS {
+                return Err(Fault::Foreign("a journal, an archive or a shared state of ours".into()));
+            }
             let is_ours = check_version(&connection)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
@@ -259,39 +265,43 @@ fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, Ev
     Ok(places)
 }
 
-/// The row of a consumer without what is behind it.
-fn consumer_row(row: &Row<'_>) -> Result<ConsumerRow, Fault> {
+fn consumer_row(row: &Row<'_>, of: &Contents) -> Result<ConsumerRow, Fault> {
     let name = |text: String| text.parse().map_err(|_| damaged("a user"));
     let component = |text: String| text.parse().map_err(|_| damaged("a component"));
     let missed = |first: Option<i64>| -> Result<Option<Missed>, Fault> {
         let Some(first) = first else { return Ok(None) };
         Ok(Some(Missed { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
     };
+    let position = id(row.get(2)?)?;
     Ok(ConsumerRow {
         consumer: Consumer { user: name(row.get(0)?)?, component: component(row.get(1)?)? },
-        position: id(row.get(2)?)?,
+        position,
         lapsed: missed(row.get(3)?)?,
         registered: timestamp(row.get(6)?)?,
         heard: timestamp(row.get(7)?)?,
-        behind: 0,
+        behind: of.behind(position),
     })
 }
 
 const CONSUMER: &str = "SELECT user, component, position, missed_first, missed_last, missed_count, registered, heard \
     FROM seqcast_consumers WHERE stream = ?1";
 
-fn consumer(connection: &Connection, stream: i64, consumer: &Consumer) -> Result<Option<ConsumerRow>, Fault> {
+fn consumer(
+    connection: &Connection,
+    (stream, of): (i64, &Contents),
+    consumer: &Consumer,
+) -> Result<Option<ConsumerRow>, Fault> {
     let mut find = connection.prepare_cached(&format!("{CONSUMER} AND user = ?2 AND component = ?3"))?;
     let mut rows = find.query(params![stream, consumer.user.as_str(), consumer.component.as_str()])?;
-    rows.next()?.map(consumer_row).transpose()
+    rows.next()?.map(|row| consumer_row(row, of)).transpose()
 }
 
-fn consumers(connection: &Connection, stream: i64) -> Result<Vec<ConsumerRow>, Fault> {
+fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<Vec<ConsumerRow>, Fault> {
     let mut find = connection.prepare_cached(&format!("{CONSUMER} ORDER BY user, component"))?;
     let mut rows = find.query([stream])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(consumer_row(row)?);
+        found.push(consumer_row(row, of)?);
     }
     Ok(found)
 }
@@ -312,21 +322,6 @@ fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Resu
         ],
     )?;
     Ok(())
-}
-
-/// Before the first event that is kept.
-fn start(connection: &Connection, stream: i64, last: StreamId) -> Result<StreamId, Fault> {
-    let mut find = connection.prepare_cached("SELECT min(id) FROM seqcast_events WHERE stream = ?")?;
-    match find.query_row([stream], |row| row.get::<_, Option<i64>>(0))? {
-        Some(first) => id(first - 1),
-        None => Ok(last),
-    }
-}
-
-/// How many events are kept behind a place.
-fn count_behind(connection: &Connection, stream: i64, position: StreamId) -> Result<u64, Fault> {
-    let mut count = connection.prepare_cached("SELECT count(*) FROM seqcast_events WHERE stream = ? AND ? < id")?;
-    unsigned(count.query_row(params![stream, signed(position.number())?], |row| row.get(0))?)
 }
 
 impl Batches for SqliteStreams {
@@ -477,8 +472,8 @@ impl StreamStore for SqliteStreams {
     ) -> Result<Option<ConsumerRow>, StreamError> {
         self.change_surely(|connection| {
             let (number, contents) = find_or_make(connection, stream)?;
-            let before = consumer(connection, number, who)?;
-            let start = start(connection, number, contents.last)?;
+            let before = consumer(connection, (number, &contents), who)?;
+            let start = contents.start();
             let row = match before.clone() {
                 Some(row) if row.lapsed.is_some() => ConsumerRow { position: start, lapsed: None, heard: now, ..row },
                 Some(row) => ConsumerRow { heard: now, ..row },
@@ -492,10 +487,7 @@ impl StreamStore for SqliteStreams {
                 },
             };
             put_consumer(connection, number, &row)?;
-            let behind = |row: ConsumerRow| -> Result<ConsumerRow, Fault> {
-                Ok(ConsumerRow { behind: count_behind(connection, number, row.position)?, ..row })
-            };
-            Ok(before.map(behind).transpose()?)
+            Ok(before)
         })
     }
 
@@ -508,7 +500,7 @@ impl StreamStore for SqliteStreams {
     ) -> Result<StreamId, Refused<StreamError>> {
         self.change(|connection| {
             let Some((number, contents)) = find(connection, stream)? else { return Err(Refused::NotRegistered) };
-            let mut row = consumer(connection, number, who)?.ok_or(Refused::NotRegistered)?;
+            let mut row = consumer(connection, (number, &contents), who)?.ok_or(Refused::NotRegistered)?;
             if let Some(missed) = row.lapsed {
                 return Err(Refused::Lapsed(missed));
             }
@@ -522,7 +514,7 @@ impl StreamStore for SqliteStreams {
     fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamError> {
         self.change_surely(|connection| {
             let Some((number, contents)) = find(connection, stream)? else { return Ok(false) };
-            let Some(row) = consumer(connection, number, who)? else { return Ok(false) };
+            let Some(row) = consumer(connection, (number, &contents), who)? else { return Ok(false) };
             let row = ConsumerRow { position: position.min(contents.last), lapsed: None, ..row };
             put_consumer(connection, number, &row)?;
             Ok(true)
@@ -540,12 +532,8 @@ impl StreamStore for SqliteStreams {
 
     fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamError> {
         self.look(|connection| {
-            let Some((number, _)) = find(connection, stream)? else { return Ok(Vec::new()) };
-            let mut rows = consumers(connection, number)?;
-            for row in &mut rows {
-                row.behind = count_behind(connection, number, row.position)?;
-            }
-            Ok(rows)
+            let Some((number, contents)) = find(connection, stream)? else { return Ok(Vec::new()) };
+            consumers(connection, (number, &contents))
         })
     }
 
@@ -610,7 +598,7 @@ fn trim(
     budget: usize,
 ) -> Result<Trimmed, Fault> {
     let mut trimmed = Trimmed::default();
-    let readers = consumers(connection, number)?;
+    let readers = consumers(connection, (number, &contents))?;
     let active = readers.iter().filter(|row| row.lapsed.is_none());
     let floor = active.map(|row| row.position).min();
     let before = contents;

@@ -123,11 +123,20 @@ impl Lapses {
     }
 }
 
+/// Who has added an event and is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    conn: Conn,
+    call: CallId,
+    /// Of the data.
+    bytes: u64,
+}
+
 /// For whom something is registered.
 #[derive(Debug)]
 enum Registering {
     /// A caller, in a stream.
-    Call(Conn, CallId, usize),
+    Call(Caller, usize),
     /// Nobody that waits for them.
     Posted(Vec<Posted>),
 }
@@ -143,7 +152,7 @@ pub struct Desk {
     registering: BTreeMap<u64, Registering>,
     numbers: u64,
     /// What is registered and not fed yet.
-    unfed: BTreeMap<(usize, EventId), (Conn, CallId)>,
+    unfed: BTreeMap<(usize, EventId), Caller>,
     /// What is fed, and not known to be registered yet.
     fed: BTreeMap<(EventId, usize), StreamId>,
     pushes: BTreeMap<(Conn, PushId), Push>,
@@ -267,7 +276,9 @@ impl Desk {
     {
         let settings = &self.streams[stream].settings;
         let is_full = match settings.limits.may_block() {
-            true => store.contents(&settings.name).map(|contents| settings.limits.is_blocked(contents.bytes)),
+            true => store
+                .contents(&settings.name)
+                .map(|contents| settings.limits.is_blocked(contents.bytes + self.bytes_under_way(stream))),
             false => store.check().map(|()| false),
         };
         let done = match is_full {
@@ -279,15 +290,26 @@ impl Desk {
             Ok(false) => {
                 let subtypes = [settings.name.as_str(), kind.as_str()];
                 let event_type = EventType::new(subtypes).expect("two short words");
-                let payload = Some(Payload::Json(data));
                 let number = self.numbers;
                 self.numbers += 1;
-                self.registering.insert(number, Registering::Call(conn, call, stream));
+                let caller = Caller { conn, call, bytes: data.bytes().len() as u64 };
+                let payload = Some(Payload::Json(data));
+                self.registering.insert(number, Registering::Call(caller, stream));
                 let registrations = vec![Registration { event_type, source_timestamp: None, payload }];
                 return self.effects.push_back(Effect::Register { number, registrations });
             }
         };
         self.effects.push_back(Effect::Done { conn, call, done });
+    }
+
+    /// The data of what was added and does not stand in the stream yet.
+    fn bytes_under_way(&self, stream: usize) -> u64 {
+        let registering = self.registering.values().filter_map(|registering| match registering {
+            Registering::Call(caller, of) if *of == stream => Some(caller.bytes),
+            Registering::Call(..) | Registering::Posted(_) => None,
+        });
+        let unfed = self.unfed.iter().filter(|((of, _), _)| *of == stream).map(|(_, caller)| caller.bytes);
+        registering.chain(unfed).sum()
     }
 
     /// What was to be registered is, or is not.
@@ -299,7 +321,7 @@ impl Desk {
                 self.outbox.on_registered();
                 self.fed = self.fed.split_off(&(id, 0));
             }
-            (Some(Registering::Call(conn, call, _)), Err(refusal)) => {
+            (Some(Registering::Call(Caller { conn, call, .. }, _)), Err(refusal)) => {
                 let name = match refusal.kind {
                     Kind::Busy => Name::DefenseRejected,
                     Kind::Invalid => Name::InvalidRequest,
@@ -308,11 +330,14 @@ impl Desk {
                 let done = Err(Fault::new(name, refusal.text));
                 self.effects.push_back(Effect::Done { conn, call, done });
             }
-            (Some(Registering::Call(conn, call, stream)), Ok(id)) => {
+            (Some(Registering::Call(caller, stream)), Ok(id)) => {
                 match self.fed.remove(&(id, stream)) {
-                    Some(id) => self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) }),
+                    Some(id) => {
+                        let Caller { conn, call, .. } = caller;
+                        self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
+                    }
                     None => {
-                        self.unfed.insert((stream, id), (conn, call));
+                        self.unfed.insert((stream, id), caller);
                     }
                 }
                 if let Some(feed) = self.streams[stream].feeds.get(&self.server) {
@@ -554,10 +579,10 @@ impl Desk {
             _ => true,
         });
         self.outbox.take_back();
-        self.end_searches(why);
         self.lapses.new.clear();
         effects.iter_mut().for_each(|effect| ask::fail(effect, why));
         self.effects = effects;
+        self.end_searches(why, |_| true);
         for (conn, push) in self.pushes.keys().copied().collect::<Vec<_>>() {
             self.end_push((conn, push));
             self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });

@@ -85,7 +85,7 @@ impl LivePusher {
         }
         let (mut room, mut events) = (self.settings.room, Vec::new());
         while let Some(Waiting::Event(event)) = self.waiting.front()
-            && (room.take(event) || events.is_empty())
+            && (room.take(event) || events.is_empty() && room.take_alone())
         {
             let Some(Waiting::Event(event)) = self.waiting.pop_front() else { unreachable!("it was there just now") };
             events.push(event);
@@ -120,7 +120,7 @@ impl LivePusher {
                     self.skipped += 1;
                     if !room.as_mut().is_some_and(|room: &mut Room| room.take(&event)) {
                         let mut new = self.settings.room;
-                        new.take(&event);
+                        let _ = new.take(&event) || new.take_alone();
                         (groups, room) = (groups + 1, Some(new));
                     }
                 }

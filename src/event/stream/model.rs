@@ -53,6 +53,11 @@ impl Room {
         }
         fits
     }
+
+    /// Takes one that fits no room of this size, so that nothing else does; false if there is no room at all.
+    pub fn take_alone(&mut self) -> bool {
+        0 < std::mem::take(&mut self.events)
+    }
 }
 
 /// A part of a stream: the events behind some place that are wanted, in their order.
@@ -74,7 +79,7 @@ impl Page {
 
     /// Takes the next wanted event if it fits into the room, or would not fit into an empty page either; false, and the page ends, if not.
     pub fn take(&mut self, event: StreamEvent, room: &mut Room) -> bool {
-        let is_taken = room.take(&event) || self.events.is_empty() && 0 < room.events;
+        let is_taken = room.take(&event) || self.events.is_empty() && room.take_alone();
         if is_taken {
             self.covered = event.id;
             self.events.push(event);
@@ -106,6 +111,9 @@ mod tests {
             let mut room = Room { events: 2, bytes: 2 * text.len() - 1 };
             assert!(room.take(&event) && !room.take(&event));
             assert!(!Room { events: 0, bytes: 1000 }.take(&event));
+            let (mut page, mut small) = (Page::new(StreamId::START), Room { events: 3, bytes: text.len() - 1 });
+            assert!(page.take(event.clone(), &mut small) && !page.take(event, &mut small), "it stands alone");
+            assert!(page.more_follows && page.events.len() == 1);
         }
     }
 }

@@ -149,6 +149,18 @@ pub struct Contents {
     pub bytes: u64,
 }
 
+impl Contents {
+    /// Before the first event that is kept: those are always the last ones, and their ids have no gaps.
+    pub fn start(&self) -> StreamId {
+        StreamId::from_number(self.last.number().saturating_sub(self.events)).expect("not beyond the last id")
+    }
+
+    /// How many events are kept behind a place.
+    pub fn behind(&self, position: StreamId) -> u64 {
+        self.last.number().saturating_sub(position.max(self.start()).number())
+    }
+}
+
 /// Why something is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused<E> {

@@ -6,7 +6,7 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,10 @@ struct EventLine<'a> {
 
 impl LinesArchive {
     pub(super) fn open(path: &Path, source: &Source, after: StreamId) -> Result<LinesArchive, Fault> {
+        // To open a pipe would be to wait for what one writes to it.
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Fault::Foreign("no regular file".into()));
+        }
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => {}

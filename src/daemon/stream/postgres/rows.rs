@@ -5,7 +5,7 @@ use crate::daemon::stream::error::Fault;
 use crate::daemon::stream::row::{damaged, id, signed, timestamp, unsigned};
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
-use crate::event::stream::name::{Consumer, StreamId, StreamName};
+use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Trimmed};
 use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
@@ -20,18 +20,6 @@ const PART: (usize, usize) = (4096, 16 << 20);
 pub(super) struct Found {
     pub(super) number: i64,
     pub(super) contents: Contents,
-}
-
-impl Found {
-    /// Before the first event that is kept.
-    pub(super) fn start(&self) -> u64 {
-        self.contents.last.number() - self.contents.events
-    }
-
-    /// How many events are kept behind a place.
-    fn behind(&self, position: StreamId) -> u64 {
-        self.contents.last.number().saturating_sub(position.number().max(self.start()))
-    }
 }
 
 /// `None` if nothing was ever done with it.
@@ -150,7 +138,7 @@ fn consumer_row(of: &Found, row: &Row) -> Result<ConsumerRow, Fault> {
         lapsed,
         registered: timestamp(column(row, 6)?)?,
         heard: timestamp(column(row, 7)?)?,
-        behind: of.behind(position),
+        behind: of.contents.behind(position),
     })
 }
 
@@ -193,7 +181,7 @@ pub(super) async fn read(
             SELECT *, sum(octet_length(data)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM seqcast_events \
             WHERE stream = $1 AND $2 < id AND id <= $3 AND ($4::text[] IS NULL OR type = ANY ($4)) ORDER BY id LIMIT $5 \
         ) part WHERE total - octet_length(data) <= $6 ORDER BY id";
-    let (start, last) = (found.start(), found.contents.last);
+    let (start, last) = (found.contents.start().number(), found.contents.last);
     let mut from = page.covered.number().max(start);
     while from < last.number() {
         let end = if kinds.is_some() { last.number().min(from + PASSED_MAX) } else { last.number() };
@@ -241,7 +229,7 @@ pub(super) async fn trim(
     let mut trimmed = Trimmed::default();
     let readers = consumers(session, &found).await?;
     let floor = readers.iter().filter(|row| row.lapsed.is_none()).map(|row| row.position).min();
-    let (before, start) = (found, found.start());
+    let (before, start) = (found, found.contents.start().number());
     let is_much = |bytes: u64| limits.bytes.is_some_and(|max| max < bytes);
     let is_read = floor.is_some_and(|floor| start < floor.number());
     if !is_read && limits.age.is_none() && !is_much(found.contents.bytes) {

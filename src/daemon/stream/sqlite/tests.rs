@@ -64,6 +64,8 @@ fn what_is_no_store_is_refused_and_left_alone() {
     refused("version 2, this program knows 1");
     application.execute_batch("DROP TABLE seqcast_version; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     refused("holds other data where streams are kept");
+    application.execute_batch("PRAGMA application_id = 0x73716361; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    refused("a journal, an archive or a shared state of ours");
     assert!(SqliteStreams::open(&dir.0.join("no/such/place")).unwrap_err().is_passing());
 }
 

@@ -130,6 +130,8 @@ impl Desk {
         if !is_known {
             return Err(unregistered(&self.streams[stream].settings.name, &consumer));
         }
+        let is_its = |search: &Search| search.stream == stream && search.registered() == Some(&consumer);
+        self.end_searches("its position was set meanwhile", is_its);
         if let Some((conn, push)) = self.places.get(&(stream, consumer)).copied() {
             self.end_push((conn, push));
             self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
@@ -156,6 +158,10 @@ pub(super) fn told(effect: Effect) -> Effect {
 /// What was done could not be stored: nothing of it is told, but why.
 pub(super) fn fail(effect: &mut Effect, why: &str) {
     match effect {
+        Effect::Done { done: done @ Ok(Done::Added(_)), .. } => {
+            let text = format!("the event is registered, and will stand in the stream later: {why}");
+            *done = Err(Fault::new(Name::InternalError, text));
+        }
         Effect::Done { done: done @ Ok(_), .. } => *done = Err(Fault::new(Name::InternalError, why)),
         Effect::Answered { answer: answer @ Ok(_), .. } => *answer = Err(StreamRefusal::new(Kind::Unavailable, why)),
         _ => {}

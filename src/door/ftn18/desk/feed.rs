@@ -1,10 +1,10 @@
 //! How streams are fed: from the journals of the servers, as far as each was looked through; and what a store that is shared gets from
 //! other peers.
 
-use super::{Conn, Desk, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, Way, is_wanted, start};
+use super::{Caller, Desk, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, Way, is_wanted, start};
 use crate::door::ftn18::desk::effect::{Effect, Notice};
 use crate::door::ftn18::fault::{Fault, Name};
-use crate::door::ftn18::session::{CallId, Done};
+use crate::door::ftn18::session::Done;
 use crate::event::follow::Fetched;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
 use crate::event::store::Answer;
@@ -154,7 +154,7 @@ impl Desk {
             let waiting = self.unfed.range((stream, start(self.server))..=(stream, place));
             for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
                 if let Some(id) = store.find(&self.streams[stream].settings.name, key.1)?
-                    && let Some((conn, call)) = self.unfed.remove(&key)
+                    && let Some(Caller { conn, call, .. }) = self.unfed.remove(&key)
                 {
                     self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
                 }
@@ -175,7 +175,7 @@ impl Desk {
     pub(super) fn give_up(&mut self, stream: usize, place: EventId) {
         let lost = self.unfed.range((stream, start(place.server))..=(stream, place)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
-            if let Some((conn, call)) = self.unfed.remove(&key) {
+            if let Some(Caller { conn, call, .. }) = self.unfed.remove(&key) {
                 let text = format!("the event {} is registered, but does not stand in the stream", key.1);
                 let done = Err(Fault::new(Name::InternalError, text));
                 self.effects.push_back(Effect::Done { conn, call, done });
@@ -187,8 +187,8 @@ impl Desk {
     pub(super) fn fail_unfed(&mut self, stream: usize, why: &str) {
         let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
         self.unfed = rest;
-        let failed: BTreeMap<(usize, EventId), (Conn, CallId)> = failed;
-        for ((_, id), (conn, call)) in failed {
+        let failed: BTreeMap<(usize, EventId), Caller> = failed;
+        for ((_, id), Caller { conn, call, .. }) in failed {
             let text = format!("the event {id} is registered, and will stand in the stream later: {why}");
             let done = Err(Fault::new(Name::InternalError, text));
             self.effects.push_back(Effect::Done { conn, call, done });
@@ -202,7 +202,7 @@ impl Desk {
     fn on_fed(&mut self, stream: usize, origin: EventId, id: StreamId, NewEvent { kind, data, time, .. }: NewEvent) {
         if origin.server == self.server {
             match self.unfed.remove(&(stream, origin)) {
-                Some((conn, call)) => {
+                Some(Caller { conn, call, .. }) => {
                     self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
                 }
                 None if self.registering.is_empty() => {}

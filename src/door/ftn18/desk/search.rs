@@ -49,7 +49,7 @@ impl Search {
     }
 
     /// The consumer that accepts what is passed, if there is one.
-    fn registered(&self) -> Option<&Consumer> {
+    pub(super) fn registered(&self) -> Option<&Consumer> {
         match &self.seeker {
             Seeker::Call(_, _, consumer) | Seeker::Poll(_, consumer) => {
                 Some(consumer).filter(|consumer| !consumer.component.is_live())
@@ -147,10 +147,14 @@ impl Desk {
         self.effects.push_back(failed);
     }
 
-    /// Nobody waits until the store can be read again.
-    pub(super) fn end_searches(&mut self, why: &str) {
+    /// What was read so far does not count any more for these: they are to be asked again.
+    pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&Search) -> bool) {
         for search in std::mem::take(&mut self.searches) {
-            self.fail_search(search, Refused::Store(why));
+            if is_one(&search) {
+                self.fail_search(search, Refused::Store(why));
+            } else {
+                self.searches.push_back(search);
+            }
         }
     }
 }

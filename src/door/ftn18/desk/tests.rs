@@ -1,6 +1,7 @@
 //! A desk with a journal, a store and connections that are made up.
 
 use super::*;
+use crate::door::stream::{Place, StreamAsk, StreamRequest};
 use crate::event::follow::Fetched;
 use crate::event::model::Event;
 use crate::event::store::Answer;
@@ -428,25 +429,63 @@ fn a_stream_has_so_many_consumers_at_most() {
     assert_eq!((world.register("D"), world.register("D")), (Ok(Done::Yes), Ok(Done::Yes)));
 }
 
+impl World {
+    /// Puts an event of the type B behind many of the type A into the first stream, and gives its id.
+    fn fill(&mut self) -> u64 {
+        let name: StreamName = "main".parse().unwrap();
+        let event = |(session, kind): (u64, &str)| NewEvent {
+            kind: kind.parse().unwrap(),
+            data: json("1"),
+            time: Timestamp::MIN,
+            origin: EventId { server: ServerId(9), session, instance: 1 },
+            stamp: None,
+        };
+        let last = 3 * PASSED_MAX + 2;
+        let kinds = (1..last).map(|session| (session, "A")).chain([(last, "B")]);
+        let events: Vec<NewEvent> = kinds.map(event).collect();
+        self.store.add(&name, &events, &[], &Limits::default()).unwrap();
+        last
+    }
+}
+
+/// Who waits for a search that is ended is told, and nobody goes on with it.
+#[test]
+fn a_search_ends_when_its_ground_is_gone() {
+    let mut world = World::new(Limits::default());
+    world.register("C").unwrap();
+    world.fill();
+    let begin = |world: &mut World| {
+        let (component, want) = ("C".parse().unwrap(), Some(wanted(&["B"])));
+        let poll = Call::Poll { component, last: None, want, answer_bytes_max: ROOM };
+        world.desk.on_call(&mut world.store, world.now, (Conn(1), CallId(9)), 0, "alice".parse().unwrap(), poll);
+        assert_eq!(world.desk.poll_effect(), None);
+    };
+    let told = |world: &mut World| {
+        let told: Vec<Effect> = std::iter::from_fn(|| world.desk.poll_effect()).collect();
+        let is_it = |effect: &&Effect| matches!(effect, Effect::Done { call: CallId(9), done: Err(_), .. });
+        assert_eq!(told.iter().filter(is_it).count(), 1, "{told:?}");
+        assert!(world.desk.searches.is_empty());
+    };
+    begin(&mut world);
+    world.desk.take_back(&mut world.store, "the disk is full").unwrap();
+    told(&mut world);
+    begin(&mut world);
+    let (stream, consumer) = (None, Consumer { user: "alice".parse().unwrap(), component: "C".parse().unwrap() });
+    let what = StreamAsk::Reset(consumer, Place::Start);
+    world.desk.on_ask(&mut world.store, world.now, 1, StreamRequest { stream, what });
+    told(&mut world);
+    world.run();
+    assert_eq!(world.position("C"), 0, "what was reset stays so");
+}
+
 /// Who looks for what is rare passes a part of the stream in each turn, and others do not wait for that.
 #[test]
 fn a_search_holds_nobody_up() {
     let mut world = World::new(Limits::default());
-    let name: StreamName = "main".parse().unwrap();
-    let event = |(session, kind): (u64, &str)| NewEvent {
-        kind: kind.parse().unwrap(),
-        data: json("1"),
-        time: Timestamp::MIN,
-        origin: EventId { server: ServerId(9), session, instance: 1 },
-        stamp: None,
-    };
-    let last = 3 * PASSED_MAX + 2;
-    for number in ["C", "D"] {
-        world.register(number).unwrap();
+    for component in ["C", "D"] {
+        world.register(component).unwrap();
     }
-    let kinds = (1..last).map(|session| (session, "A")).chain([(last, "B")]);
-    let events: Vec<NewEvent> = kinds.map(event).collect();
-    world.store.add(&name, &events, &[], &Limits::default()).unwrap();
+    let last = world.fill();
     let want = Some(wanted(&["B"]));
     let poll = |component: &str| Call::Poll {
         component: component.parse().unwrap(),
