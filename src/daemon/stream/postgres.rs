@@ -346,19 +346,7 @@ impl StreamStore for PostgresStreams {
         self.change_surely(async |session: &Session| {
             let found = find_or_make(session, stream).await?;
             let before = consumer(session, &found, who).await?;
-            let start = found.contents.start();
-            let row = match before.clone() {
-                Some(row) if row.lapsed.is_some() => ConsumerRow { position: start, lapsed: None, heard: now, ..row },
-                Some(row) => ConsumerRow { heard: now, ..row },
-                None => ConsumerRow {
-                    consumer: who.clone(),
-                    position: start,
-                    lapsed: None,
-                    registered: now,
-                    heard: now,
-                    behind: 0,
-                },
-            };
+            let row = ConsumerRow::registered(before.as_ref(), who, &found.contents, now);
             put_consumer(session, found.number, &row).await?;
             Ok(before)
         })

@@ -473,19 +473,7 @@ impl StreamStore for SqliteStreams {
         self.change_surely(|connection| {
             let (number, contents) = find_or_make(connection, stream)?;
             let before = consumer(connection, (number, &contents), who)?;
-            let start = contents.start();
-            let row = match before.clone() {
-                Some(row) if row.lapsed.is_some() => ConsumerRow { position: start, lapsed: None, heard: now, ..row },
-                Some(row) => ConsumerRow { heard: now, ..row },
-                None => ConsumerRow {
-                    consumer: who.clone(),
-                    position: start,
-                    lapsed: None,
-                    registered: now,
-                    heard: now,
-                    behind: 0,
-                },
-            };
+            let row = ConsumerRow::registered(before.as_ref(), who, &contents, now);
             put_consumer(connection, number, &row)?;
             Ok(before)
         })

@@ -138,6 +138,21 @@ pub struct ConsumerRow {
     pub behind: u64,
 }
 
+impl ConsumerRow {
+    /// The row of a consumer that is registered now, or again ([`StreamStore::register`]).
+    pub fn registered(before: Option<&ConsumerRow>, who: &Consumer, of: &Contents, now: Timestamp) -> ConsumerRow {
+        let (position, lapsed, heard) = (of.start(), None, now);
+        match before.cloned() {
+            Some(row) if row.lapsed.is_some() => ConsumerRow { position, lapsed, heard, ..row },
+            Some(row) => ConsumerRow { heard, ..row },
+            None => {
+                let (consumer, behind) = (who.clone(), of.events);
+                ConsumerRow { consumer, position, lapsed, registered: now, heard, behind }
+            }
+        }
+    }
+}
+
 /// What stands in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
