@@ -1,19 +1,100 @@
-//! Lines of standard input, read beside what is done with them: who waits for one can be interrupted, and do something else meanwhile.
+//! Lines of standard input of which each is to be done: several are on their way at a time, each is told as soon as it is done, and who waits for
+//! one can be interrupted.
 
-use super::exit::Failure;
+use super::exit::{Exit, Failure};
+use super::interrupt::Interrupt;
+use super::output::Output;
 use super::publish::next_line;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use std::collections::VecDeque;
 use std::io;
 use std::thread;
 use std::time::Duration;
 
+/// Lines that are begun before the first one is done.
+const UNDER_WAY: usize = 256;
+/// How often one looks whether to end while no line comes.
+const GLANCE: Duration = Duration::from_millis(20);
 /// Lines that are read ahead, at most.
 const AHEAD: usize = 64;
 
+/// Why a line is not done.
+#[derive(Debug)]
+pub enum Wrong {
+    /// It cannot be used, or is refused; those before it are done.
+    Line(Failure),
+    /// Nothing further can be done.
+    All(Failure),
+}
+
+/// Begins and ends what is to be done for each line, and prints what came of it. After a line that cannot be used no more is read; what was read
+/// before is ended, unless it is refused too. `tell` hears at the end, however it comes, how many lines were done.
+///
+/// # Errors
+/// The first line that is refused, with its number; whatever ends all.
+pub fn each_line<T, D>(
+    mut begin: impl FnMut(Bytes) -> Result<T, Wrong>,
+    mut end: impl FnMut(T) -> Result<D, Wrong>,
+    mut print: impl FnMut(D, &mut Output) -> io::Result<()>,
+    tell: impl FnOnce(u64),
+    out: &mut Output,
+) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::watch()?;
+    let mut refused: Option<(u64, Failure)> = None;
+    let mut count = 0;
+    let mut waiting: VecDeque<(u64, T)> = VecDeque::new();
+    let mut run = || -> Result<(), Failure> {
+        let (input, mut line) = (Lines::start()?, 0);
+        let mut is_over = false;
+        loop {
+            is_over |= refused.is_some() || interrupt.has_come();
+            if !is_over {
+                let wait = if waiting.is_empty() { GLANCE } else { Duration::ZERO };
+                match input.next(wait)? {
+                    Next::Line(bytes) => {
+                        line += 1;
+                        match begin(bytes) {
+                            Ok(begun) => waiting.push_back((line, begun)),
+                            Err(Wrong::Line(failure)) => refused = Some((line, failure)),
+                            Err(Wrong::All(failure)) => return Err(failure),
+                        }
+                        if waiting.len() < UNDER_WAY {
+                            continue;
+                        }
+                    }
+                    Next::Nothing if waiting.is_empty() => out.flush()?,
+                    Next::Nothing => {}
+                    Next::End => is_over = true,
+                }
+            }
+            match waiting.pop_front().map(|(line, begun)| (line, end(begun))) {
+                None if is_over => return Ok(()),
+                None => {}
+                Some((_, Ok(done))) => {
+                    count += 1;
+                    print(done, out)?;
+                }
+                // Those behind it may have been taken.
+                Some((line, Err(Wrong::Line(failure)))) => {
+                    refused = refused.take().filter(|(first, _)| *first < line).or(Some((line, failure)));
+                }
+                Some((_, Err(Wrong::All(failure)))) => return Err(failure),
+            }
+        }
+    };
+    let ended = run().and_then(|()| Ok(out.flush()?));
+    tell(count);
+    ended?;
+    if let Some((line, failure)) = refused {
+        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
+    }
+    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+}
+
 /// What comes next.
 #[derive(Debug)]
-pub enum Next {
+enum Next {
     /// A line without its end.
     Line(Bytes),
     /// Nothing yet.
@@ -22,16 +103,16 @@ pub enum Next {
     End,
 }
 
-/// The lines.
+/// The lines, read beside what is done with them.
 #[derive(Debug)]
-pub struct Lines(Receiver<Result<Bytes, Failure>>);
+struct Lines(Receiver<Result<Bytes, Failure>>);
 
 impl Lines {
     /// Reads them from now on.
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn start() -> io::Result<Lines> {
+    fn start() -> io::Result<Lines> {
         let (sender, receiver) = bounded(AHEAD);
         // It ends with the program, if not before: nobody can be woken who reads standard input.
         thread::Builder::new().name("stdin".into()).spawn(move || {
@@ -50,7 +131,7 @@ impl Lines {
     ///
     /// # Errors
     /// Standard input cannot be read.
-    pub fn next(&self, wait: Duration) -> Result<Next, Failure> {
+    fn next(&self, wait: Duration) -> Result<Next, Failure> {
         match self.0.recv_timeout(wait) {
             Ok(line) => Ok(Next::Line(line?)),
             Err(RecvTimeoutError::Timeout) => Ok(Next::Nothing),

@@ -3,10 +3,8 @@
 pub mod args;
 mod print;
 
-use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -15,8 +13,7 @@ use self::print::{EventLine, event_json, more_json, table};
 use super::connect::{self, Ended, Events};
 use super::event::{self, LossLine};
 use super::exit::{Exit, Failure};
-use super::interrupt::Interrupt;
-use super::lines::{Lines as Input, Next};
+use super::lines::{Wrong, each_line};
 use super::output::{Output, counted, note};
 use super::publish::{fits, read};
 use crate::bus::{self, Bus, EventError, Registering, SubscribeOptions};
@@ -26,11 +23,6 @@ use crate::event::refusal::Kind;
 use crate::event::store::{Answer, By, OfServer, Query, Series, Span};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Pattern;
-
-/// Lines that are registered before the first one is acknowledged.
-const LINES_AHEAD: usize = 256;
-/// How often one looks whether to end while no line comes.
-const GLANCE: Duration = Duration::from_millis(20);
 
 /// Runs `event`.
 ///
@@ -61,88 +53,28 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Each line of standard input is the payload of an event in a session of its own. After a line that cannot be used no more is read; what
-/// was read before is registered and printed, unless it is refused too.
+/// Each line of standard input is the payload of an event in a session of its own.
 fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let bus = connect::bus(&options.bus, "event")?;
-    let interrupt = Interrupt::watch()?;
-    let mut lines = Lines { options, bus, waiting: VecDeque::new(), count: 0, refused: None };
-    let ended = lines.run(&interrupt, out).and_then(|()| Ok(out.flush()?));
-    if !options.json {
-        note(format_args!("{} registered", counted(lines.count, "event")));
-    }
-    ended?;
-    if let Some((line, failure)) = lines.refused {
-        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
-    }
-    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
-}
-
-/// Lines that are being registered.
-struct Lines<'a> {
-    options: &'a AddOptions,
-    bus: Bus,
-    /// With their numbers.
-    waiting: VecDeque<(u64, Registering)>,
-    /// Events registered.
-    count: u64,
-    /// The first line that cannot be used, or that the peer refuses.
-    refused: Option<(u64, Failure)>,
-}
-
-impl Lines<'_> {
-    fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
-        let (input, mut line) = (Input::start()?, 0);
-        while self.refused.is_none() && !interrupt.has_come() {
-            let wait = if self.waiting.is_empty() { GLANCE } else { Duration::ZERO };
-            match input.next(wait)? {
-                Next::Line(bytes) => {
-                    line += 1;
-                    self.begin(line, bytes)?;
-                    if LINES_AHEAD <= self.waiting.len() {
-                        self.print_next(out)?;
-                    }
-                }
-                Next::Nothing if self.waiting.is_empty() => out.flush()?,
-                Next::Nothing => self.print_next(out)?,
-                Next::End => break,
-            }
+    let bus = &connect::bus(&options.bus, "event")?;
+    let begin = |bytes| {
+        let begun = bus.begin_register(vec![registration(options, Some(bytes)).map_err(Wrong::Line)?]);
+        begun.map_err(|error| Wrong::All(failure(bus, error)))
+    };
+    let end = |registering: Registering| {
+        registering.wait().map_err(|error| match error {
+            EventError::Refused(_) => Wrong::Line(failure(bus, error)),
+            error => Wrong::All(failure(bus, error)),
+        })
+    };
+    let print = |events: Vec<Event>, out: &mut Output| {
+        events.iter().try_for_each(|event| print_event(options.json, event, out))
+    };
+    let tell = |count| {
+        if !options.json {
+            note(format_args!("{} registered", counted(count, "event")));
         }
-        while !self.waiting.is_empty() {
-            self.print_next(out)?;
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, line: u64, bytes: Bytes) -> Result<(), Failure> {
-        match registration(self.options, Some(bytes)) {
-            Ok(registration) => {
-                let begun = self.bus.begin_register(vec![registration]);
-                self.waiting.push_back((line, begun.map_err(|error| failure(&self.bus, error))?));
-            }
-            Err(failure) => self.refused = Some((line, failure)),
-        }
-        Ok(())
-    }
-
-    /// Prints what became of the first line that waits.
-    fn print_next(&mut self, out: &mut Output) -> Result<(), Failure> {
-        let Some((line, registering)) = self.waiting.pop_front() else { return Ok(()) };
-        match registering.wait() {
-            Ok(events) => {
-                self.count += 1;
-                events.iter().try_for_each(|event| print_event(self.options.json, event, out))?;
-            }
-            // Those behind it may have been taken.
-            Err(error @ EventError::Refused(_)) => {
-                if self.refused.as_ref().is_none_or(|(first, _)| line < *first) {
-                    self.refused = Some((line, failure(&self.bus, error)));
-                }
-            }
-            Err(error) => return Err(failure(&self.bus, error)),
-        }
-        Ok(())
-    }
+    };
+    each_line(begin, end, print, tell, out)
 }
 
 fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registration, Failure> {

@@ -6,10 +6,9 @@ mod consumer;
 mod print;
 mod tail;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
@@ -17,8 +16,7 @@ use serde_json::json;
 use self::args::{AddOptions, ConsumerWhat, ListOptions, PollOptions, StreamWhat};
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::interrupt::Interrupt;
-use super::lines::{Lines as Input, Next};
+use super::lines::{Wrong, each_line};
 use super::output::{Output, counted, note};
 use super::publish::{fits, read};
 use crate::bus::{Adding, Bus, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
@@ -28,10 +26,6 @@ use crate::event::stream::name::{StreamId, StreamName, StreamType};
 
 /// As whom the commands attach.
 const NAME: &str = "stream";
-/// Lines that are added before the first one is acknowledged.
-const LINES_AHEAD: usize = 256;
-/// How often one looks whether to end while no line comes.
-const GLANCE: Duration = Duration::from_millis(20);
 
 /// Runs `stream`.
 ///
@@ -69,7 +63,7 @@ fn wanted(kinds: &[StreamType]) -> Option<BTreeSet<StreamType>> {
 fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     let bus = |options: &AddOptions| connect::bus(&options.bus, NAME);
     if options.lines {
-        return add_lines(options, bus(options)?, out);
+        return add_lines(options, &bus(options)?, out);
     }
     let bytes = match (&options.data, &options.file) {
         (Some(text), _) => Bytes::copy_from_slice(text.as_bytes()),
@@ -110,89 +104,26 @@ fn print_added(options: &AddOptions, stream: &StreamName, id: StreamId, out: &mu
     }
 }
 
-/// Each line of standard input is the data of an event. After a line that cannot be used no more is read; what was read before is added and
-/// printed, unless it is refused too.
-fn add_lines(options: &AddOptions, bus: Bus, out: &mut Output) -> Result<Exit, Failure> {
-    let stream = stream(&bus, options.stream.as_ref())?;
-    let interrupt = Interrupt::watch()?;
-    let mut lines = Lines { options, bus, stream, waiting: VecDeque::new(), count: 0, refused: None };
-    let ended = lines.run(&interrupt, out).and_then(|()| Ok(out.flush()?));
-    if !options.json {
-        note(format_args!("{} added", counted(lines.count, "event")));
-    }
-    ended?;
-    if let Some((line, failure)) = lines.refused {
-        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
-    }
-    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
-}
-
-/// Lines that are being added.
-struct Lines<'a> {
-    options: &'a AddOptions,
-    bus: Bus,
-    stream: StreamName,
-    /// With their numbers.
-    waiting: VecDeque<(u64, Adding)>,
-    /// Events added.
-    count: u64,
-    /// The first line that cannot be used, or that the peer refuses.
-    refused: Option<(u64, Failure)>,
-}
-
-impl Lines<'_> {
-    fn run(&mut self, interrupt: &Interrupt, out: &mut Output) -> Result<(), Failure> {
-        let (input, mut line) = (Input::start()?, 0);
-        while self.refused.is_none() && !interrupt.has_come() {
-            let wait = if self.waiting.is_empty() { GLANCE } else { Duration::ZERO };
-            match input.next(wait)? {
-                Next::Line(bytes) => {
-                    line += 1;
-                    self.begin(line, bytes)?;
-                    if LINES_AHEAD <= self.waiting.len() {
-                        self.print_next(out)?;
-                    }
-                }
-                Next::Nothing if self.waiting.is_empty() => out.flush()?,
-                Next::Nothing => self.print_next(out)?,
-                Next::End => break,
-            }
+/// Each line of standard input is the data of an event.
+fn add_lines(options: &AddOptions, bus: &Bus, out: &mut Output) -> Result<Exit, Failure> {
+    let stream = stream(bus, options.stream.as_ref())?;
+    let begin = |bytes| {
+        let begun = bus.begin_add_event(Some(&stream), &options.kind, data(bytes, false).map_err(Wrong::Line)?);
+        begun.map_err(|error| Wrong::All(failure(bus, error)))
+    };
+    let end = |adding: Adding| {
+        adding.wait().map_err(|error| match error {
+            StreamError::Refused(_) => Wrong::Line(failure(bus, error)),
+            error => Wrong::All(failure(bus, error)),
+        })
+    };
+    let print = |id, out: &mut Output| print_added(options, &stream, id, out);
+    let tell = |count| {
+        if !options.json {
+            note(format_args!("{} added", counted(count, "event")));
         }
-        while !self.waiting.is_empty() {
-            self.print_next(out)?;
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, line: u64, bytes: Bytes) -> Result<(), Failure> {
-        match data(bytes, false) {
-            Ok(data) => {
-                let begun = self.bus.begin_add_event(Some(&self.stream), &self.options.kind, data);
-                self.waiting.push_back((line, begun.map_err(|error| failure(&self.bus, error))?));
-            }
-            Err(failure) => self.refused = Some((line, failure)),
-        }
-        Ok(())
-    }
-
-    /// Prints what became of the first line that waits.
-    fn print_next(&mut self, out: &mut Output) -> Result<(), Failure> {
-        let Some((line, adding)) = self.waiting.pop_front() else { return Ok(()) };
-        match adding.wait() {
-            Ok(id) => {
-                self.count += 1;
-                print_added(self.options, &self.stream, id, out)?;
-            }
-            // Those behind it may have been taken.
-            Err(error @ StreamError::Refused(_)) => {
-                if self.refused.as_ref().is_none_or(|(first, _)| line < *first) {
-                    self.refused = Some((line, failure(&self.bus, error)));
-                }
-            }
-            Err(error) => return Err(failure(&self.bus, error)),
-        }
-        Ok(())
-    }
+    };
+    each_line(begin, end, print, tell, out)
 }
 
 fn poll(options: &PollOptions, out: &mut Output) -> Result<Exit, Failure> {
