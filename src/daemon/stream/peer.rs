@@ -6,7 +6,7 @@ use super::http::{self, Http, HttpError};
 use super::postgres::PostgresStreams;
 use super::serve::{Events, Input, Streams, inputs};
 use super::sqlite::SqliteStreams;
-use super::store::{AnyStreams, Batches};
+use super::store::Batches;
 use crate::config::{Config, StreamPlace};
 use crate::daemon::clients::Kind;
 use crate::daemon::engine::Engine;
@@ -148,11 +148,11 @@ impl PeerStreams {
     }
 }
 
-fn open(config: &Config) -> Result<AnyStreams, StreamError> {
+fn open(config: &Config) -> Result<Box<dyn Batches>, StreamError> {
     Ok(match &config.stream_store {
-        StreamPlace::Own => AnyStreams::Sqlite(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
-        StreamPlace::File(path) => AnyStreams::Sqlite(SqliteStreams::open(path)?),
-        StreamPlace::Postgres(url) => AnyStreams::Postgres(Box::new(PostgresStreams::open(url)?)),
+        StreamPlace::Own => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
+        StreamPlace::File(path) => Box::new(SqliteStreams::open(path)?),
+        StreamPlace::Postgres(url) => Box::new(PostgresStreams::open(url)?),
     })
 }
 

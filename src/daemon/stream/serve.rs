@@ -1,7 +1,7 @@
 //! The thread that serves streams. What comes in meanwhile is done together, stored together, and then told.
 
 use super::error::StreamError;
-use super::store::{AnyStreams, Batches};
+use super::store::Batches;
 use crate::daemon::clock::Clock;
 use crate::door::ftn18::call::{Call, Version};
 use crate::door::ftn18::desk::{Conn, Desk, Effect, Notice, Settings};
@@ -170,13 +170,13 @@ impl Streams {
     /// # Errors
     /// The store cannot be read, or the system makes no thread.
     pub fn start(
-        mut store: AnyStreams,
+        mut store: Box<dyn Batches>,
         settings: Settings,
         (server, held): (ServerId, &[EventId]),
         events: Box<dyn Events>,
         (sender, receiver): (Sender<Input>, Receiver<Input>),
     ) -> Result<Streams, StreamError> {
-        let desk = Desk::new(&mut store, settings, server, held)?;
+        let desk = Desk::new(&mut *store, settings, server, held)?;
         let at = store.place();
         let serving = Serving {
             desk,
@@ -205,7 +205,7 @@ impl Drop for Streams {
 
 struct Serving {
     desk: Desk,
-    store: AnyStreams,
+    store: Box<dyn Batches>,
     events: Box<dyn Events>,
     inputs: Receiver<Input>,
     clients: BTreeMap<Conn, Told>,
@@ -230,7 +230,7 @@ impl Serving {
             for input in first.into_iter().chain(inputs.try_iter().take(INPUTS)) {
                 goes_on &= self.take(input);
             }
-            self.desk.run(&mut self.store, Clock::now());
+            self.desk.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
                 tracing::warn!(%error, "streams could not be stored");
                 goes_on &= self.take_back(error);
@@ -247,7 +247,7 @@ impl Serving {
     fn take_back(&mut self, error: StreamError) -> bool {
         let mut why = error.to_string();
         let mut is_away = false;
-        while let Err(again) = self.desk.take_back(&mut self.store, &why) {
+        while let Err(again) = self.desk.take_back(&mut *self.store, &why) {
             why = again.to_string();
             if !is_away {
                 is_away = true;
@@ -320,7 +320,7 @@ impl Serving {
         match input {
             Input::Opened(conn, told) => drop(self.clients.insert(conn, told)),
             Input::Called { conn, call, stream, user, what } => {
-                self.desk.on_call(&mut self.store, now, (conn, call), stream, user, what);
+                self.desk.on_call(&mut *self.store, now, (conn, call), stream, user, what);
             }
             Input::Answered { conn, push, seq, is_accepted } => {
                 self.desk.on_answer(now.instant, conn, push, seq, is_accepted);
@@ -333,13 +333,13 @@ impl Serving {
                 let number = self.numbers;
                 self.numbers += 1;
                 self.asked.insert(number, answered);
-                self.desk.on_ask(&mut self.store, now, number, request);
+                self.desk.on_ask(&mut *self.store, now, number, request);
             }
             Input::Registered { number, registered } => self.desk.on_registered(number, registered),
             Input::Fetched(events) => self.desk.on_fetched(&events),
             Input::News(server) => self.desk.on_news(server),
             Input::Found { stream, after, found } => {
-                self.desk.on_found(&mut self.store, now.instant, stream, after, found);
+                self.desk.on_found(&mut *self.store, now.instant, stream, after, found);
             }
             Input::Stop => return false,
         }

@@ -180,7 +180,7 @@ impl Desk {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn new<S: StreamStore>(
+    pub fn new<S: StreamStore + ?Sized>(
         store: &mut S,
         settings: Settings,
         server: ServerId,
@@ -235,7 +235,7 @@ impl Desk {
         user: UserName,
         what: Call,
     ) where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let (conn, call) = from;
@@ -264,7 +264,7 @@ impl Desk {
         self.effects.push_back(Effect::Done { conn, call, done });
     }
 
-    fn add<S: StreamStore>(
+    fn add<S: StreamStore + ?Sized>(
         &mut self,
         store: &mut S,
         (conn, call): (Conn, CallId),
@@ -389,7 +389,7 @@ impl Desk {
         (stream, consumer, want, version): (usize, Consumer, Option<BTreeSet<StreamType>>, Version),
     ) -> Result<(), Fault>
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         if PUSHES_MAX <= self.pushes_of(conn).count() {
@@ -427,7 +427,7 @@ impl Desk {
     /// Does what is due, and what has become possible.
     pub fn run<S>(&mut self, store: &mut S, now: Now)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         for (number, stream) in self.streams.iter_mut().enumerate() {
@@ -476,7 +476,7 @@ impl Desk {
 
     fn run_push<S>(&mut self, store: &mut S, now: Now, place: (Conn, PushId))
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let Some(of) = self.pushes.get_mut(&place) else { return };
@@ -530,7 +530,7 @@ impl Desk {
 
     fn trim<S>(&mut self, store: &mut S, now: Now)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         self.trim_due = now.instant + TRIM_INTERVAL;
@@ -563,7 +563,7 @@ impl Desk {
     ///
     /// # Errors
     /// The store cannot be read; to be called again.
-    pub fn take_back<S: StreamStore>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+    pub fn take_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
         let done = self.go_back(store, why);
         if done.is_err() {
             (0..self.streams.len()).for_each(|stream| self.fail_unfed(stream, why));
@@ -571,7 +571,7 @@ impl Desk {
         done
     }
 
-    fn go_back<S: StreamStore>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+    fn go_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.retain(|effect| match effect {
             Effect::Group { .. } => false,
@@ -643,7 +643,7 @@ fn register<S>(
     now: Timestamp,
 ) -> Result<Option<ConsumerRow>, Fault>
 where
-    S: StreamStore,
+    S: StreamStore + ?Sized,
     S::Error: fmt::Display,
 {
     let before = store.register(name, consumer, now).map_err(internal)?;

@@ -24,7 +24,7 @@ impl Desk {
     /// Somebody asks; the answer has this number, which nobody else who waits has.
     pub fn on_ask<S>(&mut self, store: &mut S, now: Now, number: u64, request: StreamRequest)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let StreamRequest { stream, what } = request;
@@ -61,7 +61,7 @@ impl Desk {
 
     fn list<S>(&self, store: &mut S, only: Option<&StreamName>) -> Result<StreamAnswer, StreamRefusal>
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let mut streams = Vec::new();
@@ -83,7 +83,7 @@ impl Desk {
         what: StreamAsk,
     ) -> Result<StreamAnswer, StreamRefusal>
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let name = &self.streams[place].settings.name.clone();
@@ -176,7 +176,7 @@ fn room(events_max: u32) -> Room {
 /// Before the first event that is kept.
 fn start<S>(store: &mut S, name: &StreamName, last: StreamId) -> Result<StreamId, StreamRefusal>
 where
-    S: StreamStore,
+    S: StreamStore + ?Sized,
     S::Error: fmt::Display,
 {
     let page = store.read(name, StreamId::START, None, room(1)).map_err(away)?;

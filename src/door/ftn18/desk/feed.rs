@@ -52,7 +52,7 @@ impl Desk {
     /// What the journal holds behind a place; `None` if it could not be looked at.
     pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<Answer>)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let Some(feed) = self.streams[stream].feeds.get_mut(&after.server) else { return };
@@ -126,7 +126,7 @@ impl Desk {
     }
 
     /// Whether another peer that shares the store has looked through the journal of a server up to there, so that nothing is left to be done.
-    fn skip_fed<S: StreamStore>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
+    fn skip_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
         let of = &mut self.streams[stream];
         let (Some(feed), true) = (of.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
         // What cannot be read now is found out when it is added.
@@ -142,7 +142,7 @@ impl Desk {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) fn find_fed<S: StreamStore>(&mut self, store: &mut S) -> Result<(), S::Error> {
+    pub(super) fn find_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S) -> Result<(), S::Error> {
         for (origin, stream) in self.fed.keys().copied().collect::<Vec<_>>() {
             match store.find(&self.streams[stream].settings.name, origin)? {
                 Some(id) => self.fed.insert((origin, stream), id),
@@ -165,7 +165,7 @@ impl Desk {
     }
 
     /// The id of an event of this server that another peer has fed, if somebody may wait for it.
-    fn find<S: StreamStore>(&self, store: &mut S, stream: usize, origin: EventId) -> Option<StreamId> {
+    fn find<S: StreamStore + ?Sized>(&self, store: &mut S, stream: usize, origin: EventId) -> Option<StreamId> {
         let is_awaited = self.unfed.contains_key(&(stream, origin)) || !self.registering.is_empty();
         let name = &self.streams[stream].settings.name;
         if origin.server == self.server && is_awaited { store.find(name, origin).ok().flatten() } else { None }
@@ -247,7 +247,7 @@ impl Desk {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) fn look<S: StreamStore>(&mut self, store: &mut S) -> Result<(), S::Error> {
+    pub(super) fn look<S: StreamStore + ?Sized>(&mut self, store: &mut S) -> Result<(), S::Error> {
         for number in 0..self.streams.len() {
             let name = self.streams[number].settings.name.clone();
             let last = store.contents(&name)?.last;

@@ -135,7 +135,7 @@ impl Desk {
     /// Registers what is posted.
     pub(super) fn run_outbox<S>(&mut self, store: &mut S, now: Now)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         if now.instant < self.outbox.due {
@@ -148,7 +148,7 @@ impl Desk {
         }
     }
 
-    fn claim<S: StreamStore>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+    fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
         for (posted, why) in std::mem::take(&mut self.outbox.aside) {
             store.set_aside(posted.number, &why)?;
             self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
@@ -172,7 +172,7 @@ impl Desk {
         Ok(())
     }
 
-    fn claim_new<S: StreamStore>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+    fn claim_new<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
         let (mut open, mut room): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
         for (number, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.is_checked) {
             let of_stream = (number, Timestamp::MIN)..=(number, Timestamp::MAX);
@@ -205,7 +205,7 @@ impl Desk {
     }
 
     /// Once the journal is looked through, what was claimed before and is still posted is registered, unless it is being so.
-    fn check<S: StreamStore>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
+    fn check<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
         let of = &mut self.streams[stream];
         let covered = of.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
         if of.is_checked || covered < self.outbox.held {

@@ -63,7 +63,7 @@ impl Desk {
     /// Begins to search; of a consumer that is registered everything up to `after` is accepted first.
     pub(super) fn search<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         if let Some(consumer) = search.registered() {
@@ -79,7 +79,7 @@ impl Desk {
     /// The next part for the one who has waited longest.
     pub(super) fn run_searches<S>(&mut self, store: &mut S, now: Timestamp)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         if let Some(search) = self.searches.pop_front() {
@@ -89,7 +89,7 @@ impl Desk {
 
     fn go_on<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
     where
-        S: StreamStore,
+        S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         let name = &self.streams[search.stream].settings.name;
