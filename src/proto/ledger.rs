@@ -402,6 +402,11 @@ impl Ledger {
         )
     }
 
+    /// When a pending datagram was found missing; `None` if it is not pending.
+    pub fn found(&self, dseq: Dseq) -> Option<Instant> {
+        Some(self.gaps.get(self.gap_of(dseq)?)?.found)
+    }
+
     /// Whether this datagram is missing and still awaited.
     pub fn is_pending(&self, dseq: Dseq) -> bool {
         self.gap_of(dseq).is_some()

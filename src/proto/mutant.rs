@@ -57,6 +57,8 @@ pub enum Mutant {
     ExpiredDelivered,
     /// Whatever a manifest tells counts as not wanted (R6).
     ManifestUnread,
+    /// A subscription that began after a gap was found is told of what was in it (A6).
+    ReportToLaterSubscriptions,
     /// A message that was repaired is counted twice (A5).
     RepairedTwice,
     /// The history gives all messages that are asked of it but the first (A7).

@@ -459,7 +459,10 @@ impl Recv {
             Judgement::Skip(skip) => (Verdict::First, Some(skip)),
         };
         let offset = place.offset_of_frame(entry.as_ref());
-        let lost = self.lose(ctx, (dseq, item, place), entry, skip, &matched, out);
+        // What was under way when a subscription began is not for it (A6), however long it was awaited; nor is the loss of it.
+        let owed = Arc::clone(&matched).at(arrival.reached);
+        let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
+        let lost = self.lose(ctx, (dseq, item, place), entry, skip, later.or(owed.as_ref()), out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
             // Not now: what came between then and now may have been dropped because nobody wanted it yet.
             let entry = SubEntry { last, dseq, at: arrival.reached, offset };
@@ -473,8 +476,7 @@ impl Recv {
             (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
             (None, _) => verdict,
         };
-        // What was under way when a subscription began is not for it (A6), however long it was awaited.
-        match matched.at(arrival.reached).filter(|_| !item.is_absent()) {
+        match owed.filter(|_| !item.is_absent()) {
             Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, offset, matched },
             None => unwanted(ctx, item),
         }
@@ -493,7 +495,9 @@ impl Recv {
             return Judged::Waits;
         }
         let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
+        let owed = matched.at(arrival.reached);
         match item {
+            Item::Doomed(_) | Item::Gone(_) if owed.is_none() && self.kind != Kind::Ptp => {}
             Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
             Item::Doomed(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
@@ -509,7 +513,7 @@ impl Recv {
                 out.push(Outcome::Unverified { range, messages: Count::Exact(gone.count) });
             }
             _ => {
-                return match matched.at(arrival.reached) {
+                return match owed {
                     Some(matched) => Judged::Deliver { repeated: 0, verdict, offset: None, matched },
                     None => unwanted(ctx, item),
                 };
@@ -529,14 +533,15 @@ impl Recv {
         }
     }
 
-    /// Tells what is proven missing before an item, or with it if it is a doomed message. Gives the number.
+    /// Reports what is proven missing before an item, and the item itself if it is absent, to the subscriptions that are
+    /// `owed` it. Returns the number of messages; `None` if nothing is missing or no subscription is owed any of it.
     fn lose(
         &mut self,
         ctx: &mut Context<'_>,
         (dseq, item, place): (Dseq, &Item, Place),
         entry: Option<SubEntry>,
         skip: Option<Skip>,
-        matched: &Arc<Matched>,
+        owed: Option<&Arc<Matched>>,
         out: &mut Vec<Outcome>,
     ) -> Option<Count> {
         // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
@@ -563,6 +568,7 @@ impl Recv {
             ctx.counters.inconsistent += 1;
             ctx.losses.inconsistent += 1;
         }
+        let matched = owed?;
         let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
         let mut count = count_of(&skip, &between, to_wrap);
         count = Count::from_bounds(count.min() + known, count.max() + known);

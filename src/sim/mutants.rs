@@ -162,6 +162,12 @@ fn given_up_though_it_was_asked_for() {
 }
 
 #[test]
+fn losses_reported_to_later_subscriptions() {
+    let faults = [Fault::Loss, Fault::Live, Fault::Resubscribe, Fault::TinyHistory, Fault::Delay];
+    check_by("O3", Mutant::ReportToLaterSubscriptions, &faults);
+}
+
+#[test]
 fn another_datagram_sent_again() {
     check_by("O9", Mutant::ResendOther, &[Fault::Loss]);
 }

@@ -37,8 +37,13 @@ impl Recv {
         contents: Vec<Content>,
         out: &mut Vec<Outcome>,
     ) {
+        // A subscription that began after the gap was found is owed nothing of it. The publisher may have been asked for the
+        // manifest alone because no other subscription stood then, so its history must not be held against its ring.
+        let missed_at = self.ledger.found(dseq).unwrap_or(ctx.now.instant);
+        let is_later = ctx.mutants.is(Mutant::ReportToLaterSubscriptions);
         let rebuild = Rebuild::new(ctx.now.instant, (dseq, before), contents, |content| {
-            ctx.interest.matches(&content.subject, ctx.mode).is_some()
+            let matched = ctx.interest.matches(&content.subject, ctx.mode);
+            matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
                 && self.can_be_fetched(dseq, content)
                 && !(ctx.mutants.is(Mutant::LargeUnasked) && matches!(content.what, ContentKind::Part { .. }))

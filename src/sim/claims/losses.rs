@@ -297,7 +297,7 @@ impl View<'_> {
             states.any(|state| matches!(state, State::Lost { .. } | State::Maybe { .. }))
                 || self.track().told_members.contains(message)
         };
-        let explained = range.filter(told).count() as u64;
+        let explained = range.filter(|message| told(message) || self.is_known_unowed(*message)).count() as u64;
         let fits = match count {
             Count::Exact(exact) => exact <= all && all - explained <= exact,
             Count::Between { min, max } => min <= all && max <= all && all - explained <= max,
@@ -305,6 +305,18 @@ impl View<'_> {
         if !fits {
             self.wrong("O5", format!("{count} messages in {first}..{last}, in truth {all}, {explained} told before"));
         }
+    }
+
+    /// Whether the numbers of its subject may tell that a missing message is no loss of this receiver: some subscription wants the
+    /// subject, so these numbers are followed, and each one that does began too late to be owed the message.
+    fn is_known_unowed(&self, message: usize) -> bool {
+        let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
+        let sent = self.sent(message);
+        let subject = &self.truth().subjects[sent.subject];
+        let mut wanting = run.subs.iter().filter(|sub| sub.is_active() && sub.wants(subject)).peekable();
+        let is_followed = wanting.peek().is_some()
+            || run.members.iter().any(|member| member.end == NEVER && member.pattern.matches(subject));
+        is_followed && wanting.all(|sub| !self.oracle.is_owed(self.run, sub, stream, self.track(), &sent))
     }
 
     /// O5, R4: nothing from before the baseline is told, unless some subscription may be older than the epoch.
