@@ -74,6 +74,7 @@ impl Story {
 
     fn send(&mut self, at: u64, nth: u64) {
         let envelope = Message::new("a".parse().unwrap(), Bytes::new());
+        self.oracle.findings.now = at;
         let message = self.oracle.on_publish(PUBLISHER, envelope, 8, false);
         let seq = Frame::new(7).unwrap().first().forward(nth).unwrap();
         let stamp = (nth == 0).then_some(Stamp { time: Frame::new(7).unwrap().start(), offset: 0 });

@@ -2,6 +2,7 @@
 
 use super::{Flow, Published, Stream, Truth};
 use crate::message::{Epoch, Message};
+use crate::proto::pace::Pace;
 use crate::sim::report::Findings;
 use crate::subject::Subject;
 use crate::wire::{Announce, queue};
@@ -39,6 +40,12 @@ impl Truth {
                     out.add("publish", format!("message {id} on {} sent out of turn", message.subject));
                 }
                 flow.published_last = Some(id);
+                // A datagram may be kept back for less than its uptime can show. Its messages were there when they were published.
+                if let Some(sent) =
+                    flow.messages.last_mut().filter(|_| self.streams[stream].settings.pace.pace != Pace::Off)
+                {
+                    sent.sealed = sent.sealed.min(known.at);
+                }
                 known.sent = Some((stream, receiver, flow.messages.len() - 1));
                 if receiver.is_none() {
                     self.on_sent_in_turn(self.streams[stream].run, id, out);

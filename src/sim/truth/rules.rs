@@ -46,9 +46,12 @@ impl Truth {
                 last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
             }
         };
-        // What was kept back was dated by an earlier clock, and for how long is known to a millisecond.
+        // What was kept back was dated by an earlier clock. Its uptime tells so to a millisecond, its messages' publication exactly.
         let wall = Wall::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
-        let is_fresh = flow.datagrams.last().is_none_or(|datagram| datagram.sealed == at);
+        let oldest = self.unsent.get(self.streams[stream].run).and_then(|unsent| unsent.front());
+        let is_waiting = oldest.is_some_and(|id| self.published[*id].at < at);
+        let may_wait = receiver.is_none() && settings.pace.pace != Pace::Off && is_waiting;
+        let is_fresh = !may_wait && flow.datagrams.last().is_none_or(|datagram| datagram.sealed == at);
         let is_current = |seq: Seq| !is_fresh || Frame::at(wall) <= seq.frame();
         let dated = (seq.count() == 1) == stamp.is_some()
             && stamp.is_none_or(|stamp| seq.frame().start() <= stamp.time && is_current(seq));
