@@ -22,12 +22,14 @@ pub struct Former {
     pub left: bool,
     /// The last datagram of this peer's directed stream to it, and the messages begun up to there.
     pub directed: (Dseq, u64),
-    /// The last datagram of its multicast stream that was known.
-    pub high: Dseq,
+    /// The last datagram of its multicast stream that was known, and the messages begun up to there.
+    pub high: (Dseq, u64),
     /// Its last control datagram.
     pub control: u64,
     /// The same of its directed stream to this peer.
     pub ptp: (Dseq, u64),
+    /// Whether it suppresses messages that nobody wants, once it has said so.
+    pub suppresses: Option<bool>,
     /// Since when it counted as silent.
     pub silent_since: Instant,
 }
@@ -38,11 +40,21 @@ impl Former {
             epoch: member.epoch(),
             left: member.state == MemberState::Left,
             directed: (member.directed.high(), member.directed.count()),
-            high: member.bcast.ledger().high(),
+            high: (member.bcast.ledger().high(), member.bcast.ledger().count()),
             control: member.control,
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
+            suppresses: member.heeding.suppresses(),
             silent_since: member.silent_at(),
         }
+    }
+
+    /// The first contact after the return. What was sent up to the last datagram known was delivered or reported then, also if
+    /// the datagram of this contact was sealed before that one.
+    pub fn contact(&self, contact: Contact) -> Contact {
+        if self.high.0 <= contact.below {
+            return contact;
+        }
+        Contact { below: self.high.0, count: self.high.1, ..contact }
     }
 }
 
@@ -74,9 +86,10 @@ impl Formers {
             epoch,
             left: true,
             directed: none,
-            high: Dseq(0),
+            high: none,
             control: 0,
             ptp: none,
+            suppresses: None,
             silent_since: Instant::ZERO,
         })
     }
@@ -89,7 +102,7 @@ impl Formers {
 
     /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.
     pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
-        let news = |former: &Former| contact.control.map_or(former.high <= contact.below, |n| former.control < n);
+        let news = |former: &Former| contact.control.map_or(former.high.0 <= contact.below, |n| former.control < n);
         self.list.iter().any(|former| former.epoch == epoch && (former.left || !news(former)))
     }
 

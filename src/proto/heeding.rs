@@ -41,6 +41,11 @@ impl Heeding {
         }
     }
 
+    /// Whether the member suppresses messages that nobody wants, once it has said so.
+    pub fn suppresses(&self) -> Option<bool> {
+        self.spares
+    }
+
     /// The member says up to which version it knows the subscriptions; `version` is that of the last change of them.
     pub fn on_known(&mut self, known: u64, version: u64) {
         if self.known < known || known == version {

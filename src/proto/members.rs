@@ -268,6 +268,9 @@ impl Member {
     /// Takes up the directed streams where they were when the member was forgotten.
     pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.control = former.control;
+        if let Some(suppresses) = former.suppresses {
+            self.heeding.on_word(suppresses);
+        }
         self.ptp = inbox(settings, now, former.ptp, rng);
         self.directed.resume(former.directed.0, former.directed.1);
         self.directed_ring = directed_ring(settings, former.directed.0);

@@ -139,6 +139,7 @@ impl Peer {
         self.uids += 1;
         let publisher = Publisher { name: None, epoch, uid: self.uids };
         let former = self.formers.take(epoch);
+        let contact = former.as_ref().map_or(contact, |former| former.contact(contact));
         let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);

@@ -767,6 +767,29 @@ fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
 }
 
 #[test]
+fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
+    let (mut s, mut p) = pair("a", 1000);
+    for millis in [1001, 1002] {
+        s.hear(millis, p.address, &p.publish(millis, "a"));
+    }
+    // Sealed before the third datagram and under way until the epoch was forgotten.
+    let late = p.tick(1022).pop().expect("a heartbeat after 20 ms");
+    s.hear(1030, p.address, &p.publish(1030, "a"));
+    assert_eq!(s.told(), ["a", "a", "a"]);
+    for millis in (5000..5000 + FORGOTTEN).step_by(1000) {
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.told(), ["SILENT after 3", "CRASHED after 3"]);
+    s.hear(200_000, p.address, &late);
+    s.tick_quietly(200_010);
+    assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(3), "all up to the third was delivered");
+    s.hear(200_020, p.address, &p.publish(200_020, "a"));
+    s.tick_quietly(200_030);
+    assert_eq!(s.told(), ["a"]);
+    assert_eq!(s.peer.counters().discard_contradiction, 0);
+}
+
+#[test]
 fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
     for forgetful in [true, false] {
         let (mut s, mut p) = pair("_INBOX.>", 1000);

@@ -178,6 +178,19 @@ fn who_does_not_confirm_is_waited_for_once() {
 }
 
 #[test]
+fn forgotten_suppressing_peer_must_confirm_after_return() {
+    let mut lan = Lan::new(2, |settings| settings.spares = settings.name.as_str() == "h0.test");
+    // The second host hears nothing of the first one until it has forgotten it, then its data alone.
+    lan.run(FORGOTTEN + 5_000, |copy| is_from(copy, 0));
+    let version = lan.want(1, 1, "x", false);
+    assert_eq!(lan.hosts[1].peer.confirmed(), version, "nobody else is there");
+    lan.publish("a");
+    lan.run(0, |copy| is_from(copy, 0) && copy.dseq().is_none());
+    assert_eq!(lan.hosts[1].peer.member_rows(at(lan.millis)).len(), 1);
+    assert!(lan.hosts[1].peer.confirmed() < version, "it is known to suppress messages");
+}
+
+#[test]
 fn confirmations_are_some_milliseconds_apart() {
     let mut lan = sparing(2);
     let before = lan.hosts[0].peer.counters().datagrams_unicast;
