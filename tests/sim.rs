@@ -6,6 +6,7 @@ use seqcast::sim::report::Outcome;
 use seqcast::sim::report::{Spread, Totals};
 use seqcast::sim::scenario::{FLOOR, Fault, MILLIS, SECOND, Scenario, Speed};
 use std::io::Write;
+use std::ops::Range;
 
 /// Seeds of a release build, as in CI; other builds are slower and run a share.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 2400 };
@@ -14,13 +15,70 @@ const TAIL_RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 12 };
 /// Lines of the trace that a replayed seed shows.
 const TRACE_LINES: usize = 80;
 
+/// New seeds for each commit, beside the fixed ones.
+const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 600 };
+/// The seeds of commits begin here, far above the fixed ones, and end 2^40 seeds later.
+const COMMIT_SEEDS_BASE: u64 = 1 << 40;
+
 #[test]
 fn every_loss_is_told_exactly_and_nothing_else() {
     if let Ok(seed) = std::env::var("SEQCAST_SEED") {
         return replay(seed.parse().expect("SEQCAST_SEED is a number"));
     }
+    let totals = sweep(0..SEEDS);
+    if cfg!(debug_assertions) {
+        println!("a debug build runs {SEEDS} seeds only; the figures are asserted in release builds");
+    } else {
+        check_figures(&totals);
+    }
+}
+
+/// The same commit gives the same seeds and the next one others, so that seeds that nobody tried are run all the time.
+#[test]
+fn new_seeds_of_each_commit_hold() {
+    let commit = std::env::var("SEQCAST_COMMIT").unwrap_or_else(|_| head());
+    let number = commit.get(..10).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let first = COMMIT_SEEDS_BASE + number.expect("a commit has at least ten hexadecimal digits");
+    show(&format!("commit {commit}: seeds {first} to {}", first + COMMIT_SEEDS - 1));
+    sweep(first..first + COMMIT_SEEDS);
+}
+
+/// The hash of the commit that is checked out.
+fn head() -> String {
+    let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
+    let hash = git.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let hash = hash.and_then(|hash| String::from_utf8(hash).ok());
+    hash.expect("this test draws its seeds from the commit; outside a git checkout set SEQCAST_COMMIT to its hash")
+        .trim()
+        .into()
+}
+
+/// Scenarios that once failed, as they were drawn then, whatever the generator draws from their seeds now.
+#[test]
+fn scenarios_that_once_failed_hold() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/scenarios");
+    let files = std::fs::read_dir(folder).expect("the folder of kept scenarios can be read");
+    let mut files: Vec<_> = files.map(|file| file.expect("an entry of the folder can be read").path()).collect();
+    files.sort();
+    assert!(5 <= files.len(), "{folder} has {} files", files.len());
+    let mut failed = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a kept scenario can be read");
+        let scenario = Scenario::from_text(&text).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        let findings = sim::run_scenario(&scenario).findings.kept;
+        findings.iter().for_each(|violation| println!("{}: {violation}", file.display()));
+        if !findings.is_empty() {
+            failed.push(file);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// Runs these seeds, prints their sums and how to replay each that fails, and wants that none does.
+fn sweep(seeds: Range<u64>) -> Totals {
     let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
-    let (totals, failures) = sim::sweep(0..SEEDS, threads);
+    let count = seeds.end - seeds.start;
+    let (totals, failures) = sim::sweep(seeds, threads);
     show(&totals.to_string());
     for failure in failures.iter().take(10) {
         for violation in &failure.violations {
@@ -31,12 +89,8 @@ fn every_loss_is_told_exactly_and_nothing_else() {
             failure.seed
         );
     }
-    assert!(failures.is_empty(), "{} of {SEEDS} seeds failed", failures.len());
-    if cfg!(debug_assertions) {
-        println!("a debug build runs {SEEDS} seeds only; the figures are asserted in release builds");
-    } else {
-        check_figures(&totals);
-    }
+    assert!(failures.is_empty(), "{} of {count} seeds failed", failures.len());
+    totals
 }
 
 /// Prints figures in every run: what goes to the handle itself is not kept back when the test passes.

@@ -133,7 +133,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "sim",
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door"],
-        crates: &["bytes", "crc32c", "foldhash", "hashbrown"],
+        crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },
     Layer {
         module: "cli",

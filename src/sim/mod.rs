@@ -29,11 +29,20 @@ pub fn run(scenario: &Scenario, with_trace: bool) -> Outcome {
     world::World::new(scenario, with_trace).run()
 }
 
-/// Runs the scenario of a seed, and again without clock steps if it has any: what everybody gets and is told must be the
-/// same (O10). A panic is a violation.
+/// Runs the scenario of a seed as [`run_scenario`] does.
 pub fn run_seed(seed: u64) -> Outcome {
+    run_drawn(seed, || Scenario::draw(seed))
+}
+
+/// Runs a scenario, and again without clock steps if it has any: what everybody gets and is told must be the same (O10). A
+/// panic is a violation.
+pub fn run_scenario(scenario: &Scenario) -> Outcome {
+    run_drawn(scenario.seed, || scenario.clone())
+}
+
+fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> Outcome {
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let scenario = Scenario::draw(seed);
+        let scenario = draw();
         let mut outcome = run(&scenario, false);
         // Beyond the last frame the clock decides when an epoch ends.
         let clocks = [Fault::ClockSeconds, Fault::ClockHours, Fault::Clock1970, Fault::Clock2115];

@@ -1,6 +1,8 @@
 //! What a run of the simulator found: violations of the oracle's rules, and the figures.
 
+use crate::rng::Rng;
 use crate::sim::scenario::{Fault, Faults, MILLIS, SECOND};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The most violations that are kept in full; the rest are counted.
@@ -260,6 +262,10 @@ pub struct Totals {
     pub tails: Spread,
     /// As in [`Outcome`].
     pub repairs: Spread,
+    /// Violations of each rule; of one run the first 20 count.
+    pub violations: BTreeMap<&'static str, u64>,
+    /// The sum of what the digests of the runs and their seeds make, whatever their order.
+    pub digest: u64,
 }
 
 impl Totals {
@@ -273,6 +279,10 @@ impl Totals {
         self.settling.merge(&outcome.settling);
         self.tails.merge(&outcome.tails);
         self.repairs.merge(&outcome.repairs);
+        for violation in &outcome.findings.kept {
+            *self.violations.entry(violation.rule).or_default() += 1;
+        }
+        self.digest = self.digest.wrapping_add(Rng::new(outcome.digest ^ outcome.seed.rotate_left(32)).next_u64());
     }
 
     /// Adds the sums of another thread.
@@ -285,6 +295,30 @@ impl Totals {
         self.settling.merge(&other.settling);
         self.tails.merge(&other.tails);
         self.repairs.merge(&other.repairs);
+        for (rule, count) in &other.violations {
+            *self.violations.entry(rule).or_default() += count;
+        }
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// Hours of virtual time.
+    pub fn simulated_hours(&self) -> f64 {
+        self.figures.nanos as f64 / (3600.0 * SECOND as f64)
+    }
+
+    /// One line by which two runs can be compared: the same seeds at the same commit give the same line.
+    pub fn summary(&self) -> String {
+        let of = |rules: &[&str]| rules.iter().filter_map(|rule| self.violations.get(rule)).sum::<u64>();
+        let (missed, untrue) = (of(&["O1"]), of(&["O2", "O3", "O4", "O5"]));
+        let others = self.violations.values().sum::<u64>() - missed - untrue;
+        let Figures { scenarios, datagrams_sent, copies_dropped, owed, cross_checks, .. } = self.figures;
+        format!(
+            "{scenarios} scenarios, {:.1} hours simulated, {datagrams_sent} datagrams sent, {copies_dropped} copies dropped, \
+             {owed} messages owed, {missed} missed, {untrue} false, {others} other violations, {cross_checks} cross-checks, \
+             digest {:016x}",
+            self.simulated_hours(),
+            self.digest
+        )
     }
 }
 
@@ -292,7 +326,7 @@ impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value, meaning) in self.figures.rows() {
             if name == "nanos" {
-                writeln!(f, "{:>16.1}  hours simulated", value as f64 / (3600.0 * SECOND as f64))?;
+                writeln!(f, "{:>16.1}  hours simulated", self.simulated_hours())?;
             } else {
                 writeln!(f, "{value:>16}  {name}: {meaning}")?;
             }

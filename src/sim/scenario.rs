@@ -5,6 +5,7 @@
 
 mod draw;
 mod faults;
+mod kept;
 mod special;
 
 pub use faults::{Fault, Faults};
@@ -17,6 +18,8 @@ use crate::proto::pace::PaceSettings;
 use crate::rng::Rng;
 use crate::time::nanos;
 use draw::{draw_host, draw_pace, draw_patterns, draw_settings, draw_traffic, draw_weather};
+use kept::{KeptMode, KeptSettings};
+use serde::{Deserialize, Serialize};
 
 /// One nanosecond, microsecond … as virtual time.
 pub const MICROS: u64 = 1_000;
@@ -26,7 +29,8 @@ pub const MILLIS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
 /// What the network does to packet copies while faults are on. Probabilities from 0 to 1, times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Weather {
     /// Independent loss of each copy.
     pub loss: f64,
@@ -57,7 +61,8 @@ pub struct Weather {
 }
 
 /// Something that happens at a certain time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Action {
     /// A host's peer starts.
     Start,
@@ -100,6 +105,7 @@ pub enum Action {
         /// Index into `Scenario::patterns`.
         pattern: usize,
         /// What it gets when something is missing.
+        #[serde(with = "KeptMode")]
         mode: DeliveryMode,
     },
     /// A client ends a subscription.
@@ -117,6 +123,7 @@ pub enum Action {
         /// How many; `None` for all.
         newest: Option<u32>,
         /// What it gets when something is missing.
+        #[serde(with = "KeptMode")]
         mode: DeliveryMode,
     },
     /// A client becomes the member of a queue group, with the pattern with this index.
@@ -139,7 +146,8 @@ pub enum Action {
 }
 
 /// An action at a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Event {
     /// Virtual time in nanoseconds.
     pub at: u64,
@@ -150,7 +158,8 @@ pub struct Event {
 }
 
 /// One host.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Host {
     /// The boot clock runs this many parts per million fast.
     pub skew_ppm: i64,
@@ -173,13 +182,16 @@ pub struct Host {
     /// Whether its own multicast comes back to it.
     pub loops_back: bool,
     /// In which mode its inbox is read.
+    #[serde(with = "KeptMode")]
     pub inbox: DeliveryMode,
     /// The settings of its peer.
+    #[serde(with = "KeptSettings")]
     pub settings: Settings,
 }
 
 /// What applications publish.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Traffic {
     /// Number of subjects of each publisher; the lower half is common to all.
     pub subjects: u64,
@@ -198,7 +210,8 @@ pub struct Traffic {
 }
 
 /// Everything that a run depends on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its seed.
     pub seed: u64,

@@ -1,6 +1,8 @@
 //! The kinds of fault.
 
 use crate::rng::Rng;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
@@ -111,7 +113,7 @@ faults! {
     Queues,
 }
 
-/// Which kinds of fault are on.
+/// Which kinds of fault are on; kept in files by their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults(u64);
 
@@ -140,5 +142,21 @@ impl Faults {
         // Between none and about two fifths of the kinds.
         let share = rng.below(5) as f64 / 10.0;
         Fault::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
+    }
+}
+
+impl Serialize for Faults {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(Fault::ALL.iter().filter(|kind| self.has(**kind)).map(|kind| kind.as_str()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Faults {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Faults, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        names.iter().try_fold(Faults::default(), |sum, name| {
+            let kind = Fault::ALL.iter().find(|kind| kind.as_str() == name);
+            Ok(sum.with(*kind.ok_or_else(|| D::Error::custom(format!("{name:?} is no kind of fault")))?))
+        })
     }
 }

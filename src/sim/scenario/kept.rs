@@ -1,0 +1,177 @@
+//! Scenarios as text: those that once failed are kept as they were drawn, since a later generator draws others from their seeds.
+//!
+//! The text is JSON. A field that is unknown or misspelt is an error. A field that a later version adds needs a
+//! `#[serde(default)]` with the value that the older scenarios ran with, so that their files stay readable.
+
+use super::Scenario;
+use crate::message::{DeliveryMode, PeerName};
+use crate::proto::history::{HistoryRule, HistorySettings};
+use crate::proto::mutant::Mutants;
+use crate::proto::pace::{Pace, PaceSettings};
+use crate::proto::resend::RingSettings;
+use crate::proto::{Recovery, Settings, WindowSettings};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+impl Scenario {
+    /// The scenario in a text that [`Scenario::to_text`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// The line and column of the first thing that is not as it should be.
+    pub fn from_text(text: &str) -> Result<Scenario, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// This scenario as text, without its mutant: one line for each event, host and group of fields.
+    pub fn to_text(&self) -> String {
+        let json = serde_json::to_string(self).expect("a scenario has no maps and no failing parts");
+        let json = json.replace("},{\"at\":", "},\n{\"at\":").replace("},{\"skew_ppm\":", "},\n{\"skew_ppm\":");
+        let json = json.replace(",\"events\":[", ",\n\"events\":[\n").replace("],\"heal_at\":", "],\n\"heal_at\":");
+        json + "\n"
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "DeliveryMode")]
+pub(super) enum KeptMode {
+    Repair,
+    Live,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Pace")]
+enum KeptPace {
+    Off,
+    Auto,
+    Rate(u64),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PaceSettings", deny_unknown_fields)]
+struct KeptPaceSettings {
+    #[serde(with = "KeptPace")]
+    pace: Pace,
+    floor: u64,
+    room_bytes: u64,
+    first_bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "WindowSettings", deny_unknown_fields)]
+struct KeptWindow {
+    bytes: usize,
+    time: Duration,
+    bytes_max: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "RingSettings", deny_unknown_fields)]
+struct KeptRing {
+    bytes_max: usize,
+    time: Duration,
+    manifest_bytes_max: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HistorySettings", deny_unknown_fields)]
+struct KeptHistory {
+    count_max: u32,
+    bytes_max: usize,
+    time: Duration,
+    total_bytes_max: usize,
+    // No scenario has any.
+    #[serde(skip)]
+    overrides: Vec<HistoryRule>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Recovery", deny_unknown_fields)]
+struct KeptRecovery {
+    grace: Duration,
+    #[serde(with = "KeptRing")]
+    ring: RingSettings,
+    resend_rate_min: u64,
+    #[serde(with = "KeptHistory")]
+    history: HistorySettings,
+    linger: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Settings", deny_unknown_fields)]
+pub(super) struct KeptSettings {
+    #[serde(with = "peer_name")]
+    name: PeerName,
+    group: u16,
+    datagram_bytes_max: usize,
+    message_bytes_max: usize,
+    heartbeat: Duration,
+    reliability: Duration,
+    #[serde(with = "KeptRecovery")]
+    recovery: Recovery,
+    forget: Duration,
+    #[serde(with = "KeptWindow")]
+    pub_window: WindowSettings,
+    #[serde(with = "KeptWindow")]
+    sub_window: WindowSettings,
+    frame_messages_max: u64,
+    hold_bytes_max: usize,
+    reassembly_bytes_max: usize,
+    reassembly_sets_max: usize,
+    gaps_max: usize,
+    peers_max: usize,
+    client_subscriptions_max: usize,
+    subscriptions_max: usize,
+    interest_max: usize,
+    spares: bool,
+    match_cache_max: usize,
+    advisory_interval: Duration,
+    advisory_subjects_max: usize,
+    #[serde(with = "KeptPaceSettings")]
+    pace: PaceSettings,
+    // What once failed is run with the protocol as it is.
+    #[serde(skip)]
+    mutants: Mutants,
+}
+
+/// The name of a peer as text.
+mod peer_name {
+    use crate::message::PeerName;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(name: &PeerName, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(name)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PeerName, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|why| D::Error::custom(format!("{name:?} is no name of a peer: {why}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::scenario::{Fault, Faults};
+
+    #[test]
+    fn scenario_survives_its_text() {
+        for seed in 0..300 {
+            let scenario = Scenario::draw(seed);
+            let text = scenario.to_text();
+            assert_eq!(Scenario::from_text(&text).unwrap(), scenario, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn misspelt_field_is_refused_with_its_place() {
+        let text = Scenario::draw(1).to_text().replacen("heal_at", "heals_at", 1);
+        let error = Scenario::from_text(&text).unwrap_err().to_string();
+        assert!(error.contains("unknown field `heals_at`") && error.contains("line"), "{error}");
+        let faulty = Scenario { faults: Faults::of(&[Fault::Loss]), ..Scenario::draw(1) };
+        let text = faulty.to_text().replacen("\"Loss\"", "\"Los\"", 1);
+        let error = Scenario::from_text(&text).unwrap_err().to_string();
+        assert!(error.contains("\"Los\" is no kind of fault"), "{error}");
+    }
+}
