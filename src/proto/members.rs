@@ -171,6 +171,10 @@ pub struct Member {
     pub answered: Option<Instant>,
     /// Whether it knows what clients here subscribe to.
     pub heeding: Heeding,
+    /// Time of the last answer to its requests for the subscriptions here.
+    pub interest_answered: Option<Instant>,
+    /// Whether a later run of the same peer has been heard since this one was.
+    pub is_superseded: bool,
     /// Unicast heartbeats to it.
     pub beat: Beat,
     /// A jump held back: of its multicast stream, and of its directed one.
@@ -231,6 +235,8 @@ impl Member {
             pub_window_time: None,
             answered: None,
             heeding: Heeding::default(),
+            interest_answered: None,
+            is_superseded: false,
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
@@ -395,6 +401,20 @@ impl Member {
     /// Whether questions of it wait for the rate at which it is answered, and for nothing else.
     pub fn has_questions_waiting(&self) -> bool {
         self.is_alive() && self.is_proven && !self.parked.is_empty()
+    }
+
+    /// Returns whether messages may be assigned to its clients: it is heard, and no later run of the same peer has replaced it.
+    pub fn is_reachable(&self) -> bool {
+        self.state == MemberState::Up && !self.is_superseded
+    }
+
+    /// Returns whether `other` is a later run of the same peer: first heard when this one was heard no more, at its address, or
+    /// on its host under its name.
+    pub fn is_followed_by(&self, other: &Member) -> bool {
+        let is_namesake = other.address.ip() == self.address.ip() && other.publisher.name == self.publisher.name;
+        (other.address == self.address || is_namesake)
+            && self.started <= other.started
+            && self.last_heard <= other.first_heard
     }
 
     /// Takes the name and intervals of an announcement.

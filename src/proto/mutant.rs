@@ -101,6 +101,10 @@ pub enum Mutant {
     SpareForgets,
     /// Every peer gives a message to a member of its own of each queue group, whomever the publisher chose.
     QueueOfReceiver,
+    /// Requests for subscriptions get no answer while repair takes the whole budget.
+    InterestStarves,
+    /// A message for a queue group may be assigned to a peer that is silent, or that a later run has replaced.
+    QueueUnreachable,
     /// A message for a queue group is dropped if the last member here has just left.
     QueueKept,
     /// A late joiner gets live what came from the history already.

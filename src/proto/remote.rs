@@ -61,6 +61,8 @@ pub struct Remote {
     tables: BTreeMap<Epoch, Table>,
     /// Peers that are not there any more and may come back.
     lost: BTreeSet<Epoch>,
+    /// Peers that are silent or that a later run has replaced.
+    unreachable: BTreeSet<Epoch>,
     len: usize,
     /// Entries of new tables that are being built.
     len_fresh: usize,
@@ -156,6 +158,7 @@ impl Remote {
             tree: Tree::new(seed),
             tables: BTreeMap::new(),
             lost: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
             len: 0,
             len_fresh: 0,
             len_max,
@@ -297,6 +300,13 @@ impl Remote {
         }
     }
 
+    /// Sets whether a peer can be reached. The entries of one that cannot are not counted as receivers, and still keep messages
+    /// from being suppressed.
+    pub fn set_reachable(&mut self, epoch: Epoch, is_reachable: bool) {
+        let is_change = if is_reachable { self.unreachable.remove(&epoch) } else { self.unreachable.insert(epoch) };
+        self.changes += u64::from(is_change);
+    }
+
     /// Those that are not there and may come back.
     pub fn lost(&self) -> impl Iterator<Item = Epoch> {
         self.lost.iter().copied()
@@ -305,6 +315,7 @@ impl Remote {
     /// A peer ended: its entries end with it.
     pub fn end(&mut self, epoch: Epoch) {
         self.regain(epoch);
+        self.unreachable.remove(&epoch);
         if self.tables.contains_key(&epoch) {
             self.empty(epoch);
             self.tables.remove(&epoch);
@@ -400,6 +411,17 @@ impl Remote {
             }
         });
         self.lost = lost;
+    }
+
+    /// Calls `each` with every entry that matches the subject, of all peers that can be reached.
+    pub fn visit_reachable(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
+        let unreachable = std::mem::take(&mut self.unreachable);
+        self.visit(subject, |entry| {
+            if unreachable.is_empty() || !unreachable.contains(&entry.epoch) {
+                each(entry);
+            }
+        });
+        self.unreachable = unreachable;
     }
 
     fn visit_all(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {

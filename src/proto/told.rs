@@ -91,6 +91,11 @@ impl Told {
         self.sent < self.high
     }
 
+    /// Announces all entries again: a new epoch of this peer begins, of which no other peer knows any.
+    pub fn announce_again(&mut self) {
+        self.sent = 0;
+    }
+
     /// The next record for all, with at most so many bytes of entries.
     pub fn poll_news(&mut self, room: usize) -> Option<Interest> {
         // Whoever does not know what was forgotten has to ask anyway.

@@ -328,6 +328,12 @@ fn spared_because_somebody_is_not_heard() {
 }
 
 #[test]
+fn spent_budgets_leave_subscriptions_unknown() {
+    let faults = [Fault::Loss, Fault::MulticastDead, Fault::Large, Fault::Resubscribe, Fault::SlowResends];
+    check(Mutant::InterestStarves, &[&faults[..], &[Fault::Queues]].concat());
+}
+
+#[test]
 fn every_peer_chooses_a_member_of_a_queue_group() {
     check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);
 }

@@ -156,6 +156,7 @@ impl Peer {
             member.begin_live(&self.settings, now.instant, &mut self.rng);
         }
         self.members.insert(epoch, member);
+        self.remote.set_reachable(epoch, true);
         self.on_publisher(now.instant, epoch);
         self.reckon_pace(now.instant);
         self.tell(epoch, MemberEvent::Up);
@@ -363,6 +364,11 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.on_contact(now.instant);
         member.last_heard = now.instant;
+        let was_superseded = std::mem::take(&mut member.is_superseded);
+        if was_superseded || member.state != MemberState::Up {
+            self.remote.set_reachable(epoch, true);
+        }
+        let Some(member) = self.members.get_mut(&epoch) else { return };
         if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
             if member.state == MemberState::Crashed {
                 let deadline = now.instant + self.settings.reliability;
@@ -441,6 +447,7 @@ impl Peer {
         }
         self.on_heard(now, epoch);
         self.on_interest_word(now, header, &announce);
+        self.supersede_former_runs(epoch);
         self.end_formers(now, epoch, heard_before);
         self.note_namesakes(now, epoch);
         self.on_high(now, header, &announce);
@@ -481,6 +488,20 @@ impl Peer {
         if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately {
             member.answered = Some(now.instant);
             self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+        }
+    }
+
+    /// Takes former runs of the peer of this epoch out of queue choices and receiver counts. Their streams are not touched. One that
+    /// is heard again counts again, so a forged name costs an honest peer its turn until its next datagram.
+    fn supersede_former_runs(&mut self, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
+        let former: Vec<Epoch> = others.filter(|other| other.is_followed_by(member)).map(Member::epoch).collect();
+        for former in former {
+            if let Some(member) = self.members.get_mut(&former) {
+                member.is_superseded = true;
+            }
+            self.remote.set_reachable(former, false);
         }
     }
 

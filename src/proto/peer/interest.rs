@@ -6,6 +6,7 @@ use super::poll::is_text_poll;
 use crate::message::{ClientId, Epoch, Queue};
 use crate::proto::interest::Matched;
 use crate::proto::members::{HELLO_BYTES, Member};
+use crate::proto::mutant::Mutant;
 use crate::proto::remote::{RemoteEntry, Taken};
 use crate::proto::stats::{MemberState, RemoteRow};
 use crate::subject::Subject;
@@ -20,6 +21,9 @@ const NEWS_MAX: u32 = 16;
 const NEWS_SPAN: Duration = Duration::from_millis(10);
 /// Datagrams that answer one request.
 const ANSWERS_MAX: usize = 32;
+/// Time between two datagrams of answers to one peer that are sent although the budget for answers is spent. Repair alone must
+/// not keep what a peer knows of the subscriptions here out of date.
+const RESERVED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When others are told of this peer's subscriptions.
 #[derive(Debug)]
@@ -87,9 +91,24 @@ impl Peer {
             return;
         }
         let address = member.address;
+        let has_reserve = member.interest_answered.is_none_or(|at| at + RESERVED_INTERVAL <= now.instant);
         let room = Interest::room(self.settings.datagram_bytes_max);
-        for record in self.interest.told().answer(&request, room, ANSWERS_MAX) {
-            if !self.resends.spend(now.instant, self.settings.datagram_bytes_max) {
+        let starves = self.settings.mutants.is(Mutant::InterestStarves);
+        let mut records = self.interest.told().answer(&request, room, ANSWERS_MAX);
+        if records.is_empty() {
+            return;
+        }
+        let is_reserved = !self.resends.spend(now.instant, self.settings.datagram_bytes_max);
+        match is_reserved {
+            true if !has_reserve || starves => return,
+            true => records.truncate(1),
+            false => {}
+        }
+        if let Some(member) = self.members.get_mut(&header.epoch) {
+            member.interest_answered = Some(now.instant);
+        }
+        for (index, record) in records.into_iter().enumerate() {
+            if 0 < index && !self.resends.spend(now.instant, self.settings.datagram_bytes_max) {
                 return;
             }
             self.counters.interest_answered += 1;
@@ -151,8 +170,8 @@ impl Peer {
         all.filter(|_| self.stop.is_none())
     }
 
-    /// How many subscriptions a message on the subject would go to, as far as is known, those of a queue group counted once and those
-    /// of `except` not at all.
+    /// Returns how many subscriptions a message on the subject would go to, as far as is known: those of a queue group counted once,
+    /// those of `except` and of peers that cannot be reached not at all.
     pub(super) fn count_receivers(&mut self, subject: &Subject, except: Option<ClientId>) -> u64 {
         // This peer itself answers a poll.
         if is_text_poll(subject) {
@@ -162,16 +181,16 @@ impl Peer {
         let queues = local.iter().flat_map(|local| local.queues());
         let mut queues: BTreeSet<Queue> = queues.map(|(queue, _)| queue.clone()).collect();
         let mut count = local.as_ref().and_then(Matched::plain).map_or(0, |plain| plain.targets.len() as u64);
-        self.remote.visit(subject, |entry| match &entry.wanted.queue {
+        self.remote.visit_reachable(subject, |entry| match &entry.wanted.queue {
             Some(queue) => drop(queues.insert(queue.clone())),
             None => count += u64::from(entry.count),
         });
         count + queues.len() as u64
     }
 
-    /// Whether the subscriptions of all peers that are up are known.
+    /// Returns whether the subscriptions of all peers that can be reached are known.
     pub(super) fn knows_all_interest(&self) -> bool {
-        let mut others = self.members.values().filter(|member| member.state == MemberState::Up);
+        let mut others = self.members.values().filter(|member| member.is_reachable());
         self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch()))
     }
 

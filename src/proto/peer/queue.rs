@@ -11,7 +11,6 @@ use crate::proto::interest::Matched;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::Item;
-use crate::proto::stats::MemberState;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -38,30 +37,22 @@ impl Peers {
         *self.0.entry(epoch).or_default() += u64::from(members);
     }
 
-    /// One of them, each as often as it has members, or `None` if the choice falls on one of `own` others: among those that are
-    /// up, and only if there are none among the silent ones. The outer `None`: there is nobody.
-    pub(super) fn choose(
-        &self,
-        own: u64,
-        state: impl Fn(Epoch) -> Option<MemberState>,
-        rng: &mut Rng,
-    ) -> Option<Option<Epoch>> {
-        for (wanted, own) in [(MemberState::Up, own), (MemberState::Silent, 0)] {
-            let others = || self.0.iter().filter(|(epoch, _)| state(**epoch) == Some(wanted));
-            let all = own + others().map(|(_, members)| members).sum::<u64>();
-            if all == 0 {
-                continue;
-            }
-            let mut at = rng.below(all);
-            for (epoch, members) in others() {
-                match at.checked_sub(*members) {
-                    Some(rest) => at = rest,
-                    None => return Some(Some(*epoch)),
-                }
-            }
-            return Some(None);
+    /// Chooses one of those that are `eligible`, each as often as it has members, or `Some(None)` if the choice falls on one of
+    /// `own` others. Returns `None` if there is nobody to choose.
+    pub(super) fn choose(&self, own: u64, eligible: impl Fn(Epoch) -> bool, rng: &mut Rng) -> Option<Option<Epoch>> {
+        let others = || self.0.iter().filter(|(epoch, _)| eligible(**epoch));
+        let all = own + others().map(|(_, members)| members).sum::<u64>();
+        if all == 0 {
+            return None;
         }
-        None
+        let mut at = rng.below(all);
+        for (epoch, members) in others() {
+            match at.checked_sub(*members) {
+                Some(rest) => at = rest,
+                None => return Some(Some(*epoch)),
+            }
+        }
+        Some(None)
     }
 }
 
@@ -111,11 +102,12 @@ impl Peer {
         self.counters.queue_unserved += beyond as u64;
         for Group { queue, own, others } in groups.iter().take(STAMPS_MAX) {
             let members = &self.members;
-            let state = |epoch| {
+            let takes_unreachable = self.settings.mutants.is(Mutant::QueueUnreachable);
+            let eligible = |epoch| {
                 let member: Option<&Member> = members.get(&epoch).filter(|_| only.is_none_or(|only| only == epoch));
-                member.map(|member| member.state)
+                member.is_some_and(|member| member.is_reachable() || takes_unreachable && member.is_alive())
             };
-            match others.choose(*own, state, &mut self.rng) {
+            match others.choose(*own, eligible, &mut self.rng) {
                 Some(Some(epoch)) => shares.stamps.push((epoch, queue.clone())),
                 Some(None) => {
                     let name: &[u8] = queue.as_str().as_bytes();
@@ -252,8 +244,8 @@ impl Peer {
         }
         let members = &self.members;
         // Rule: proof
-        let state = |epoch| members.get(&epoch).filter(|member| member.is_proven).map(|member| member.state);
-        let chosen = others.choose(0, state, &mut self.rng).flatten();
+        let eligible = |epoch| members.get(&epoch).is_some_and(|member| member.is_proven && member.is_reachable());
+        let chosen = others.choose(0, eligible, &mut self.rng).flatten();
         let (Some(to), Some(queue)) = (chosen, queue) else {
             self.counters.queue_unserved += 1;
             return;

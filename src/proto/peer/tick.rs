@@ -90,6 +90,7 @@ impl Peer {
                 }
                 // Rule: silence
                 member.state = MemberState::Silent;
+                self.remote.set_reachable(epoch, false);
                 self.tell(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
             }

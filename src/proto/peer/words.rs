@@ -68,6 +68,10 @@ impl Peer {
         // Who stops goes on while something has yet to leave.
         let is_over = self.stop.is_some() && !self.has_held();
         if !is_over && self.beat.take_due(now.instant) {
+            if self.hellos == HELLOS {
+                // The entries follow the first HELLO, before which nobody would take them.
+                self.interest.told().announce_again();
+            }
             if 0 < self.hellos {
                 self.hellos -= 1;
                 let wants_reply = self.members.is_empty();

@@ -113,9 +113,7 @@ impl Oracle {
                 let born = |run: usize| self.truth.streams[self.runs[run].stream].born;
                 let together = at - born(*run).max(born(*other));
                 let hears = is_heard(self.cells, self.runs[*run].host, self.runs[*other].host);
-                // Who may spend little on answers takes long to tell what was lost.
-                let is_slow = self.runs[*other].settings.recovery.resend_rate_min < 1 << 20;
-                if together < 6 * SECOND || !hears || is_slow {
+                if together < 6 * SECOND || !hears {
                     continue;
                 }
                 let mut known: BTreeMap<Wanted, u64> = BTreeMap::new();
@@ -151,8 +149,7 @@ impl Oracle {
     fn check_receivers(&mut self, (run, now): (usize, Now), peer: &mut Peer, runs: &[(usize, u64)]) {
         let rows = peer.member_rows(now);
         let is_whole = rows.iter().all(|row| row.state == MemberState::Up || row.state == MemberState::Left);
-        let is_slow = runs.iter().any(|(run, _)| self.runs[*run].settings.recovery.resend_rate_min < 1 << 20);
-        if !is_whole || is_slow || self.cells != 0 || runs.iter().any(|(_, epoch)| !self.is_met(peer, *epoch)) {
+        if !is_whole || self.cells != 0 || runs.iter().any(|(_, epoch)| !self.is_met(peer, *epoch)) {
             return;
         }
         let subjects = self.truth.subjects.iter().filter(|subject| !subject.as_str().starts_with("_INBOX."));

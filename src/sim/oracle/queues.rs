@@ -99,7 +99,9 @@ impl Oracle {
         }
         let heartbeat = self.truth.streams.iter().map(|stream| nanos(stream.settings.heartbeat)).max().unwrap_or(0);
         let lives = self.runs.iter().flat_map(|run| [Some(run.born), Some(run.ended).filter(|end| *end != NEVER)]);
-        let last = lives.flatten().chain([self.queues_changed, self.healed]).max().unwrap_or(0);
+        // Nobody knows the subscriptions of an epoch that has just begun, also if its run is older.
+        let epochs = self.truth.streams.iter().map(|stream| stream.born);
+        let last = lives.flatten().chain(epochs).chain([self.queues_changed, self.healed]).max().unwrap_or(0);
         let stable = last + heartbeat * 7 / 2 + 2 * SECOND;
         let members: Vec<(Pattern, Queue)> = alive
             .iter()

@@ -17,6 +17,11 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
+    /// The epoch of its sender.
+    fn epoch(&self) -> Epoch {
+        wire::decode(self.bytes.clone()).unwrap().header.epoch
+    }
+
     /// The number of a datagram of multicast data.
     fn dseq(&self) -> Option<u64> {
         let header = wire::decode(self.bytes.clone()).unwrap().header;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::{SubId, Wanted};
+use crate::proto::mutant::{Mutant, Mutants};
 use crate::subject::Subject;
 
 fn subject(text: &str) -> Subject {
@@ -118,4 +119,35 @@ fn who_has_just_begun_does_not_claim_to_know_everybody() {
     assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, false));
     host.tick(600);
     assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, true));
+}
+
+#[test]
+fn spent_budget_still_answers_requests_for_subscriptions() {
+    let known_after = |mutants: Mutants| {
+        let mut lan = Lan::new(2, |settings| {
+            settings.recovery.resend_rate_min = 1;
+            settings.mutants = mutants;
+        });
+        // Repair has taken everything.
+        let (instant, peer) = (at(lan.millis).instant, &mut lan.hosts[1].peer);
+        while peer.resends.spend(instant, 100) {}
+        subscribe(&mut lan, 1, 1, "b", None);
+        lan.run(1, |copy| copy.records().iter().any(|record| matches!(record, Record::Interest(_))));
+        lan.run(1_500, |_| false);
+        known(&lan, 0, 1).1
+    };
+    assert!(known_after(Mutants::default()));
+    assert!(!known_after(Mutants::only(Mutant::InterestStarves)));
+}
+
+#[test]
+fn new_epoch_announces_its_subscriptions_unasked() {
+    let mut lan = Lan::new(2, |_| {});
+    subscribe(&mut lan, 1, 1, "b", None);
+    lan.run(100, |_| false);
+    let now = at(lan.millis);
+    lan.hosts[1].peer.begin_epoch(now);
+    lan.hosts[1].peer.handle(now, Input::Tick);
+    lan.run(20, |copy| copy.records().iter().any(|record| matches!(record, Record::InterestRequest(_))));
+    assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true));
 }

@@ -225,25 +225,23 @@ fn a_message_for_a_member_that_has_left_is_handed_over_once() {
 }
 
 #[test]
-fn who_is_silent_is_chosen_only_if_nobody_else_is_there() {
+fn unreachable_peers_are_never_chosen() {
     let mut rng = Rng::new(1);
     let epoch = |bits| Epoch::new(bits).unwrap();
     let mut others = super::super::super::queue::Peers::default();
     [(1, 3), (2, 1), (3, 5)].into_iter().for_each(|(peer, members)| others.add(epoch(peer), members));
-    let mut shares = |own: u64, states: [Option<MemberState>; 3]| {
+    let mut shares = |own: u64, eligible: [bool; 3]| {
         let mut shares = BTreeMap::new();
         for _ in 0..4000 {
-            let chosen = others.choose(own, |epoch| states[epoch.bits() as usize - 1], &mut rng);
+            let chosen = others.choose(own, |epoch| eligible[epoch.bits() as usize - 1], &mut rng);
             *shares.entry(chosen.map(|chosen| chosen.map_or(0, Epoch::bits))).or_insert(0u32) += 1;
         }
         shares.into_iter().map(|(who, count)| (who, (count + 200) / 400)).collect::<Vec<_>>()
     };
-    let (up, silent, gone) = (Some(MemberState::Up), Some(MemberState::Silent), Some(MemberState::Left));
-    assert_eq!(shares(1, [up, up, up]), [(Some(0), 1), (Some(1), 3), (Some(2), 1), (Some(3), 5)]);
-    assert_eq!(shares(0, [silent, up, silent]), [(Some(2), 10)]);
-    assert_eq!(shares(4, [silent, silent, gone]), [(Some(0), 10)]);
-    assert_eq!(shares(0, [silent, gone, None]), [(Some(1), 10)]);
-    assert_eq!(shares(0, [gone, None, None]), [(None, 10)]);
+    assert_eq!(shares(1, [true, true, true]), [(Some(0), 1), (Some(1), 3), (Some(2), 1), (Some(3), 5)]);
+    assert_eq!(shares(0, [false, true, false]), [(Some(2), 10)]);
+    assert_eq!(shares(4, [false, false, false]), [(Some(0), 10)]);
+    assert_eq!(shares(0, [false, false, false]), [(None, 10)]);
 }
 
 #[test]
@@ -398,4 +396,57 @@ fn what_is_handed_over_is_missed_where_it_is_not() {
     };
     assert_eq!(served(Mutants::default()), 20);
     assert!(served(Mutants::only(Mutant::QueueKept)) < 20);
+}
+
+#[test]
+fn silent_members_hold_up_neither_choices_nor_counts() {
+    let mut lan = Lan::of_queues(3, |_| {});
+    lan.join(1, 1, "a", Some("q"));
+    lan.join(1, 2, "b", None);
+    lan.join(2, 3, "a", Some("q"));
+    lan.run(2, |_| false);
+    let receivers = |lan: &mut Lan, subject: &str| lan.hosts[0].peer.receivers(CLIENT, &subject.parse().unwrap());
+    assert_eq!(receivers(&mut lan, "b"), (1, true));
+    let silenced = lan.hosts[1].peer.epoch();
+    lan.run(3_600, |copy| copy.epoch() == silenced);
+    assert_eq!(receivers(&mut lan, "b"), (0, true), "its subscriptions end with its voice");
+    (0..20).for_each(|_| lan.send(0, "a", "", "x"));
+    lan.run(50, |copy| copy.epoch() == silenced);
+    assert_eq!(lan.given(""), vec![((2, 3), "x".to_owned()); 20]);
+    lan.run(1_100, |_| false);
+    assert_eq!(receivers(&mut lan, "b"), (1, true), "it is heard again");
+}
+
+#[test]
+fn groups_of_silent_members_alone_are_counted_unserved() {
+    let unserved = |mutants: Mutants| {
+        let mut lan = Lan::of_queues(2, |settings| settings.mutants = mutants);
+        lan.join(1, 1, "a", Some("q"));
+        lan.run(2, |_| false);
+        let silenced = lan.hosts[1].peer.epoch();
+        lan.run(3_600, |copy| copy.epoch() == silenced);
+        lan.send(0, "a", "", "x");
+        lan.run(50, |_| false);
+        (lan.given("").len(), lan.counter("queue_unserved"))
+    };
+    assert_eq!(unserved(Mutants::default()), (0, 1));
+    assert_eq!(unserved(Mutants::only(Mutant::QueueUnreachable)), (1, 0));
+}
+
+#[test]
+fn restarted_peer_replaces_its_former_run_at_once() {
+    let mut lan = Lan::of_queues(3, |_| {});
+    lan.join(1, 1, "a", Some("q"));
+    lan.join(2, 3, "a", Some("q"));
+    lan.run(2, |_| false);
+    // Killed and started again at another port of the same host, without its clients.
+    let settings = lan.hosts[1].peer.settings().clone();
+    let instant = at(lan.millis);
+    lan.hosts[1].peer = Peer::new(settings, Epoch::new(77).unwrap(), Rng::new(77), instant);
+    lan.hosts[1].address.set_port(9077);
+    lan.run(300, |_| false);
+    assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
+    (0..20).for_each(|_| lan.send(0, "a", "", "x"));
+    lan.run(50, |_| false);
+    assert_eq!(lan.given(""), vec![((2, 3), "x".to_owned()); 20]);
 }
