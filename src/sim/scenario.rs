@@ -6,6 +6,7 @@
 mod draw;
 mod faults;
 mod kept;
+mod size;
 mod special;
 
 pub use faults::{Fault, Faults};
@@ -20,6 +21,7 @@ use crate::time::nanos;
 use draw::{draw_host, draw_pace, draw_patterns, draw_settings, draw_traffic, draw_weather};
 use kept::{KeptMode, KeptSettings};
 use serde::{Deserialize, Serialize};
+use size::Size;
 
 /// One nanosecond, microsecond … as virtual time.
 pub const MICROS: u64 = 1_000;
@@ -255,20 +257,27 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn draw(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed ^ 0x5e9_ca57);
-        let faults = Faults::draw(&mut rng);
-        Scenario::draw_with(seed, faults, Mutants::default())
+        let size = Size::draw(seed);
+        let faults = size.with_faults(seed, Faults::draw(&mut rng));
+        Scenario::draw_sized(seed, faults, Mutants::default(), size)
     }
 
-    /// The scenario of a seed with given faults and a mutant.
+    /// The scenario of a seed with given faults and a mutant, of the ordinary size.
     pub fn draw_with(seed: u64, faults: Faults, mutants: Mutants) -> Scenario {
+        Scenario::draw_sized(seed, faults, mutants, Size::Ordinary)
+    }
+
+    fn draw_sized(seed: u64, faults: Faults, mutants: Mutants, size: Size) -> Scenario {
         let mut rng = Rng::new(seed);
         let hosts_count = [2, 3, 3, 4, 4, 5][rng.below(6) as usize];
+        let hosts_count = size.hosts(&mut rng, hosts_count);
         let settings = draw_settings(&mut rng, faults, mutants);
         let hosts = (0..hosts_count).map(|n| draw_host(&mut rng, faults, &settings, n)).collect::<Vec<_>>();
         let patterns = draw_patterns(&mut rng, hosts_count);
         let traffic = draw_traffic(&mut rng, faults, &settings);
         let weather = draw_weather(&mut rng, faults, &settings);
         let heal_at = rng.between(45, 62) * SECOND;
+        let heal_at = size.heal_at(&mut rng, heal_at);
         let quiet_at = heal_at + QUIET_AFTER;
         let heartbeat = u64::try_from(settings.heartbeat.as_nanos()).unwrap_or(SECOND);
         let end = quiet_at + heartbeat * 9 / 2 + 3 * SECOND + nanos(settings.reliability);
@@ -286,12 +295,12 @@ impl Scenario {
             clock_steps: true,
         };
         for host in 0..hosts_count {
-            scenario.plan_host(&mut rng, host, quiet_at);
+            scenario.plan_host(&mut rng, host, quiet_at, size);
         }
         scenario.plan_joins();
         scenario.draw_paces();
         scenario.draw_sparing();
-        scenario.plan_queues();
+        scenario.plan_queues(size);
         if faults.has(Fault::Live) {
             scenario.draw_modes();
         }
@@ -330,7 +339,7 @@ impl Scenario {
     }
 
     /// Members of two queue groups come and go.
-    fn plan_queues(&mut self) {
+    fn plan_queues(&mut self, size: Size) {
         let mut rng = Rng::new(self.seed ^ 0x90_e0e);
         // On a host where all other subscriptions are live nothing would be repaired for their sake.
         if !self.faults.has(Fault::Queues) || self.faults.has(Fault::Live) {
@@ -346,7 +355,7 @@ impl Scenario {
                     false => Action::JoinQueue { member, pattern, queue: rng.below(2) as u32 },
                 };
                 self.plan(at, host, action);
-                at += rng.below(20 * SECOND);
+                at += rng.below(20 * SECOND) * size.interval_factor();
             }
         }
     }
@@ -385,22 +394,25 @@ impl Scenario {
         self.events.push(Event { at, host, action });
     }
 
-    fn plan_host(&mut self, rng: &mut Rng, host: usize, quiet_at: u64) {
+    fn plan_host(&mut self, rng: &mut Rng, host: usize, quiet_at: u64, size: Size) {
         let late = self.faults.has(Fault::LateJoin) && host != 0 && rng.chance(0.5);
-        let start = if late { rng.between(5, 40) * SECOND + rng.below(SECOND) } else { rng.below(300 * MILLIS) };
+        let (earliest, latest) = size.late_start();
+        let start =
+            if late { rng.between(earliest, latest) * SECOND + rng.below(SECOND) } else { rng.below(300 * MILLIS) };
         self.plan(start, host, Action::Start);
-        self.plan_subscriptions(rng, host, start, quiet_at);
-        self.plan_life(rng, host, start);
-        self.plan_links(rng, host);
-        self.plan_clock(rng, host);
+        self.plan_subscriptions(rng, host, (start, quiet_at), size);
+        self.plan_life(rng, host, start, size);
+        self.plan_links(rng, host, size);
+        self.plan_clock(rng, host, size);
         let mut at = start + rng.below(2 * SECOND);
         while at < quiet_at {
             self.plan(at, host, Action::Burst(1 + rng.below(32) as u32));
-            at += if rng.chance(0.2) { rng.between(2, 6) * SECOND } else { rng.below(900 * MILLIS) };
+            let interval = if rng.chance(0.2) { rng.between(2, 6) * SECOND } else { rng.below(900 * MILLIS) };
+            at += interval * size.interval_factor();
         }
     }
 
-    fn plan_subscriptions(&mut self, rng: &mut Rng, host: usize, start: u64, quiet_at: u64) {
+    fn plan_subscriptions(&mut self, rng: &mut Rng, host: usize, (start, quiet_at): (u64, u64), size: Size) {
         for client in 0..1 + rng.below(3) as u32 {
             for sub in 0..1 + rng.below(2) as u32 {
                 let pattern = rng.below(self.patterns.len() as u64) as usize;
@@ -423,15 +435,16 @@ impl Scenario {
                 }
             };
             self.plan(at, host, action);
-            at += rng.below(6 * SECOND);
+            at += rng.below(6 * SECOND) * size.interval_factor();
         }
     }
 
-    fn plan_life(&mut self, rng: &mut Rng, host: usize, start: u64) {
+    fn plan_life(&mut self, rng: &mut Rng, host: usize, start: u64, size: Size) {
+        let factor = size.interval_factor();
         let mut at = start + rng.between(3, 25) * SECOND + rng.below(SECOND);
         let kinds = [Fault::CrashSoon, Fault::CrashLate, Fault::Stop];
         let on: Vec<Fault> = kinds.into_iter().filter(|kind| self.faults.has(*kind)).collect();
-        while !on.is_empty() && rng.chance(0.6) && at < self.heal_at - 2 * SECOND {
+        while !on.is_empty() && rng.chance(size.next_life()) && at < self.heal_at - 2 * SECOND {
             let kind = on[rng.below(on.len() as u64) as usize];
             let away = match kind {
                 Fault::CrashSoon => rng.between(10, 6000) * MILLIS,
@@ -446,26 +459,26 @@ impl Scenario {
             }
             let other_port = self.faults.has(Fault::OtherPort) && rng.chance(0.5);
             self.plan(at.min(self.heal_at), host, Action::Restart { other_port });
-            at += rng.between(1, 20) * SECOND;
+            at += rng.between(1, 20) * SECOND * factor;
         }
         if self.faults.has(Fault::Pause) {
             let mut at = start + rng.below(20 * SECOND);
             while at < self.heal_at - 6 * SECOND {
                 let nanos = if rng.chance(0.5) { rng.below(100 * MILLIS) } else { rng.below(5 * SECOND) };
                 self.plan(at, host, Action::Pause(nanos));
-                at += nanos + rng.below(25 * SECOND);
+                at += nanos + rng.below(25 * SECOND) * factor;
             }
         }
         if self.faults.has(Fault::Overrun) {
             let mut at = start + rng.below(SECOND);
             while at < self.heal_at - SECOND {
                 self.plan(at, host, Action::Pause(rng.below(30 * MILLIS)));
-                at += rng.below(2 * SECOND);
+                at += rng.below(2 * SECOND) * factor;
             }
         }
     }
 
-    fn plan_links(&mut self, rng: &mut Rng, host: usize) {
+    fn plan_links(&mut self, rng: &mut Rng, host: usize, size: Size) {
         let everybody = (1u64 << self.hosts.len()) - 1;
         for kind in [Fault::Flap, Fault::Partition, Fault::OneWay, Fault::MulticastDead, Fault::Snooping] {
             if kind == Fault::Snooping && !self.faults.has(kind) {
@@ -485,12 +498,12 @@ impl Scenario {
                     _ => (Action::Partition { others, one_way: kind == Fault::OneWay, nanos: long }, long),
                 };
                 self.plan(at, host, action);
-                at += nanos + rng.below(30 * SECOND);
+                at += nanos + rng.below(30 * SECOND) * size.interval_factor();
             }
         }
     }
 
-    fn plan_clock(&mut self, rng: &mut Rng, host: usize) {
+    fn plan_clock(&mut self, rng: &mut Rng, host: usize, size: Size) {
         let minute = 60 * SECOND as i64;
         for kind in [Fault::ClockSeconds, Fault::ClockHours, Fault::Clock1970, Fault::Clock2115, Fault::ClockBeyond] {
             let mut at = rng.below(25 * SECOND);
@@ -505,7 +518,7 @@ impl Scenario {
                     _ => Action::ClockTo(WALL_BEYOND + within),
                 };
                 self.plan(at, host, action);
-                at += rng.between(5, 40) * SECOND;
+                at += rng.between(5, 40) * SECOND * size.interval_factor();
             }
         }
     }
@@ -529,6 +542,15 @@ mod tests {
             assert!((100..400).contains(&with), "{kind:?} {with}");
         }
         assert!(50 < drawn.iter().filter(|faults| **faults == Faults::default()).count());
+    }
+
+    #[test]
+    fn some_scenarios_are_long_and_some_busy() {
+        let drawn: Vec<Scenario> = (0..2000).map(Scenario::draw).collect();
+        let long = drawn.iter().filter(|scenario| 3000 * SECOND < scenario.end).count();
+        let busy = drawn.iter().filter(|scenario| 20 <= scenario.hosts.len()).count();
+        assert!((80..200).contains(&long) && (15..60).contains(&busy), "{long} {busy}");
+        assert!(drawn.iter().all(|scenario| scenario.hosts.len() <= 50));
     }
 
     #[test]

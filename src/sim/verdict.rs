@@ -286,7 +286,9 @@ impl Oracle {
         // Data of a publisher that says it is younger waits for its first word, for two heartbeats at most (A10).
         let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
         let contact = track.contact.map_or(0, |(at, _)| at.max(track.word_at.min(at + waits)));
-        let from = sent.at.max(contact);
+        // A message is missed for certain only once its last datagram has left; the pacer may keep that back for long.
+        let left = truth.bcast.datagrams.get(sent.last as usize - 1).map_or(sent.at, |datagram| datagram.at);
+        let from = left.max(contact);
         // Time in which the receiver stood still does not count, however often it did.
         let mut due = from + whole;
         for _ in 0..receiver.pauses.len() + 1 {
