@@ -139,6 +139,8 @@ struct LossJson<'a> {
     cause: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     overrun_datagrams: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_datagrams: Option<u64>,
     time: String,
     #[serde(flatten)]
     what: MissingJson<'a>,
@@ -216,10 +218,8 @@ pub fn loss_json(loss: &Loss) -> String {
         publisher: (&loss.publisher).into(),
         reason: loss.reason.as_str(),
         cause: loss.cause.as_str(),
-        overrun_datagrams: match loss.cause {
-            Cause::Network => None,
-            Cause::LocalOverrun { datagrams } => Some(datagrams),
-        },
+        overrun_datagrams: (loss.cause != Cause::Network).then(|| loss.cause.overrun()),
+        network_datagrams: Some(loss.cause.network()).filter(|datagrams| 0 < *datagrams),
         time: loss.at.to_string(),
         what,
     })
@@ -310,6 +310,12 @@ impl fmt::Display for LossLine<'_> {
             Cause::LocalOverrun { datagrams } => {
                 write!(f, " ({}, {}: {datagrams} in this host's kernel)", self.0.reason, self.0.cause.as_str())
             }
+            Cause::Mixed { overrun, network } => write!(
+                f,
+                " ({}, {}: {overrun} in this host's kernel, {network} in the network)",
+                self.0.reason,
+                self.0.cause.as_str()
+            ),
         }
     }
 }
@@ -400,7 +406,10 @@ mod tests {
             LossLine(&loss).to_string(),
             "? unverified: 2..30 messages from B.1 in datagrams 4..6 (DISABLED, LOCAL_OVERRUN: 2 in this host's kernel)"
         );
-        assert!(loss_json(&loss).contains(r#""cause":"LOCAL_OVERRUN","overrun_datagrams":2"#));
+        assert!(loss_json(&loss).contains(r#""cause":"LOCAL_OVERRUN","overrun_datagrams":2,"time""#));
+        loss.cause = Cause::Mixed { overrun: 2, network: 1 };
+        assert!(LossLine(&loss).to_string().ends_with("(DISABLED, MIXED: 2 in this host's kernel, 1 in the network)"));
+        assert!(loss_json(&loss).contains(r#""cause":"MIXED","overrun_datagrams":2,"network_datagrams":1,"#));
     }
 
     fn check(what: Missing, text: &str, json_end: &str) {

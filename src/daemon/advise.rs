@@ -62,8 +62,12 @@ impl Serialize for Notice<'_> {
         map.serialize_entry("epoch", &publisher.epoch.to_string())?;
         map.serialize_entry("reason", self.advisory.reason.as_str())?;
         map.serialize_entry("cause", self.advisory.cause.as_str())?;
-        if let Cause::LocalOverrun { datagrams } = self.advisory.cause {
-            map.serialize_entry("kernel_drops", &datagrams)?;
+        let cause = self.advisory.cause;
+        if cause != Cause::Network {
+            map.serialize_entry("kernel_drops", &cause.overrun())?;
+        }
+        if 0 < cause.network() {
+            map.serialize_entry("network_drops", &cause.network())?;
         }
         map.serialize_entry("unverified", &self.advisory.unverified)?;
         if let Some((first, last)) = self.advisory.unverified_datagrams {
@@ -153,6 +157,14 @@ mod tests {
         assert_eq!(json["lost"], serde_json::json!({"min": 0, "max": 9}));
         assert_eq!(json["lost1"], serde_json::json!({"min": 0, "max": 9}));
         assert_eq!((&json["cause"], &json["kernel_drops"]), (&"LOCAL_OVERRUN".into(), &2.into()));
+        assert_eq!(json.get("network_drops"), None);
+        let mixed = Advisory { cause: Cause::Mixed { overrun: 2, network: 3 }, ..advisory };
+        let json: serde_json::Value =
+            serde_json::from_slice(&delivery(&mixed, None, publisher()).message.payload).unwrap();
+        assert_eq!(
+            (&json["cause"], &json["kernel_drops"], &json["network_drops"]),
+            (&"MIXED".into(), &2.into(), &3.into())
+        );
         assert_eq!(
             (&json["unverified"], &json["unverified_first"], &json["unverified_last"]),
             (&4.into(), &7.into(), &8.into())

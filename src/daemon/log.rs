@@ -2,7 +2,7 @@
 
 use crate::config::{Config, LogFormat, LogLevel};
 use crate::daemon::log_file::LogFile;
-use crate::message::{Count, Publisher};
+use crate::message::{Cause, Count, Publisher};
 use crate::proto::advisory::Advisory;
 use crate::proto::effect::MemberEvent;
 use std::fmt;
@@ -143,6 +143,8 @@ pub(crate) fn advisory(advisory: &Advisory) {
         unverified,
         %reason,
         cause = cause.as_str(),
+        kernel_drops = (*cause != Cause::Network).then(|| cause.overrun()),
+        network_drops = Some(cause.network()).filter(|drops| 0 < *drops),
         "loss"
     );
 }

@@ -184,7 +184,7 @@ fn loss(row: &LossRow) -> Value {
 }
 
 fn outbound(row: &OutboundRow) -> Value {
-    let Report { missing, repaired, pending, unverified, lost_min, lost_max } = row.report;
+    let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun } = row.report;
     let lost = Count::from_bounds(lost_min, lost_max);
     with(
         &row.receiver,
@@ -193,6 +193,7 @@ fn outbound(row: &OutboundRow) -> Value {
             "repaired": repaired,
             "pending": pending,
             "unverified": unverified,
+            "overrun": overrun,
             "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
             "time": row.at.to_string(),
             "time_ns": row.at.as_nanos(),

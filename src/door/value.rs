@@ -117,6 +117,11 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
             out.put_u8(1);
             out.put_u64(datagrams);
         }
+        Cause::Mixed { overrun, network } => {
+            out.put_u8(2);
+            out.put_u64(overrun);
+            out.put_u64(network);
+        }
     }
     out.put_u64(loss.at.as_nanos());
     match &loss.what {
@@ -224,6 +229,7 @@ pub(crate) fn loss(reader: &mut Reader) -> Result<Loss, Malformed> {
     let cause = match reader.u8()? {
         0 => Cause::Network,
         1 => Cause::LocalOverrun { datagrams: reader.u64()? },
+        2 => Cause::Mixed { overrun: reader.u64()?, network: reader.u64()? },
         _ => return Err(Malformed::Value("cause")),
     };
     let at = Wall::from_nanos(reader.u64()?);

@@ -559,12 +559,58 @@ pub enum Cause {
         /// Datagrams that the kernel's drop counter accounts for.
         datagrams: u64,
     },
+    /// Both: this host's kernel dropped a part of the missing datagrams, and the others never reached it.
+    Mixed {
+        /// Datagrams that the kernel's drop counter accounts for.
+        overrun: u64,
+        /// All other missing datagrams.
+        network: u64,
+    },
+}
+
+/// Number of missing datagrams, and how many of them this host's kernel dropped. The cause of each loss is decided here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingDatagrams {
+    /// Number of missing datagrams; 0 if the loss lies in none, or in unknown ones.
+    pub datagrams: u64,
+    /// Number of missing datagrams that the kernel's drop counter accounts for.
+    pub overrun: u64,
+}
+
+impl MissingDatagrams {
+    /// Returns the sum of both.
+    pub fn plus(self, other: MissingDatagrams) -> MissingDatagrams {
+        MissingDatagrams {
+            datagrams: self.datagrams.saturating_add(other.datagrams),
+            overrun: self.overrun.saturating_add(other.overrun),
+        }
+    }
+
+    /// Returns where these datagrams went missing.
+    pub fn cause(self) -> Cause {
+        match (self.overrun, self.datagrams.saturating_sub(self.overrun)) {
+            (0, _) => Cause::Network,
+            (datagrams, 0) => Cause::LocalOverrun { datagrams },
+            (overrun, network) => Cause::Mixed { overrun, network },
+        }
+    }
 }
 
 impl Cause {
-    /// The cause of a gap of which the kernel dropped so many datagrams.
-    pub fn of_overrun(datagrams: u64) -> Cause {
-        if datagrams == 0 { Cause::Network } else { Cause::LocalOverrun { datagrams } }
+    /// Number of missing datagrams that this host's kernel dropped.
+    pub fn overrun(&self) -> u64 {
+        match *self {
+            Cause::Network => 0,
+            Cause::LocalOverrun { datagrams: overrun } | Cause::Mixed { overrun, .. } => overrun,
+        }
+    }
+
+    /// Number of missing datagrams that this host's kernel did not drop, beside those that it did.
+    pub fn network(&self) -> u64 {
+        match *self {
+            Cause::Network | Cause::LocalOverrun { .. } => 0,
+            Cause::Mixed { network, .. } => network,
+        }
     }
 
     /// The name in logs, JSON and advisories.
@@ -572,6 +618,7 @@ impl Cause {
         match self {
             Cause::Network => "NETWORK",
             Cause::LocalOverrun { .. } => "LOCAL_OVERRUN",
+            Cause::Mixed { .. } => "MIXED",
         }
     }
 }

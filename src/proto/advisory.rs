@@ -1,10 +1,10 @@
 //! DATALOSS advisories: what is summed, and when the next one may go out (seed 002, "Notification of message loss").
 
-use crate::message::{Cause, Count, Publisher, Reason};
+use crate::message::{Cause, Count, Dseq, MissingDatagrams, Publisher, Reason};
 use crate::proto::ledger::Settled;
 use crate::subject::Subject;
 use crate::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The subject of an advisory about multicast messages.
@@ -47,7 +47,7 @@ pub struct Advisory {
     pub subjects_count: u64,
     /// The last reason given.
     pub reason: Reason,
-    /// The last cause given; overruns are summed.
+    /// Where the datagrams went missing that held what is lost or unverified; each counts once.
     pub cause: Cause,
     /// The group's port: the seed's `scid`.
     pub scid: u16,
@@ -74,7 +74,9 @@ struct Sums {
     places: BTreeMap<Subject, Option<usize>>,
     /// Different subjects beyond what `places` may hold; an upper bound, as they are not told apart.
     uncounted: u64,
-    overrun: u64,
+    /// Ranges of missing datagrams that are counted in `missing`, by their last datagram.
+    ranges: BTreeSet<Dseq>,
+    missing: MissingDatagrams,
     reason: Option<Reason>,
 }
 
@@ -84,18 +86,23 @@ impl Throttle {
         Throttle { stream, sums: None, next: Instant::ZERO }
     }
 
-    fn sums(&mut self, reason: Reason, cause: Cause) -> &mut Sums {
+    fn sums(&mut self, reason: Reason) -> &mut Sums {
         let sums = self.sums.get_or_insert_default();
         sums.reason = Some(reason);
-        if let Cause::LocalOverrun { datagrams } = cause {
-            sums.overrun += datagrams;
-        }
         sums
     }
 
-    /// Messages of a subject are lost; at most `subjects_max` subjects are named.
-    pub fn on_lost(&mut self, subject: &Subject, count: Count, reason: Reason, subjects_max: usize) {
-        let sums = self.sums(reason, Cause::Network);
+    /// Messages of a subject are lost, in these ranges of datagrams; at most `subjects_max` subjects are named.
+    pub fn on_lost(
+        &mut self,
+        subject: &Subject,
+        count: Count,
+        reason: Reason,
+        missing: &[(Dseq, MissingDatagrams)],
+        subjects_max: usize,
+    ) {
+        let sums = self.sums(reason);
+        missing.iter().for_each(|(last, missing)| sums.add_range(*last, *missing));
         // A hostile publisher may claim any numbers.
         sums.lost_min = sums.lost_min.saturating_add(count.min());
         sums.lost_max = sums.lost_max.saturating_add(count.max());
@@ -119,26 +126,29 @@ impl Throttle {
 
     /// Datagrams are missing and their content is not known.
     pub fn on_unverified(&mut self, range: &Settled, messages: Count) {
-        let sums = self.sums(range.reason, range.cause());
+        let sums = self.sums(range.reason);
+        sums.add_range(range.last, range.missing());
         sums.unverified = sums.unverified.saturating_add(messages.max());
         let (first, last) = sums.unverified_datagrams.unwrap_or((range.first.0, range.last.0));
         sums.unverified_datagrams = Some((first.min(range.first.0), last.max(range.last.0)));
     }
 
     /// Messages directed to this peer are lost.
-    pub fn on_inbox(&mut self, messages: u64, reason: Reason, cause: Cause) {
-        let sums = self.sums(reason, cause);
+    pub fn on_inbox(&mut self, messages: u64, reason: Reason, missing: MissingDatagrams) {
+        let sums = self.sums(reason);
+        sums.missing = sums.missing.plus(missing);
         sums.lost_min = sums.lost_min.saturating_add(messages);
         sums.lost_max = sums.lost_max.saturating_add(messages);
     }
 
     /// Another peer says how much more it lost of this peer's data: messages (at least, at most) and datagrams whose
-    /// content it does not know.
-    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64) {
+    /// content it does not know. `missing` are the datagrams that held them.
+    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64, missing: MissingDatagrams) {
         if max == 0 && unverified == 0 {
             return;
         }
-        let sums = self.sums(Reason::Reported, Cause::Network);
+        let sums = self.sums(Reason::Reported);
+        sums.missing = sums.missing.plus(missing);
         sums.lost_min = sums.lost_min.saturating_add(min);
         sums.lost_max = sums.lost_max.saturating_add(max);
         sums.unverified = sums.unverified.saturating_add(unverified);
@@ -146,7 +156,7 @@ impl Throttle {
 
     /// The publisher fell silent or crashed.
     pub fn on_tail(&mut self, reason: Reason) {
-        self.sums(reason, Cause::Network);
+        self.sums(reason);
     }
 
     /// When the next advisory may go out, if there is something to tell.
@@ -179,12 +189,25 @@ impl Throttle {
             subjects: sums.subjects,
             subjects_count: sums.places.len() as u64 + sums.uncounted,
             reason: sums.reason?,
-            cause: Cause::of_overrun(sums.overrun),
+            cause: sums.missing.cause(),
             scid,
         })
     }
 }
 
+impl Sums {
+    /// Counts a range of missing datagrams, if it has not been counted since the last advisory: several subjects may have
+    /// lost messages in it. Beyond a limit ranges are not counted.
+    fn add_range(&mut self, last: Dseq, missing: MissingDatagrams) {
+        if self.ranges.len() < RANGES_MAX && self.ranges.insert(last) {
+            self.missing = self.missing.plus(missing);
+        }
+    }
+}
+
+/// Maximum number of ranges of missing datagrams that are told apart in one advisory; bounds the memory of a second of
+/// heavy loss.
+const RANGES_MAX: usize = 65_536;
 /// Subjects that are told apart in one advisory, named or not; bounds the memory of a second of heavy loss.
 const SUBJECTS_TOLD_APART_MAX: usize = 65_536;
 
@@ -203,7 +226,7 @@ mod tests {
     }
 
     fn lose(throttle: &mut Throttle, subject: &str, count: u64) {
-        throttle.on_lost(&subject.parse().unwrap(), Count::Exact(count), Reason::Disabled, 2);
+        throttle.on_lost(&subject.parse().unwrap(), Count::Exact(count), Reason::Disabled, &[], 2);
     }
 
     // Rule: advisory-throttle
@@ -225,6 +248,22 @@ mod tests {
         lose(&mut throttle, "a", 3);
         assert_eq!(take(&mut throttle, 6001, true).unwrap().lost_min, 3, "a stop flushes");
         assert_eq!((take(&mut throttle, 9000, false), throttle.deadline()), (None, None));
+    }
+
+    #[test]
+    fn each_missing_datagram_counts_once_in_an_advisory() {
+        let mut throttle = Throttle::new(Stream::Bcast);
+        let missing = |datagrams, overrun| MissingDatagrams { datagrams, overrun };
+        let lose = |throttle: &mut Throttle, ranges: &[(Dseq, MissingDatagrams)], millis| {
+            for subject in ["a", "b"] {
+                throttle.on_lost(&subject.parse().unwrap(), Count::Exact(9), Reason::Disabled, ranges, 9);
+            }
+            take(throttle, millis, false).unwrap().cause
+        };
+        let (dropped, lost) = ((Dseq(9), missing(3, 3)), (Dseq(12), missing(2, 0)));
+        assert_eq!(lose(&mut throttle, &[dropped], 5000), Cause::LocalOverrun { datagrams: 3 });
+        assert_eq!(lose(&mut throttle, &[dropped, lost], 6000), Cause::Mixed { overrun: 3, network: 2 });
+        assert_eq!(lose(&mut throttle, &[lost], 7000), Cause::Network);
     }
 
     #[test]

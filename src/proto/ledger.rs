@@ -4,7 +4,7 @@
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
 //! subjects can cost detection (R9).
 
-use crate::message::{Cause, Count, Dseq, Reason};
+use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::ask::{APART, Asking};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
@@ -63,17 +63,20 @@ pub struct Settled {
     pub overrun: u64,
     /// Why it was given up.
     pub reason: Reason,
+    /// The datagram arrived, or its content is known; only a message in it has no number.
+    pub is_content: bool,
 }
 
 impl Settled {
     /// A datagram with a message that has no number to name it by: a large one that begins in it, or a lost one.
     pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
-        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason }
+        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason, is_content: true }
     }
 
-    /// Whose fault, as far as known.
-    pub fn cause(&self) -> Cause {
-        Cause::of_overrun(self.overrun)
+    /// Number of its missing datagrams, and how many of them the kernel dropped.
+    pub fn missing(&self) -> MissingDatagrams {
+        // One that stands for content that is known is not missing.
+        MissingDatagrams { datagrams: if self.is_content { 0 } else { self.datagrams() }, overrun: self.overrun }
     }
 
     fn datagrams(&self) -> u64 {
@@ -122,19 +125,10 @@ pub struct Unexplained {
     pub messages: u64,
     /// Of these, messages that may have been sent before `recent`.
     pub old: u64,
-    /// Datagrams in those ranges that this host's kernel dropped.
-    pub overrun: u64,
     /// Why the last of those ranges was given up.
     pub reason: Option<Reason>,
     /// The messages were sent later than this, less the latency.
     pub since: Option<Instant>,
-}
-
-impl Unexplained {
-    /// Whose fault, as far as known.
-    pub fn cause(&self) -> Cause {
-        Cause::of_overrun(self.overrun)
-    }
 }
 
 /// The ledger of one (publisher, epoch, group), or of one directed stream.
@@ -158,6 +152,8 @@ pub struct Ledger {
     /// Unexplained messages of ranges that left `settled` because of its limit, all at or before `forgotten_to`.
     forgotten: u64,
     forgotten_to: Dseq,
+    /// Datagrams of those ranges.
+    forgotten_missing: MissingDatagrams,
     /// Messages proven lost that lie in one of several ranges, it is not known which.
     floating: u64,
     /// When the publisher is to be asked next, at the earliest.
@@ -190,6 +186,7 @@ impl Ledger {
             unexplained: 0,
             forgotten: 0,
             forgotten_to: baseline,
+            forgotten_missing: MissingDatagrams::default(),
             floating: 0,
             ask_at: None,
             ask_after: now,
@@ -357,7 +354,7 @@ impl Ledger {
         if gap.asked == 1 && dseq == gap.first && !gap.is_known {
             found.asking.on_answer(found.now.since(gap.asked_at));
         }
-        self.take_out(at, dseq, before, after);
+        self.take_out(at, dseq, (before, after), gap.overrun);
         // Answers come in order: while they come, what follows is not asked for again.
         if let Some(upper) = self.gaps.get_mut(at + usize::from(gap.first < dseq))
             && upper.first == dseq + 1
@@ -374,17 +371,19 @@ impl Ledger {
         Accept::Repaired
     }
 
-    /// Takes one datagram out of a gap; what is left of the gap stays in one or two parts.
-    fn take_out(&mut self, at: usize, dseq: u64, before: u64, after: u64) {
+    /// Takes one datagram out of a gap; what is left of the gap stays in one or two parts. At most `overrun` datagrams of
+    /// both parts together count as dropped by the kernel.
+    fn take_out(&mut self, at: usize, dseq: u64, (before, after): (u64, u64), overrun: u64) {
         let gap = self.gaps[at];
-        let lower = Gap { last: dseq - 1, after: before, ..gap };
-        let upper = Gap { first: dseq + 1, before: after, ..gap };
+        let below = overrun.min(dseq - gap.first);
+        let lower = Gap { last: dseq - 1, after: before, overrun: below, ..gap };
+        let upper = Gap { first: dseq + 1, before: after, overrun: (overrun - below).min(gap.last - dseq), ..gap };
         self.gaps.remove(at);
         if dseq < gap.last {
-            self.gaps.insert(at, Gap { overrun: gap.overrun.min(upper.datagrams()), ..upper });
+            self.gaps.insert(at, upper);
         }
         if gap.first < dseq {
-            self.gaps.insert(at, Gap { overrun: gap.overrun.min(lower.datagrams()), ..lower });
+            self.gaps.insert(at, lower);
         }
         self.states.pending -= 1;
     }
@@ -421,13 +420,14 @@ impl Ledger {
     pub fn on_known(&mut self, dseq: Dseq, before: u64, messages: u64) {
         let Some(at) = self.gap_of(dseq) else { return };
         let gap = self.gaps[at];
-        self.take_out(at, dseq.0, before, before + messages);
+        let overrun = gap.overrun.min(1);
+        self.take_out(at, dseq.0, (before, before + messages), gap.overrun - overrun);
         let known = Gap {
             first: dseq.0,
             last: dseq.0,
             before,
             after: before + messages,
-            overrun: gap.overrun.min(1),
+            overrun,
             ask_at: None,
             is_known: true,
             ..gap
@@ -559,6 +559,7 @@ impl Ledger {
             since: gap.since,
             overrun: gap.overrun,
             reason,
+            is_content: false,
         };
         self.states.pending -= datagrams;
         if range.unexplained == 0 {
@@ -572,6 +573,7 @@ impl Ledger {
             self.unexplained -= oldest.unexplained;
             self.forgotten += oldest.unexplained;
             self.forgotten_to = oldest.last;
+            self.forgotten_missing = self.forgotten_missing.plus(oldest.missing());
         }
         self.unexplained += range.unexplained;
         self.settled.push_back(range);
@@ -595,7 +597,6 @@ impl Ledger {
         }
         for range in self.between(after, before) {
             sum.messages += range.unexplained;
-            sum.overrun += range.overrun;
             sum.reason = Some(range.reason);
             sum.since = earlier(sum.since, Some(range.since));
             if range.since <= recent {
@@ -603,6 +604,19 @@ impl Ledger {
             }
         }
         sum
+    }
+
+    /// Returns the settled ranges between two datagrams that arrived, each by its last datagram.
+    pub fn missing_between(&self, after: Dseq, before: Dseq) -> Vec<(Dseq, MissingDatagrams)> {
+        let forgotten = (after < self.forgotten_to).then_some((self.forgotten_to, self.forgotten_missing));
+        let ranges = self.between(after, before).map(|range| (range.last, range.missing()));
+        forgotten.into_iter().chain(ranges).collect()
+    }
+
+    /// Returns this pending datagram as a missing one.
+    pub fn missing_at(&self, dseq: Dseq) -> MissingDatagrams {
+        let overrun = self.gap_of(dseq).map_or(0, |at| self.gaps[at].overrun.min(1));
+        MissingDatagrams { datagrams: 1, overrun }
     }
 
     fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &Settled> {
@@ -658,6 +672,7 @@ impl Ledger {
             self.reduce(at, self.settled[at].unexplained);
         }
         self.forgotten = 0;
+        self.forgotten_missing = MissingDatagrams::default();
         self.floating = 0;
         agrees
     }
@@ -674,6 +689,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Cause;
     use crate::rng::Rng;
 
     fn at(nanos: u64) -> Instant {
@@ -748,8 +764,8 @@ mod tests {
         found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(6), (5, 1)));
         assert_eq!(overrun, 0);
         let causes: Vec<Cause> =
-            std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|r| r.cause()).collect();
-        assert_eq!(causes, [Cause::LocalOverrun { datagrams: 2 }, Cause::LocalOverrun { datagrams: 1 }]);
+            std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|r| r.missing().cause()).collect();
+        assert_eq!(causes, [Cause::LocalOverrun { datagrams: 2 }, Cause::Mixed { overrun: 1, network: 1 }]);
     }
 
     #[test]

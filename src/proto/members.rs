@@ -1,6 +1,6 @@
 //! The other peers: one member for each epoch heard, its liveness, and the streams from and to it.
 
-use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
+use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
 use crate::proto::advisory::{Stream, Throttle};
 use crate::proto::ask::Asking;
 use crate::proto::former::Former;
@@ -153,6 +153,8 @@ pub struct Member {
     pub directed_ring: Ring,
     /// What it missed of this peer's multicast stream, by its own word.
     pub report: Option<Report>,
+    /// The datagrams that it gave up last, by its report.
+    reported_missing: MissingDatagrams,
     /// When something in that changed last.
     pub reported: Option<Wall>,
     /// What it can take of this peer's multicast stream.
@@ -219,6 +221,7 @@ impl Member {
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
             report: None,
+            reported_missing: MissingDatagrams::default(),
             reported: None,
             directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
@@ -364,7 +367,7 @@ impl Member {
 
     /// What this peer missed of its multicast stream.
     pub fn own_report(&self) -> Report {
-        let LossRow { datagrams: states, msg_loss, msg_loss_uncertain, .. } = self.loss_row();
+        let LossRow { datagrams: states, msg_loss, msg_loss_uncertain, overrun, .. } = self.loss_row();
         Report {
             missing: states.repaired + states.pending + states.lost + states.unverified,
             repaired: states.repaired,
@@ -372,6 +375,7 @@ impl Member {
             unverified: states.unverified,
             lost_min: msg_loss.count,
             lost_max: msg_loss.count.saturating_add(msg_loss_uncertain),
+            overrun,
         }
     }
 
@@ -385,7 +389,13 @@ impl Member {
         // It may say anything.
         let lost_min = more(report.lost_min, before.lost_min);
         let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
-        self.throttles[2].on_report(lost, more(report.unverified, before.unverified));
+        // Datagrams that were given up; what they held may be reported later than they.
+        let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
+        let datagrams = more(gone(report), gone(before));
+        if 0 < datagrams {
+            self.reported_missing = MissingDatagrams { datagrams, overrun: more(report.overrun, before.overrun) };
+        }
+        self.throttles[2].on_report(lost, more(report.unverified, before.unverified), self.reported_missing);
     }
 
     /// The run of the peer.

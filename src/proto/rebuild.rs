@@ -8,7 +8,7 @@ mod large;
 
 pub use large::Name;
 
-use crate::message::{Dseq, Message, Reason};
+use crate::message::{Dseq, Message, MissingDatagrams, Reason};
 use crate::proto::recv::{Fetched, Gone, Item};
 use crate::proto::stream::Place;
 use crate::seqno::Seq;
@@ -89,7 +89,14 @@ impl Rebuild {
         for content in contents {
             let wanted = is_wanted(&content);
             let place = content.seq.map(|seq| Place { seq, stamp: None, chain: content.chain });
-            let gone = |subject, count| Gone { subject, place, count, reason: Reason::Expired, since: now };
+            let gone = |subject, count| Gone {
+                subject,
+                place,
+                count,
+                reason: Reason::Expired,
+                since: now,
+                missing: MissingDatagrams::default(),
+            };
             match (content.what, place) {
                 (ContentKind::Run { .. }, _) if !wanted => {}
                 (ContentKind::Run { count }, Some(place)) if place.seq.forward(u64::from(count) - 1).is_some() => {
@@ -209,7 +216,8 @@ impl Rebuild {
             match part {
                 Part::Asked { subject, place, count } => {
                     let (subject, place, count) = (subject.clone(), Some(*place), *count);
-                    *part = Part::Item(Item::Gone(Gone { subject, place, count, reason, since: Instant::ZERO }));
+                    let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
+                    *part = Part::Item(Item::Gone(Gone { subject, place, count, reason, since, missing }));
                 }
                 Part::Large(gone, _) => {
                     self.lacking.push((dseq, reason));
@@ -222,13 +230,19 @@ impl Rebuild {
         self.parts.retain(|part| !matches!(part, Part::Tail(..)));
     }
 
-    /// What is handed on, or told, in the place of datagram `dseq`, which was sent later than `since`. `is_told` is
+    /// What is handed on, or told, in the place of datagram `dseq`, which was sent later than `since` and was missing as `missing`
+    /// says. `is_told` is
     /// called with the datagram of each large message that begins here and is gone, and says whether other parts of it
     /// came, by which it is told.
-    pub fn into_items(self, dseq: Dseq, since: Instant, mut is_told: impl FnMut(Dseq) -> bool) -> Vec<Item> {
+    pub fn into_items(
+        self,
+        dseq: Dseq,
+        (since, missing): (Instant, MissingDatagrams),
+        mut is_told: impl FnMut(Dseq) -> bool,
+    ) -> Vec<Item> {
         let item = |part: Part| match part {
-            Part::Item(Item::Gone(gone)) => Some(Item::Gone(Gone { since, ..gone })),
-            Part::Head(gone) => (!is_told(dseq)).then_some(Item::Gone(Gone { since, ..gone })),
+            Part::Item(Item::Gone(gone)) => Some(Item::Gone(Gone { since, missing, ..gone })),
+            Part::Head(gone) => (!is_told(dseq)).then_some(Item::Gone(Gone { since, missing, ..gone })),
             Part::Item(item) => Some(item),
             Part::Whole(fetched) => Some(Item::Fetched(fetched)),
             Part::Asked { .. } | Part::Large(..) | Part::Tail(..) => None,
@@ -248,7 +262,8 @@ fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Mes
     let mut next = 0;
     let gone = |from: u64, to: u64| {
         let (place, count) = (Some(at(from)), to - from);
-        Item::Gone(Gone { subject: subject.clone(), place, count, reason: Reason::Expired, since: Instant::ZERO })
+        let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
+        Item::Gone(Gone { subject: subject.clone(), place, count, reason: Reason::Expired, since, missing })
     };
     for (seq, message) in messages {
         let index = seq.raw().wrapping_sub(place.seq.raw());
@@ -425,6 +440,8 @@ impl Rebuilds {
 mod tests {
     use super::*;
 
+    const SINCE: (Instant, MissingDatagrams) = (Instant::ZERO, MissingDatagrams { datagrams: 1, overrun: 0 });
+
     fn seq(count: u64) -> Seq {
         Seq::from_parts(crate::seqno::Frame::new(1).unwrap(), count).unwrap()
     }
@@ -469,7 +486,7 @@ mod tests {
         assert!(on_fetched(5, range(1), vec![]).is_none());
         let (dseq, rebuild) = on_fetched(4, range(1), vec![message("b", 1), message("b", 2)]).unwrap();
         assert_eq!((dseq, rebuild.bytes(), rebuilds.bytes()), (Dseq(4), 5, 0));
-        let items = rebuild.into_items(Dseq(4), Instant::ZERO, |_| false);
+        let items = rebuild.into_items(Dseq(4), SINCE, |_| false);
         assert_eq!(shown(items), ["gone a Some(3) 1", "4 2", "gone a Some(6) 1", "7 1", "1 2"]);
     }
 
@@ -481,12 +498,9 @@ mod tests {
         assert_eq!((rebuild.messages(), rebuild.lacking().collect::<Vec<_>>()), (5, vec![expired(1), expired(4)]));
         rebuild.give_up(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
-        let told = rebuild.clone().into_items(Dseq(4), Instant::ZERO, |_| true);
+        let told = rebuild.clone().into_items(Dseq(4), SINCE, |_| true);
         assert_eq!(shown(told), ["gone a Some(1) 4"]);
-        assert_eq!(
-            shown(rebuild.into_items(Dseq(4), Instant::ZERO, |_| false)),
-            ["gone a Some(1) 4", "gone big Some(2) 1"]
-        );
+        assert_eq!(shown(rebuild.into_items(Dseq(4), SINCE, |_| false)), ["gone a Some(1) 4", "gone big Some(2) 1"]);
     }
 
     fn expired(first: u64) -> (Dseq, Reason) {
@@ -528,7 +542,7 @@ mod tests {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {
                 let lacking = rebuild.lacking().collect();
-                (dseq.0, shown(rebuild.into_items(dseq, Instant::ZERO, |_| false)), lacking)
+                (dseq.0, shown(rebuild.into_items(dseq, SINCE, |_| false)), lacking)
             })
             .collect()
     }
@@ -561,7 +575,7 @@ mod tests {
             assert_eq!(ready(&mut rebuilds), [(5, vec![], lacking()), (6, vec![], lacking())]);
             let (told, rebuild) =
                 (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.give_up(Dseq(4), Reason::Deadline));
-            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), Instant::ZERO, |_| false)), told);
+            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE, |_| false)), told);
         }
     }
 

@@ -13,7 +13,7 @@ mod tests;
 pub use item::{Fetched, Gone, Item};
 pub use outcome::{Context, Outcome, Sought};
 
-use crate::message::{Cause, Count, DeliveryMode, Dseq, Reason, Verdict};
+use crate::message::{Count, DeliveryMode, Dseq, MissingDatagrams, Reason, Verdict};
 use crate::proto::ask::Asking;
 use crate::proto::fragment::{Doomed, Joined, Reassembly};
 use crate::proto::interest::Matched;
@@ -379,7 +379,7 @@ impl Recv {
                     let all = Count::Exact(range.unexplained);
                     ctx.losses.ibx_loss.add(range.unexplained, ctx.now.wall);
                     self.ledger.explain(Dseq(range.first.0 - 1), range.last.next(), all.min());
-                    out.push(Outcome::Inbox { messages: all.min(), reason: range.reason, cause: range.cause() });
+                    out.push(Outcome::Inbox { messages: all.min(), reason: range.reason, missing: range.missing() });
                 }
                 Kind::Bcast { .. } if range.reason == Reason::Expired && ctx.mutants.is(Mutant::ExpiredDelivered) => {}
                 Kind::Bcast { .. } if 0 < messages.max() => {
@@ -501,7 +501,11 @@ impl Recv {
             Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
             Item::Doomed(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(Outcome::Inbox { messages: 1, reason: doomed.reason(ctx.reason), cause: Cause::Network });
+                out.push(Outcome::Inbox {
+                    messages: 1,
+                    reason: doomed.reason(ctx.reason),
+                    missing: MissingDatagrams::default(),
+                });
             }
             Item::Doomed(doomed) => {
                 // A datagram that is missing may still come; what began in this one is certain.
@@ -563,6 +567,7 @@ impl Recv {
         };
         let after = entry.map_or(self.ledger.states().baseline, |entry| entry.dseq);
         let between = self.ledger.unexplained_between(after, dseq, ctx.recent);
+        let missing = self.ledger.missing_between(after, dseq);
         if !self.ledger.explain(after, dseq, skip.messages) {
             // Rule: cross-check
             ctx.counters.inconsistent += 1;
@@ -594,6 +599,10 @@ impl Recv {
             _ => between.reason.unwrap_or(ctx.reason),
         };
         ctx.losses.on_lost(count, ctx.now.wall);
+        let mut missing = missing;
+        if let Item::Gone(gone) = item {
+            missing.push((dseq, gone.missing));
+        }
         out.push(Outcome::Lost {
             subject: item.subject().detached(),
             first: skip.first,
@@ -602,7 +611,7 @@ impl Recv {
             since,
             matched: matched.clone(),
             reason,
-            cause: between.cause(),
+            missing,
         });
         Some(count)
     }

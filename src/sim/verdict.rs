@@ -83,6 +83,7 @@ impl Oracle {
             unverified: states.unverified,
             lost_min: row.msg_loss.count,
             lost_max,
+            overrun: row.overrun,
         };
         self.figures.cross_checks += 1;
         if told != Some(shown) {

@@ -22,6 +22,8 @@ const FIELD_REPORT: u8 = 0x03;
 const FIELD_INTEREST: u8 = 0x04;
 /// A field of an announcement: how much the sender knows of what the receiver's clients subscribe to.
 const FIELD_INTEREST_KNOWN: u8 = 0x05;
+/// A field of an announcement: how many of the datagrams in the report before it the sender's own kernel dropped.
+const FIELD_REPORT_OVERRUN: u8 = 0x06;
 /// Bytes of INTEREST: the version, and the flags of [`InterestWord`].
 const INTEREST_BYTES: usize = 9;
 /// The sender does not send what nobody is known to want.
@@ -70,7 +72,7 @@ const REPORT_BYTES: usize = 48;
 ///
 /// ```text
 /// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes; 0x04 INTEREST, 9 bytes; 0x05
-///         INTEREST_KNOWN, 8 bytes
+///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
@@ -154,6 +156,8 @@ pub struct Report {
     pub lost_min: u64,
     /// Messages lost, at most.
     pub lost_max: u64,
+    /// Of the missing datagrams, those that the receiver's own kernel dropped; in the field REPORT_OVERRUN.
+    pub overrun: u64,
 }
 
 impl Report {
@@ -164,11 +168,11 @@ impl Report {
         if lost_max < lost_min {
             return Err(Malformed::Field(FIELD_REPORT));
         }
-        Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max })
+        Ok(Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: 0 })
     }
 
     fn encode(&self, out: &mut BytesMut) {
-        let Report { missing, repaired, pending, unverified, lost_min, lost_max } = *self;
+        let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun: _ } = *self;
         for number in [missing, repaired, pending, unverified, lost_min, lost_max] {
             out.put_u64(number);
         }
@@ -227,6 +231,13 @@ impl Announce {
                 self.report.replace(Box::new(Report::decode(&mut value)?)).is_none()
             }
             FIELD_REPORT => false,
+            FIELD_REPORT_OVERRUN => match (&mut self.report, bytes) {
+                (Some(report), 8) if report.overrun == 0 => {
+                    report.overrun = number(value.u64()?)?;
+                    report.overrun != 0
+                }
+                _ => false,
+            },
             FIELD_INTEREST if bytes == INTEREST_BYTES => {
                 self.interest.replace(InterestWord::decode(&mut value)?).is_none()
             }
@@ -259,6 +270,10 @@ impl Announce {
         if let Some(report) = &self.report {
             put_field(out, FIELD_REPORT, REPORT_BYTES as u16);
             report.encode(out);
+            if report.overrun != 0 {
+                put_field(out, FIELD_REPORT_OVERRUN, 8);
+                out.put_u64(report.overrun);
+            }
         }
         if let Some(word) = self.interest {
             put_field(out, FIELD_INTEREST, INTEREST_BYTES as u16);

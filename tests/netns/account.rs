@@ -140,7 +140,7 @@ impl<'a> Ledger<'a> {
 
     fn on_loss(&mut self, value: &Value) -> Result<(), String> {
         match text(value, "cause")? {
-            "LOCAL_OVERRUN" if 0 < number(value, "overrun_datagrams")? => {}
+            "LOCAL_OVERRUN" | "MIXED" if 0 < number(value, "overrun_datagrams")? => {}
             _ if value["kind"] == "tail" => {}
             _ => self.account.network_reports += 1,
         }

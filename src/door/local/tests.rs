@@ -332,7 +332,11 @@ fn loss(rng: &mut Rng) -> Loss {
         2 => Missing::Tail { after: Dseq(rng.next_u64()) },
         _ => Missing::Inbox { messages: rng.next_u64() },
     };
-    let cause = if rng.chance(0.5) { Cause::Network } else { Cause::LocalOverrun { datagrams: rng.next_u64() } };
+    let cause = match rng.below(3) {
+        0 => Cause::Network,
+        1 => Cause::LocalOverrun { datagrams: rng.next_u64() },
+        _ => Cause::Mixed { overrun: rng.next_u64(), network: rng.next_u64() },
+    };
     Loss {
         publisher: publisher(rng),
         what,

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::service::Fetch;
-use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, Publisher, Reason};
+use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, MissingDatagrams, Publisher, Reason};
 use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, MemberEvent, Targets};
@@ -100,12 +100,13 @@ impl Peer {
                 }
             }
             Outcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
-            Outcome::Lost { subject, first, last, count, since, matched, reason, cause } => {
+            Outcome::Lost { subject, first, last, count, since, matched, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     let named = self.settings.advisory_subjects_max;
-                    member.throttles[0].on_lost(&subject, count, reason, named);
+                    member.throttles[0].on_lost(&subject, count, reason, &missing, named);
                 }
-                let owed = matched.split(since);
+                let all = missing.into_iter().fold(MissingDatagrams::default(), |sum, (_, one)| sum.plus(one));
+                let (cause, owed) = (all.cause(), matched.split(since));
                 for (to, count) in [(owed.0, count), (owed.1, Count::from_bounds(0, count.max()))] {
                     let what = Missing::Messages { subject: subject.clone(), first, last, count };
                     self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
@@ -118,7 +119,7 @@ impl Peer {
                     member.throttles[0].on_unverified(&range, messages);
                 }
                 let what = Missing::Datagrams { first: range.first, last: range.last, messages };
-                let (reason, cause) = (range.reason, range.cause());
+                let (reason, cause) = (range.reason, range.missing().cause());
                 let to = self.interest.one_per_client(mode);
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }
@@ -126,11 +127,11 @@ impl Peer {
             Outcome::Fetch { dseq, subject, first, last } => {
                 self.fetches.push(Fetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
-            Outcome::Inbox { messages, reason, cause } => {
+            Outcome::Inbox { messages, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
-                    member.throttles[1].on_inbox(messages, reason, cause);
+                    member.throttles[1].on_inbox(messages, reason, missing);
                 }
-                let what = Missing::Inbox { messages };
+                let (what, cause) = (Missing::Inbox { messages }, missing.cause());
                 let to = self.interest.one_of_each_client();
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }

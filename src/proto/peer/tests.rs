@@ -592,21 +592,44 @@ fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
     assert_eq!(window_after(Path::Multicast) * 2, window_after(Path::Unicast));
 }
 
-#[test]
-fn kernel_drops_are_named_as_the_cause() {
+/// Effects of a loss of two datagrams, of which the kernel of S dropped so many: the causes in reports and in advisories, of
+/// S and then of the publisher.
+fn causes(overrun: u64) -> [Vec<Cause>; 3] {
     let (mut s, mut p) = pair("a", 1000);
+    s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let (_two, _three, four) = (p.publish(1002, "a"), p.publish(1003, "a"), p.publish(1004, "a"));
-    s.peer.handle(at(1004), Input::Overrun { path: Path::Multicast, drops: 1, datagrams_max: 2 });
+    if 0 < overrun {
+        s.peer.handle(at(1004), Input::Overrun { path: Path::Multicast, drops: 1, datagrams_max: overrun });
+    }
     s.hear(1004, p.address, &four);
-    s.tick_quietly(1009);
-    let causes: Vec<Cause> = s
-        .drain()
-        .into_iter()
-        .filter_map(|e| if let Effect::Report { loss, .. } = e { Some(loss.cause) } else { None })
-        .collect();
-    assert_eq!(causes, [Cause::LocalOverrun { datagrams: 2 }]);
-    assert_eq!(s.peer.loss_rows()[0].overrun, 2);
+    s.peer.handle(at(1009), Input::Tick);
+    s.peer.handle(at(2100), Input::Tick);
+    let (mut reports, mut inbound, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    for effect in s.drain() {
+        match effect {
+            Effect::Report { loss, .. } => reports.push(loss.cause),
+            Effect::Advise { advisory, .. } => inbound.push(advisory.cause),
+            Effect::Unicast { bytes, .. } => words.push(bytes),
+            _ => {}
+        }
+    }
+    for bytes in words {
+        p.peer.handle(at(2100), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
+    }
+    p.peer.handle(at(2101), Input::Tick);
+    let advised = |effect| if let Effect::Advise { advisory, .. } = effect { Some(advisory.cause) } else { None };
+    let outbound = p.drain().into_iter().filter_map(advised).collect();
+    assert_eq!(s.peer.loss_rows()[0].overrun, overrun);
+    [reports, inbound, outbound]
+}
+
+#[test]
+fn cause_of_a_loss_is_the_same_everywhere() {
+    let all = |cause| [vec![cause], vec![cause], vec![cause]];
+    assert_eq!(causes(0), all(Cause::Network));
+    assert_eq!(causes(1), all(Cause::Mixed { overrun: 1, network: 1 }));
+    assert_eq!(causes(2), all(Cause::LocalOverrun { datagrams: 2 }));
 }
 
 // Rule: quarantine

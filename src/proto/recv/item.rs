@@ -1,6 +1,6 @@
 //! What is judged as one: a run, a large message, or what stands for messages that will not come.
 
-use crate::message::{Epoch, Message, Reason};
+use crate::message::{Epoch, Message, MissingDatagrams, Reason};
 use crate::proto::fragment::{Doomed, Whole};
 use crate::proto::stream::Place;
 use crate::subject::Subject;
@@ -44,6 +44,8 @@ pub struct Gone {
     pub reason: Reason,
     /// They were sent later than this, less the latency.
     pub since: Instant,
+    /// Their datagram, as a missing one.
+    pub missing: MissingDatagrams,
 }
 
 impl Fetched {

@@ -1,7 +1,7 @@
 //! What a stream needs for one input, and what it decides.
 
 use super::item::Item;
-use crate::message::{Cause, Count, DeliveryMode, Dseq, Epoch, Message, Reason, Verdict};
+use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
 use crate::proto::interest::{Interest, Matched};
 use crate::proto::ledger::Settled;
 use crate::proto::loss::LossCounters;
@@ -100,8 +100,8 @@ pub enum Outcome {
         matched: Arc<Matched>,
         /// Why.
         reason: Reason,
-        /// Whose fault.
-        cause: Cause,
+        /// The missing datagrams that held them, by the last one of each range.
+        missing: Vec<(Dseq, MissingDatagrams)>,
     },
     /// Datagrams are missing and their content is not known.
     Unverified {
@@ -136,7 +136,7 @@ pub enum Outcome {
         messages: u64,
         /// Why.
         reason: Reason,
-        /// Whose fault.
-        cause: Cause,
+        /// The missing datagrams that held them.
+        missing: MissingDatagrams,
     },
 }

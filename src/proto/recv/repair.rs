@@ -117,6 +117,7 @@ impl Recv {
     /// Everything wanted of a datagram is there, or known to be lost.
     pub(super) fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
         let counts = (rebuild.before(), rebuild.messages());
+        let missing = self.ledger.missing_at(dseq);
         // Nothing arrives now: when the datagram at hand was sent, or the last one, says nothing of this one.
         let found = found(&mut self.asking, ctx);
         let accept = self.ledger.on_datagram(&mut Found { arrived: found.now, ..found }, dseq, counts);
@@ -133,10 +134,15 @@ impl Recv {
         if rebuild.whole().is_some() {
             self.reassembly.on_fetched(dseq);
         }
-        let items = rebuild.into_items(dseq, since, |first| self.reassembly.on_head_known(first));
+        let items = rebuild.into_items(dseq, (since, missing), |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
         // Large messages that end here for want of it come before what begins here.
         self.hold_doomed_below_frontier();
+        let is_wanted =
+            |item: &Item| matches!(item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
+        if items.iter().any(is_wanted) {
+            ctx.losses.overrun += missing.overrun;
+        }
         for (index, item) in items.into_iter().enumerate() {
             if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
                 self.partly.insert(dseq, accept == Accept::Repaired);

@@ -404,7 +404,7 @@ impl World {
 fn report(script: &mut Script<'_>) -> Report {
     let mut number = || script.choose(&EDGES);
     let (missing, repaired, pending, unverified) = (number(), number(), number(), number());
-    Report { missing, repaired, pending, unverified, lost_min: number(), lost_max: number() }
+    Report { missing, repaired, pending, unverified, lost_min: number(), lost_max: number(), overrun: number() }
 }
 
 fn check_loss(loss: &Loss) {

@@ -196,6 +196,7 @@ fn announcement(rng: &mut Rng) -> Record {
         unverified: number(),
         lost_min: 3,
         lost_max: number().max(3),
+        overrun: number() & 7,
     };
     let report = if rng.chance(0.5) { Some(Box::new(report)) } else { None };
     let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
@@ -211,7 +212,7 @@ fn announcement(rng: &mut Rng) -> Record {
 
 /// Everything that a unicast heartbeat can carry.
 pub(super) fn heartbeat_with_fields() -> Record {
-    let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3 };
+    let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
     Record::Heartbeat(Announce {
         trail: Dseq(2),
         manifest_trail: Dseq(1),
@@ -364,7 +365,7 @@ fn known_fields_come_once_and_whole() {
     let whole = read(&format!("{echo}{unknown}{}{token}", report("2", "3"))).unwrap();
     let [Record::Heartbeat(heartbeat)] = &whole.records[..] else { panic!("{whole:?}") };
     assert_eq!((heartbeat.token, heartbeat.echo), (Some(0x2122_2324_2526_2728), Some(0x3132_3334_3536_3738)));
-    let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3 };
+    let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
     assert_eq!(heartbeat.report.as_deref(), Some(&report_is));
     let field = |field| Err(Discard::Malformed(Malformed::Field(field)));
     for known in [token, echo] {
