@@ -584,13 +584,18 @@ impl Client {
         if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
             self.slow_told = Some(now.instant);
             let (door, from) = self.place.unzip();
+            let is_closed = door == Some(Protocol::Hat);
             let (door, from) = (door.map(Protocol::as_str), from.map(tracing::field::display));
             tracing::warn!(
                 client = id.0,
                 name = self.name,
                 door,
                 from,
-                "client does not read fast enough and loses messages"
+                "{}",
+                match is_closed {
+                    true => "client does not read fast enough and is closed, since its protocol cannot report a loss",
+                    false => "client does not read fast enough and loses messages",
+                }
             );
         }
     }

@@ -53,6 +53,8 @@ pub enum Ask<'a> {
     Events(EventAsk),
     /// Something that the client asked for was refused, which the protocol tells it without the reason: for people.
     Refused {
+        /// Kind of refusal, for counters; one of a fixed set.
+        kind: &'static str,
         /// Why.
         reason: String,
     },
@@ -83,7 +85,7 @@ impl Ask<'_> {
             Ask::Admitted { account } => Ask::Admitted { account },
             Ask::Named { name } => Ask::Named { name },
             Ask::Events(ask) => Ask::Events(ask),
-            Ask::Refused { reason } => Ask::Refused { reason },
+            Ask::Refused { kind, reason } => Ask::Refused { kind, reason },
             Ask::Kill { client } => Ask::Kill { client },
             Ask::Close => Ask::Close,
         }

@@ -3,7 +3,7 @@
 
 use crate::door::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::door::value::{code, decoded};
-use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
+use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{By, OfServer, Query, Series, Span};
 use crate::event::timestamp::Timestamp;
@@ -169,7 +169,7 @@ fn put_registrations(out: &mut BytesMut, requested: &[Registration]) {
 
 fn registrations(reader: &mut Reader) -> Result<Vec<Registration>, Malformed> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
-    (0..count).map(|_| registration(reader)).collect()
+    (0..count).map(|_| registration(reader, Json::from_bytes)).collect()
 }
 
 fn put_registered(out: &mut BytesMut, registered: &Registered) {
@@ -211,7 +211,7 @@ pub(super) fn events(reader: &mut Reader) -> Result<Vec<Event>, Malformed> {
         if !id.is_of_event() {
             return Err(Malformed::Value("id"));
         }
-        let Registration { event_type, source_timestamp, payload } = registration(reader)?;
+        let Registration { event_type, source_timestamp, payload } = registration(reader, Json::from_stored)?;
         Ok(Event { id, event_type, timestamp, source_timestamp, payload })
     };
     (0..count).map(|_| event(reader)).collect()
@@ -341,14 +341,14 @@ fn put_entry(out: &mut BytesMut, event_type: &EventType, source: Option<Timestam
     payload.iter().for_each(|payload| put_bytes32(out, payload.bytes()));
 }
 
-fn registration(reader: &mut Reader) -> Result<Registration, Malformed> {
+fn registration(reader: &mut Reader, json: fn(Bytes) -> Result<Json, JsonError>) -> Result<Registration, Malformed> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let event_type = EventType::of_subject(&subject).ok_or(Malformed::Value("type"))?;
     let flags = reader.u8()?;
     let source_timestamp = if flags & SOURCE_TIME == 0 { None } else { Some(time(reader)?) };
     let payload = match flags & !SOURCE_TIME {
         0 => None,
-        JSON => Some(Payload::Json(Json::from_bytes(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))?)),
+        JSON => Some(Payload::Json(json(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))?)),
         BINARY => {
             let type_name = reader.bytes32()?;
             let type_name = str::from_utf8(&type_name).map_err(|_| Malformed::Value("payload type"))?.into();

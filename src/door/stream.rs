@@ -2,7 +2,7 @@
 
 use crate::door::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::door::event::{id, put_id, put_time, put_types, read_types, time};
-use crate::event::model::{Json, ServerId};
+use crate::event::model::{Json, JsonError, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
@@ -283,7 +283,7 @@ impl StreamRequest {
             LIST => StreamAsk::List,
             ADD => {
                 let kind = parsed(&reader.bytes8()?, "type")?;
-                StreamAsk::Add { kind, data: json(reader)? }
+                StreamAsk::Add { kind, data: json(reader, Json::from_bytes)? }
             }
             POLL => {
                 let consumer = consumer(reader)?;
@@ -480,7 +480,7 @@ fn put_event(out: &mut BytesMut, event: &StreamEvent) {
 fn event(reader: &mut Reader) -> Result<StreamEvent, Malformed> {
     let (id, time, origin) = (stream_id(reader)?, time(reader)?, id(reader)?);
     let kind = parsed(&reader.bytes8()?, "type")?;
-    Ok(StreamEvent { id, kind, data: json(reader)?, time, origin })
+    Ok(StreamEvent { id, kind, data: json(reader, Json::from_stored)?, time, origin })
 }
 
 fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
@@ -544,8 +544,8 @@ fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
     crate::door::frame::flag(reader, 1)
 }
 
-fn json(reader: &mut Reader) -> Result<Json, Malformed> {
-    Json::from_bytes(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))
+fn json(reader: &mut Reader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, Malformed> {
+    check(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))
 }
 
 fn stream_id(reader: &mut Reader) -> Result<StreamId, Malformed> {

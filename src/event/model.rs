@@ -90,13 +90,25 @@ pub enum JsonError {
         /// How many bytes of the line had been read.
         column: usize,
     },
+    /// Arrays and objects are nested deeper than [`JSON_DEPTH_MAX`].
+    Depth {
+        /// Number of bytes before the array or object that is too deep.
+        at: usize,
+    },
 }
+
+/// Maximum depth of arrays and objects in an event's JSON. Stock clients of Hat recurse once a level and lose their
+/// connection at about 1,000 levels, each time that they meet the event.
+pub const JSON_DEPTH_MAX: usize = 900;
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JsonError::Encoding => write!(f, "a JSON text must be UTF-8"),
             JsonError::Syntax { line, column } => write!(f, "not JSON: see line {line}, column {column}"),
+            JsonError::Depth { at } => {
+                write!(f, "JSON is nested deeper than {JSON_DEPTH_MAX} levels: see byte {at}")
+            }
         }
     }
 }
@@ -104,11 +116,24 @@ impl fmt::Display for JsonError {
 impl std::error::Error for JsonError {}
 
 impl Json {
-    /// Takes bytes as they came from the network. One value of JSON (RFC 8259) is wanted; `NaN` and `Infinity` are none.
+    /// Checks the JSON of a new event: each event enters by this, whichever protocol, command or peer it comes from. One value
+    /// of JSON (RFC 8259) is wanted; `NaN` and `Infinity` are none.
+    ///
+    /// # Errors
+    /// Says what makes them no JSON text, or that it is nested too deep.
+    pub fn from_bytes(bytes: Bytes) -> Result<Json, JsonError> {
+        let json = Json::from_stored(bytes)?;
+        match too_deep(&json.0) {
+            None => Ok(json),
+            Some(at) => Err(JsonError::Depth { at }),
+        }
+    }
+
+    /// Takes the JSON of an event that is stored, which may be nested deeper than new events may.
     ///
     /// # Errors
     /// Says what makes them no JSON text.
-    pub fn from_bytes(bytes: Bytes) -> Result<Json, JsonError> {
+    pub fn from_stored(bytes: Bytes) -> Result<Json, JsonError> {
         let text = std::str::from_utf8(&bytes).map_err(|_| JsonError::Encoding)?;
         // Nothing is built of it, and however deep it is, it takes no stack.
         match serde_json::from_str::<IgnoredAny>(text) {
@@ -126,6 +151,27 @@ impl Json {
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
+}
+
+/// Returns the place of the first array or object of a JSON text that is nested too deep.
+fn too_deep(text: &[u8]) -> Option<usize> {
+    let (mut depth, mut in_string, mut is_escaped) = (0, false, false);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                if JSON_DEPTH_MAX < depth {
+                    return Some(at);
+                }
+            }
+            b']' | b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The most events of one session, which one request makes.
@@ -246,8 +292,14 @@ mod tests {
 
     #[test]
     fn json_is_checked_and_kept_as_it_is() {
-        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-        for text in ["null", " {\"v\": 1.0e5}\n", "\"\\u00e4\u{7f}\"", "[1,2]", &deep] {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        let (deep, in_text) = (nested(900), format!("[\"{}\\\\\\\"[\"]", "[{".repeat(5000)));
+        for (text, at) in [(nested(901), 900), (format!("[\"\\\\\",{}]", nested(900)), 905), (nested(100_000), 900)] {
+            assert_eq!(Json::from_bytes(text.into()), Err(JsonError::Depth { at }));
+        }
+        let stored = nested(100_000);
+        assert_eq!(Json::from_stored(stored.clone().into()).unwrap().as_str(), stored, "it takes no stack");
+        for text in ["null", " {\"v\": 1.0e5}\n", "\"\\u00e4\u{7f}\"", "[1,2]", &deep, &in_text] {
             assert_eq!(Json::from_bytes(Bytes::copy_from_slice(text.as_bytes())).unwrap().as_str(), text);
         }
         for (text, line, column) in [

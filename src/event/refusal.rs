@@ -29,6 +29,19 @@ pub enum Kind {
     Stopping,
 }
 
+impl Kind {
+    /// Name for counters.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Invalid => "invalid",
+            Kind::Unavailable => "unavailable",
+            Kind::Full => "disk full",
+            Kind::Busy => "busy",
+            Kind::Stopping => "stopping",
+        }
+    }
+}
+
 impl Refusal {
     /// So many requests wait already.
     pub fn busy() -> Refusal {

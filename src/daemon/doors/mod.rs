@@ -25,7 +25,7 @@ use crate::time::Instant;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -114,14 +114,15 @@ pub(crate) struct Door {
 }
 
 /// What happened at a door since the start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     accepted: u64,
     refused: u64,
     kept_waiting: u64,
     unauthorized: u64,
     faults: u64,
-    refusals: u64,
+    /// By kind, which is one of a fixed set.
+    refusals: BTreeMap<&'static str, u64>,
     slow: u64,
     evicted: u64,
 }
@@ -289,7 +290,8 @@ impl Doors {
                 "kept_waiting": door.counts.kept_waiting,
                 "unauthorized": door.counts.unauthorized,
                 "faults": door.counts.faults,
-                "refusals": door.counts.refusals,
+                "refusals": door.counts.refusals.values().sum::<u64>(),
+                "refusals_by_kind": door.counts.refusals,
                 "slow": door.counts.slow,
                 "evicted": door.counts.evicted,
             })

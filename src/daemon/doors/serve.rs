@@ -363,13 +363,15 @@ impl Engine {
         }
     }
 
-    /// What a client asked for was refused, and its protocol does not tell it why.
-    fn on_door_refusal(&mut self, id: ClientId, connection: &DoorConnection, reason: &str) {
+    /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has a count of its own, so that
+    /// the first refusal of a new kind is always logged.
+    fn on_door_refusal(&mut self, id: ClientId, connection: &DoorConnection, kind: &'static str, reason: &str) {
         let open = &mut self.doors.open[connection.door];
-        open.counts.refusals += 1;
-        if open.counts.refusals.is_power_of_two() {
-            let (protocol, refusals) = (open.settings.protocol(), open.counts.refusals);
-            tracing::warn!(client = id.0, door = %protocol, from = %connection.from, reason, refusals, "request refused");
+        let refusals = open.counts.refusals.entry(kind).or_default();
+        *refusals += 1;
+        if refusals.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(client = id.0, door = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
         }
     }
 
@@ -490,7 +492,7 @@ impl Engine {
             Ask::Events(EventAsk { id: number, request }) => {
                 self.ask_events_at_door(now, (id, number), connection, request)
             }
-            Ask::Refused { reason } => self.on_door_refusal(id, connection, &reason),
+            Ask::Refused { kind, reason } => self.on_door_refusal(id, connection, kind, &reason),
             Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             Ask::Kill { client } => {
                 let other = ClientId(client);

@@ -443,7 +443,7 @@ impl StreamStore for SqliteStreams {
                     let event = StreamEvent {
                         id: found,
                         kind: kind.parse().map_err(|_| damaged("a type"))?,
-                        data: Json::from_bytes(data).map_err(|_| damaged("JSON"))?,
+                        data: Json::from_stored(data).map_err(|_| damaged("JSON"))?,
                         time: timestamp(row.get(3)?)?,
                         origin: event_id(row, 4)?,
                     };

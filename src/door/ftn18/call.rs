@@ -236,10 +236,11 @@ impl Parameters<'_> {
         self.optional("want", read, "a list of types, each 1 to 16 of A-Z and _")
     }
 
-    /// Whatever JSON there is, as it was written.
+    /// Returns any JSON, as it was written.
     fn any(&mut self, name: &str) -> Result<Json, Fault> {
-        let read = |value: &RawValue| Json::from_bytes(Bytes::copy_from_slice(value.get().as_bytes())).ok();
-        self.required(name, read, "a JSON value")
+        let read = |value: &RawValue| Some(Json::from_bytes(Bytes::copy_from_slice(value.get().as_bytes())));
+        let json = self.required(name, read, "a JSON value")?;
+        json.map_err(|error| invalid(format!("{name} of {}: {error}", self.function)))
     }
 
     fn end(&self) -> Result<(), Fault> {

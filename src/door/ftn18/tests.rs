@@ -162,6 +162,16 @@ fn who_calls_is_proven_before_anything_is_done() {
 }
 
 #[test]
+fn data_nested_too_deep_is_refused() {
+    let add = |depth: usize| {
+        let data = "[".repeat(depth) + &"]".repeat(depth);
+        request(("futoin.evt.gen:1.1:addEvent", &format!(r#""type":"A","data":{data}"#)))
+    };
+    assert!(matches!(led(HTTP, &add(900)), Output::Call { .. }));
+    refused(HTTP, &add(901), "InvalidRequest", "data of addEvent: JSON is nested deeper than 900 levels: see byte 900");
+}
+
+#[test]
 fn parameters_are_checked() {
     let (add, poll) = ("futoin.evt.gen:1.1:addEvent", "futoin.evt.poll:1.1:pollEvents");
     for (f, p, part) in [

@@ -79,7 +79,10 @@ impl Client {
                 session::Ask::Query { request, query } => {
                     self.asks.push_back(Ask::Events(EventAsk { id: request.0, request: EventRequest::Query(query) }));
                 }
-                session::Ask::Refused(refusal) => self.asks.push_back(Ask::Refused { reason: refusal.to_string() }),
+                session::Ask::Refused(refusal) => {
+                    let (kind, reason) = (refusal.kind(), refusal.to_string());
+                    self.asks.push_back(Ask::Refused { kind, reason });
+                }
                 session::Ask::Close => self.asks.push_back(Ask::Close),
             }
         }
@@ -97,7 +100,7 @@ impl Client {
     /// What the peer refuses: a subscription, without which the client would miss events.
     pub fn on_refused(&mut self, refusal: &effect::Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
-        self.asks.extend([Ask::Refused { reason }, Ask::Close]);
+        self.asks.extend([Ask::Refused { kind: "subscription", reason }, Ask::Close]);
     }
 
     /// The journal has registered what the client asked for.
@@ -110,11 +113,13 @@ impl Client {
         self.session.on_answered(RequestId(request), answer, out);
     }
 
-    /// The journal refuses a request. If that was a question, it ends the conversation: the protocol has no word for that.
+    /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no response to a
+    /// registration, so each refusal is logged. A refused query ends the conversation: the protocol has no answer to it.
     pub fn on_refusal(&mut self, request: u64, refusal: &Refusal, out: &mut Out) {
+        self.asks.push_back(Ask::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
             true => self.session.on_registered(RequestId(request), None, out),
-            false => self.asks.extend([Ask::Refused { reason: refusal.to_string() }, Ask::Close]),
+            false => self.asks.push_back(Ask::Close),
         }
     }
 
@@ -165,7 +170,7 @@ impl Client {
     pub fn on_lost(&mut self) {
         let reason = "events are lost, for which the protocol has no word".to_owned();
         if !std::mem::replace(&mut self.has_lost, true) {
-            self.asks.extend([Ask::Refused { reason }, Ask::Close]);
+            self.asks.extend([Ask::Refused { kind: "lost events", reason }, Ask::Close]);
         }
     }
 
@@ -297,8 +302,26 @@ mod tests {
         while client.poll_ask(true).is_some() {}
         client.on_refused(&effect::Refusal::Stopping);
         let asks: Vec<Ask<'_>> = std::iter::from_fn(|| client.poll_ask(true)).collect();
-        let [Ask::Refused { reason }, Ask::Close] = &asks[..] else { panic!("{asks:?}") };
+        let [Ask::Refused { reason, .. }, Ask::Close] = &asks[..] else { panic!("{asks:?}") };
         assert!(reason.ends_with("miss events: Stopping"), "{reason}");
+    }
+
+    #[test]
+    fn unanswered_registration_that_fails_is_reported() {
+        let mut client = client();
+        let registration = Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: None };
+        let (said, mut out) = (ToPeer::Register(Ok(vec![registration; 4097])), Out::new());
+        let (conversation, body) = (Conversation { first: 2, is_own: true }, said.encode().unwrap());
+        let message = Message { id: 2, conversation, is_last: true, type_name: said.type_name(), body: &body };
+        while client.poll_ask(true).is_some() {}
+        client.on_command(Instant::ZERO, message, &mut out).unwrap();
+        let Some(Ask::Events(ask)) = client.poll_ask(true) else { panic!("it is handed to the journal") };
+        client.on_refusal(ask.id, &Refusal::too_many(4097), &mut out);
+        let Some(Ask::Refused { kind: "invalid", reason }) = client.poll_ask(true) else {
+            panic!("it is not reported")
+        };
+        assert!(reason.contains("4097 events"), "{reason}");
+        assert_eq!((client.poll_ask(true), out.is_empty()), (None, true));
     }
 
     #[test]

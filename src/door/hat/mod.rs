@@ -18,6 +18,7 @@
 //! - A payload that is called JSON must be JSON: `NaN` and `Infinity`, which Python knows and Hat's own client refuses, are none.
 //! - Where there are accounts, a client must have a token. Where there are none, any will do.
 //! - A session of another peer may be told in several messages: on the bus each event is one of its own ([`client`]).
+//! - JSON that is nested deeper than 900 levels is refused: stock clients cannot read it (`event::model::JSON_DEPTH_MAX`).
 //! - An event is stored before anybody is told of it, so it makes no difference whether a client asks for persisted ones.
 
 pub mod chatter;
@@ -35,7 +36,7 @@ pub use client::Client;
 pub use session::{Ask, RequestId, Session};
 
 use crate::door::access::Access;
-use crate::event::model::ServerId;
+use crate::event::model::{JsonError, ServerId};
 use crate::event::store::TYPES_MAX;
 use crate::message::MESSAGE_BYTES_MAX;
 use crate::subject::SUBJECT_BYTES_MAX;
@@ -213,6 +214,21 @@ pub enum Refusal {
         /// Why.
         error: value::EventError,
     },
+}
+
+impl Refusal {
+    /// Name of the kind of refusal, for counters.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Refusal::Status(_) => "status",
+            Refusal::TooMany { .. } => "too many events",
+            Refusal::Event { error: value::EventError::Type(_), .. } => "event type",
+            Refusal::Event { error: value::EventError::SourceTime(_), .. } => "source time",
+            Refusal::Event { error: value::EventError::Json(JsonError::Depth { .. }), .. } => "JSON depth",
+            Refusal::Event { error: value::EventError::Json(_), .. } => "JSON",
+            Refusal::Event { error: value::EventError::TooLarge { .. }, .. } => "event size",
+        }
+    }
 }
 
 impl fmt::Display for Refusal {

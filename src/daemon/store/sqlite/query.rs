@@ -238,7 +238,7 @@ fn event(row: &Row<'_>) -> Result<Event, StoreError> {
         (ValueRef::Null, None) => None,
         (ValueRef::Text(text), None) => {
             let json =
-                Json::from_bytes(Bytes::copy_from_slice(text)).map_err(|_| StoreError::damaged("a JSON payload"))?;
+                Json::from_stored(Bytes::copy_from_slice(text)).map_err(|_| StoreError::damaged("a JSON payload"))?;
             Some(Payload::Json(json))
         }
         (ValueRef::Blob(bytes), Some(type_name)) => {

@@ -194,7 +194,7 @@ pub(super) async fn read(
             let event = StreamEvent {
                 id: id(column(row, 0)?)?,
                 kind: column::<&str>(row, 1)?.parse().map_err(|_| damaged("a type"))?,
-                data: Json::from_bytes(data).map_err(|_| damaged("JSON"))?,
+                data: Json::from_stored(data).map_err(|_| damaged("JSON"))?,
                 time: timestamp(column(row, 3)?)?,
                 origin: event_id(row, 4)?,
             };
