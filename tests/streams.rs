@@ -5,6 +5,7 @@ mod postgres;
 use crate::support::certificate::certificate;
 use crate::support::command::{PATIENCE, Place, Running, now};
 use crate::support::root;
+use crate::support::websocket::WebSocket;
 use seqcast::daemon::stream::sqlite::add_event_in;
 use seqcast::event::model::Json;
 use serde_json::{Value, json};
@@ -406,6 +407,40 @@ fn clients_that_do_not_read_have_to_go() {
 }
 
 #[test]
+fn websocket_ends_with_a_close_frame_and_its_code() {
+    let place = Place::new();
+    let peer = peer(&place, &["accounts=user alice password x"]);
+    let address = ([127, 0, 0, 1], place.port()).into();
+    let connect = || WebSocket::connect(address, "/", PATIENCE).expect("the listener is open");
+    let check = |socket: &mut WebSocket, code: u16| {
+        let error = socket.read().expect_err("the server closes").to_string();
+        assert_eq!(error, format!("closed with code {code}"));
+    };
+    for (opcode, payload, code) in [
+        (0x82, vec![b' '; 70_000], 1009),
+        (0x82, vec![b' '; 300_000], 1009),
+        (0x82, vec![0xff], 1007),
+        (0x81, vec![0xff], 1007),
+        (0x83, vec![], 1002),
+        (0x88, vec![0x03, 0xe8], 1000),
+    ] {
+        let mut socket = connect();
+        socket.push_frame(opcode, &payload);
+        check(&mut socket, code);
+    }
+    let mut socket = connect();
+    peer.signal("TERM");
+    check(&mut socket, 1001);
+    let log = peer.stderr_so_far();
+    let lines = |reason: &str| log.iter().filter(|line| line.contains(reason)).count();
+    assert_eq!(
+        (lines("a message has more than 65536 bytes"), lines("breaks the WebSocket protocol")),
+        (2, 1),
+        "{log:?}"
+    );
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused() {
     let place = Place::new();
     let _peer = peer(&place, &["accounts=user alice password x"]);
@@ -427,11 +462,13 @@ fn requests_that_make_no_sense_are_refused() {
         (ping(r#","sec":"alice:x","more":1"#), "InvalidRequest"),
         (ping(r#","sec":"alice:x","rid":"C1""#), r#"{"r":{"echo":1},"rid":"C1"}"#),
     ] {
-        let (head, answered) = post_to(&place, "/any/path", &body);
+        let (head, answered) = post_to(&place, "/", &body);
         assert!(head.starts_with("HTTP/1.1 200 ") && answered.contains(answer), "{body}: {head} {answered}");
     }
     let (head, _) = post_to(&place, "/", &" ".repeat(70_000));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
+    let (head, text) = post_to(&place, "/mian", &ping(r#","sec":"alice:x""#));
+    assert!(head.starts_with("HTTP/1.1 404 ") && text.contains("/main"), "{head} {text}");
     for request in ["GET / HTTP/1.1", "PUT /main HTTP/1.1\r\nContent-Length: 0"] {
         let (head, _) = exchange(&place, &format!("{request}\r\nHost: x\r\nConnection: close\r\n\r\n"));
         assert!(head.starts_with("HTTP/1.1 400 "), "{request}: {head}");

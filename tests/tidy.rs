@@ -98,6 +98,7 @@ const LAYERS: &[Layer] = &[
         may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door", "config"],
         crates: &[
             "axum",
+            "tungstenite",
             "bytes",
             "crossbeam_channel",
             "foldhash",

@@ -15,6 +15,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Opcodes, with the bit that says that nothing of the message follows.
 const TEXT: u8 = 0x81;
 const BINARY: u8 = 0x82;
+const CLOSE: u8 = 0x88;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
 /// In the second byte of what clients send: a mask follows.
@@ -64,7 +65,8 @@ impl WebSocket {
         self.push_frame(TEXT, text.as_bytes());
     }
 
-    fn push_frame(&mut self, opcode: u8, payload: &[u8]) {
+    /// Sends a frame of this opcode, with its first bit, before one waits the next time.
+    pub fn push_frame(&mut self, opcode: u8, payload: &[u8]) {
         let length = payload.len();
         // A mask of zeros leaves the bytes as they are.
         let mask = [0; 4];
@@ -98,6 +100,11 @@ impl WebSocket {
                     self.push_frame(PONG, &text);
                 }
                 PONG => {}
+                CLOSE if 2 <= payload.len() => {
+                    let bytes = &self.unread[payload];
+                    let code = u16::from_be_bytes([bytes[0], bytes[1]]);
+                    return Err(io::Error::new(ErrorKind::ConnectionAborted, format!("closed with code {code}")));
+                }
                 opcode => return Err(io::Error::new(ErrorKind::ConnectionAborted, format!("a frame {opcode:#04x}"))),
             }
         };

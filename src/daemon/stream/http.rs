@@ -1,9 +1,10 @@
 //! The HTTP server of the FTN18 door: requests by POST, and WebSockets, on a thread of its own.
 //!
-//! Any path will do. Its last part names the stream, if it is the name of one; otherwise the first stream is meant.
+//! The last part of the path names the stream; without one the first stream is meant.
 
 use super::held::{Held, Holder, Memory};
 use super::serve::{Input, ToClient};
+use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::config::TlsFiles;
 use crate::daemon::doors::TlsError;
 use crate::daemon::doors::stream::Tls;
@@ -16,7 +17,7 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -25,12 +26,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -43,7 +44,7 @@ const CONTENT_TYPE: &str = "application/futoin+json";
 /// The type since FTN5 1.4; answered to those that use it.
 const CONTENT_TYPE_VND: &str = "application/vnd.futoin+json";
 /// After so long without anything from a client it is asked whether it is there, and again, and then left.
-const PING_TIME: Duration = Duration::from_secs(60);
+pub(super) const PING_TIME: Duration = Duration::from_secs(60);
 /// How long a client may take to send a request, or to encrypt.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// How long a connection may be open without a request: longer than clients keep one that is idle.
@@ -51,7 +52,7 @@ const IDLE_TIME: Duration = Duration::from_secs(90);
 /// How long nobody is taken in when the system refuses to.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a client may take for each byte beside that: 16 kB a second.
-const BYTE_TIME: Duration = Duration::from_micros(62);
+pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// What encrypted connections begin with (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -112,6 +113,28 @@ pub struct Counts {
     pub requests: AtomicU64,
     /// WebSockets.
     pub websockets: AtomicU64,
+    /// WebSockets that are open.
+    pub(super) conversations: AtomicUsize,
+    /// Connections that the server ended, by reason.
+    pub(super) ended: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Counts {
+    /// Counts a connection that the server ends, and logs the first, second, fourth … one of each reason.
+    pub(super) fn on_ended(&self, reason: &'static str) {
+        // A panic between the two lines leaves a count that is too low by one.
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = ended.entry(reason).or_default();
+        *count += 1;
+        if count.is_power_of_two() {
+            tracing::warn!(door = "ftn18", reason, count, "connection ended");
+        }
+    }
+
+    /// Number of connections that the server ended, by reason.
+    pub fn ended(&self) -> BTreeMap<&'static str, u64> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The server. It ends when this is dropped.
@@ -125,22 +148,24 @@ pub struct Http {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     settings: Settings,
     inputs: Sender<Input>,
     next: AtomicU64,
-    counts: Arc<Counts>,
+    pub(super) counts: Arc<Counts>,
+    /// Changes when the server ends.
+    pub(super) end: watch::Receiver<()>,
     memory: Arc<Memory>,
 }
 
 /// The server, as a request sees it.
 #[derive(Clone)]
-struct Way {
-    shared: Arc<Shared>,
+pub(super) struct Way {
+    pub(super) shared: Arc<Shared>,
     /// Whether nobody else can listen or change anything.
     is_secure: bool,
     /// The connection of the request.
-    holder: Arc<Holder>,
+    pub(super) holder: Arc<Holder>,
 }
 
 impl Http {
@@ -159,16 +184,27 @@ impl Http {
         let counts = Arc::new(Counts::default());
         let memory = Memory::new(settings.bytes_max);
         let next = AtomicU64::new(0);
-        let shared = Shared { settings, inputs, next, counts: Arc::clone(&counts), memory: Arc::clone(&memory) };
-        let shared = Arc::new(shared);
         let (end, mut ended) = watch::channel(());
+        let shared = Shared {
+            settings,
+            inputs,
+            next,
+            counts: Arc::clone(&counts),
+            end: ended.clone(),
+            memory: Arc::clone(&memory),
+        };
+        let shared = Arc::new(shared);
+        let is_open = Arc::clone(&counts);
         let serve = async move {
             match tokio::net::TcpListener::from_std(listener) {
-                // All that is under way ends with the runtime.
-                Ok(listener) => tokio::select! {
-                    () = accept(shared, listener, tls) => {}
-                    _ = ended.changed() => {}
-                },
+                Ok(listener) => {
+                    tokio::select! {
+                        () = accept(shared, listener, tls) => {}
+                        _ = ended.changed() => {}
+                    }
+                    // WebSockets say goodbye; all else that is under way ends with the runtime.
+                    drop(tokio::time::timeout(websocket::CLOSE_TIME, websocket::until_none(&is_open)).await);
+                }
                 Err(error) => tracing::error!(%error, "the server of streams cannot listen"),
             }
         };
@@ -203,10 +239,10 @@ impl Drop for Http {
 }
 
 /// A connection counts until this is dropped.
-struct Place(Arc<Counts>);
+pub(super) struct Place(Arc<Counts>);
 
 impl Place {
-    fn new(counts: &Arc<Counts>) -> Place {
+    pub(super) fn new(counts: &Arc<Counts>) -> Place {
         counts.clients.fetch_add(1, Ordering::Relaxed);
         Place(Arc::clone(counts))
     }
@@ -235,6 +271,7 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Opt
         counts.accepted.fetch_add(1, Ordering::Relaxed);
         if shared.settings.clients_max <= counts.clients.load(Ordering::Relaxed) {
             counts.refused.fetch_add(1, Ordering::Relaxed);
+            counts.on_ended("too many clients: see door-client-max");
             continue;
         }
         let place = Place::new(&shared.counts);
@@ -253,6 +290,7 @@ async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared:
     // Who takes nothing for so long is gone, also while it is answered.
     drop(SockRef::from(&stream).set_tcp_user_timeout(Some(PING_TIME)));
     let holder = shared.memory.holder();
+    let counts = Arc::clone(&shared.counts);
     let plain = Way { is_secure: shared.settings.is_trusted, shared, holder };
     let Some((acceptor, is_optional)) = acceptor else { return talk(TokioIo::new(stream), plain).await };
     let begin = async {
@@ -266,7 +304,7 @@ async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared:
         Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), Way { is_secure: true, ..plain }).await,
         Ok(Err(stream)) => talk(TokioIo::new(stream), plain).await,
         Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 door"),
-        Err(_) => {}
+        Err(_) => counts.on_ended("no encryption in time"),
     }
 }
 
@@ -276,29 +314,32 @@ where
 {
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let holder = Arc::clone(&way.holder);
+    let (holder, counts) = (Arc::clone(&way.holder), Arc::clone(&way.shared.counts));
     let service = TowerToHyperService::new(Router::new().fallback(answer).with_state(way));
     let connection = server.serve_connection(stream, service).with_upgrades();
     let done = tokio::select! {
         done = connection => done,
-        () = holder.evicted() => return,
+        () = holder.evicted() => return counts.on_ended("client held most: see door-memory"),
     };
     if let Err(error) = done {
+        if error.is_timeout() {
+            counts.on_ended("no request in time");
+        }
         tracing::debug!(%error, "a connection of the ftn18 door");
     }
 }
 
 /// A connection or a request, known to the thread of the streams until this is dropped.
-struct Client {
+pub(super) struct Client {
     conn: Conn,
     shared: Arc<Shared>,
 }
 
 /// What a client is told, and what it holds by that.
-type WithBytes = (ToClient, Option<Held>);
+pub(super) type WithBytes = (ToClient, Option<Held>);
 
 impl Client {
-    fn open(way: &Way) -> (Client, UnboundedReceiver<WithBytes>) {
+    pub(super) fn open(way: &Way) -> (Client, UnboundedReceiver<WithBytes>) {
         let conn = Conn(way.shared.next.fetch_add(1, Ordering::Relaxed));
         let (sender, told): (UnboundedSender<WithBytes>, _) = unbounded_channel();
         let client = Client { conn, shared: Arc::clone(&way.shared) };
@@ -316,7 +357,7 @@ impl Client {
         drop(self.shared.inputs.send(input));
     }
 
-    fn call(&self, output: Output, stream: usize) -> Option<String> {
+    pub(super) fn call(&self, output: Output, stream: usize) -> Option<String> {
         match output {
             Output::Send(text) => return Some(text),
             Output::Call { call, user, what } => {
@@ -346,33 +387,37 @@ fn events(what: &ToClient) -> Option<&[StreamEvent]> {
 }
 
 impl Shared {
-    /// The stream that a path names.
-    fn stream(&self, uri: &Uri) -> usize {
+    /// Returns the index of the stream that a path names, the first one if the path is empty.
+    fn stream(&self, uri: &Uri) -> Option<usize> {
         let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        self.settings.streams.iter().position(|name| name.as_str() == last).unwrap_or(0)
+        if last.is_empty() { Some(0) } else { self.settings.streams.iter().position(|name| name.as_str() == last) }
     }
 }
 
 impl Way {
-    fn session(&self, is_bidirectional: bool) -> Session {
+    pub(super) fn session(&self, is_bidirectional: bool) -> Session {
         let channel = Channel { is_secure: self.is_secure, is_bidirectional };
         Session::new(channel, Arc::clone(&self.shared.settings.access))
     }
 }
 
 async fn answer(State(way): State<Way>, request: Request) -> Response {
-    let stream = way.shared.stream(request.uri());
     if request.headers().contains_key(header::ORIGIN) && way.shared.settings.access.accounts.is_empty() {
         // Any page that a browser on this host shows could call.
         return (StatusCode::FORBIDDEN, "pages of browsers need an account: see accounts\n").into_response();
     }
+    let Some(stream) = way.shared.stream(request.uri()) else {
+        let names: Vec<&str> = way.shared.settings.streams.iter().map(StreamName::as_str).collect();
+        let text = format!("there is no such stream here, but /{}\n", names.join(", /"));
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
     if request.method() == Method::GET && request.headers().contains_key(header::UPGRADE) {
         let (mut parts, _) = request.into_parts();
         return match WebSocketUpgrade::from_request_parts(&mut parts, &way).await {
             Ok(upgrade) => upgrade
-                .max_message_size(MESSAGE_BYTES)
-                .max_frame_size(MESSAGE_BYTES)
-                .on_upgrade(move |socket| converse(way, socket, stream)),
+                .max_message_size(MESSAGE_BYTES_READ)
+                .max_frame_size(MESSAGE_BYTES_READ)
+                .on_upgrade(move |socket| websocket::converse(way, socket, stream)),
             Err(refused) => refused.into_response(),
         };
     }
@@ -391,7 +436,10 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
             }
         }
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
-        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+        Err(_) => {
+            way.shared.counts.on_ended("no whole request in time");
+            StatusCode::REQUEST_TIMEOUT.into_response()
+        }
     }
 }
 
@@ -429,80 +477,6 @@ async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Bytes> {
         if let (ToClient::Done(call, done), bytes) = told.recv().await? {
             session.on_done(call, done);
             held = bytes;
-        }
-    }
-}
-
-async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
-    // The server takes the connection for ended when it has become a WebSocket.
-    let _place = Place::new(&way.shared.counts);
-    way.shared.counts.websockets.fetch_add(1, Ordering::Relaxed);
-    tokio::select! {
-        _ = converse_until_end(&way, &mut socket, stream) => {}
-        () = way.holder.evicted() => {}
-    }
-}
-
-/// Who reads nothing for so long is gone.
-async fn send(socket: &mut WebSocket, message: Message) -> Option<()> {
-    let bytes = match &message {
-        Message::Text(text) => text.len(),
-        _ => 0,
-    };
-    let time = PING_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-    tokio::time::timeout(time, socket.send(message)).await.ok()?.ok()
-}
-
-/// However it ends, nobody is left to be told.
-async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) -> Option<Infallible> {
-    let mut session = way.session(true);
-    let (client, mut told) = Client::open(way);
-    let mut is_pinged = false;
-    // What the client holds: an answer that is sent next, and groups until it has answered them.
-    let (mut answer, mut groups) = (None, BTreeMap::new());
-    loop {
-        while let Some(output) = session.poll_output() {
-            if let Output::Answered { push, seq, .. } = output {
-                groups.remove(&(push, seq));
-            }
-            if let Some(text) = client.call(output, stream) {
-                send(socket, Message::Text(text.into())).await?;
-            }
-        }
-        drop(answer.take());
-        tokio::select! {
-            what = told.recv() => match what? {
-                (ToClient::Done(call, done), held) => {
-                    session.on_done(call, done);
-                    answer = held;
-                }
-                (ToClient::Group { push, version, seq, events }, held) => {
-                    session.on_group(push, version, seq, &events);
-                    groups.insert((push, seq), held);
-                }
-                (ToClient::PushEnd { is_closed: true, .. }, _) => return None,
-                (ToClient::PushEnd { push, .. }, _) => {
-                    session.on_push_end(push);
-                    groups.retain(|(of, _), _| *of != push);
-                }
-            },
-            message = socket.recv(), if !session.is_full() => {
-                is_pinged = false;
-                match message?.ok()? {
-                    Message::Text(text) => session.on_message(text.as_str()),
-                    // What is no UTF-8 is no JSON.
-                    Message::Binary(bytes) => session.on_message(std::str::from_utf8(&bytes).unwrap_or_default()),
-                    Message::Ping(_) | Message::Pong(_) => {}
-                    Message::Close(_) => return None,
-                }
-            }
-            () = tokio::time::sleep(PING_TIME) => {
-                // What it answers is not read while it has asked for so much.
-                if std::mem::replace(&mut is_pinged, true) && !session.is_full() {
-                    return None;
-                }
-                send(socket, Message::Ping(Bytes::new())).await?;
-            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod row;
 pub mod serve;
 pub mod sqlite;
 pub mod store;
+mod websocket;
 
 #[cfg(test)]
 mod tests;

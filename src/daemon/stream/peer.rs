@@ -140,6 +140,7 @@ impl PeerStreams {
             "clients": counts.clients.load(Ordering::Relaxed),
             "accepted": counts.accepted.load(Ordering::Relaxed),
             "refused": counts.refused.load(Ordering::Relaxed),
+            "ended": counts.ended(),
             "requests": counts.requests.load(Ordering::Relaxed),
             "bytes": bytes,
             "evicted": evicted,

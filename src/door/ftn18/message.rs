@@ -39,15 +39,19 @@ pub struct Request<'a> {
 
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Reads a message; `None` if it is no JSON object.
-pub fn read(text: &str) -> Option<Incoming<'_>> {
-    let mut fields: Fields<'_> = serde_json::from_str(text).ok()?;
+/// Reads a message.
+///
+/// # Errors
+/// It is no JSON object; says where.
+pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
+    let mut fields: Fields<'_> =
+        serde_json::from_str(text).map_err(|error| invalid(format!("a message is a JSON object: {error}")))?;
     let rid = fields.get("rid").copied();
     if ["r", "e"].iter().any(|name| fields.contains_key(*name))
         && !fields.contains_key("f")
         && let Some(rid) = rid.and_then(string)
     {
-        return Some(Incoming::Response { rid, is_ok: !fields.contains_key("e") });
+        return Ok(Incoming::Response { rid, is_ok: !fields.contains_key("e") });
     }
     let (parameters, sec) = (fields.remove("p"), fields.remove("sec"));
     let function = match fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
@@ -73,7 +77,7 @@ pub fn read(text: &str) -> Option<Incoming<'_>> {
     if let (Ok(_), Some(text)) = (&request.function, wrong) {
         request.function = Err(invalid(text));
     }
-    Some(Incoming::Request(request))
+    Ok(Incoming::Request(request))
 }
 
 fn invalid(text: impl Into<String>) -> Fault {

@@ -116,16 +116,16 @@ impl Session {
     /// A message came. What is no JSON object is answered only where answers are not told apart by an id.
     pub fn on_message(&mut self, text: &str) {
         let request = match read(text) {
-            Some(Incoming::Request(request)) => request,
-            Some(Incoming::Response { rid, is_ok }) if self.channel.is_bidirectional => {
+            Ok(Incoming::Request(request)) => request,
+            Ok(Incoming::Response { rid, is_ok }) if self.channel.is_bidirectional => {
                 return self.on_response(&rid, is_ok);
             }
-            Some(Incoming::Response { .. }) => {
+            Ok(Incoming::Response { .. }) => {
                 return self
                     .answer(None, &Err(Fault::new(Name::InvalidRequest, "nothing was asked over this channel")));
             }
-            None if self.channel.is_bidirectional => return,
-            None => return self.answer(None, &Err(Fault::new(Name::InvalidRequest, "a message is a JSON object"))),
+            Err(_) if self.channel.is_bidirectional => return,
+            Err(fault) => return self.answer(None, &Err(fault)),
         };
         let user = match &request.sec {
             None => Ok(None),

@@ -98,11 +98,12 @@ fn a_ping_is_answered_at_once() {
 fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
     let sec = r#""sec":"alice:alicepwd""#;
     for text in ["", "x", "[]", "\"f\"", "{\"f\":}", "{} {}"] {
-        refused(HTTP, text, "InvalidRequest", "a JSON object");
+        refused(HTTP, text, "InvalidRequest", "a JSON object: ");
         let mut session = Session::new(WEBSOCKET, access());
         session.on_message(text);
         assert_eq!(outputs(&mut session), [], "{text:?}: there is no id to answer to");
     }
+    refused(HTTP, "{\n \"f\":}", "InvalidRequest", "line 2 column 6");
     for (text, part) in [
         (r#"{"p":{},SEC}"#, "f is missing"),
         (r#"{"rid":"C1","p":{},SEC}"#, "f is missing"),
