@@ -6,6 +6,7 @@
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::members::{Contact, Member};
+use crate::proto::queue_ledger::{AssignmentTotals, ReceivedShares};
 use crate::proto::stats::MemberState;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -30,6 +31,10 @@ pub struct Former {
     pub ptp: (Dseq, u64),
     /// Whether it suppresses messages that nobody wants, once it has said so.
     pub suppresses: Option<bool>,
+    /// The sums of the queue-group messages assigned to its members, and of those that it assigned to members here.
+    pub assigned: [AssignmentTotals; 2],
+    /// See [`Member::shares`].
+    pub shares: [ReceivedShares; 2],
     /// Since when it counted as silent.
     pub silent_since: Instant,
 }
@@ -44,6 +49,8 @@ impl Former {
             control: member.control,
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
             suppresses: member.heeding.suppresses(),
+            assigned: [member.assigned[0].totals(), member.assigned[1].totals()],
+            shares: member.shares,
             silent_since: member.silent_at(),
         }
     }
@@ -90,6 +97,8 @@ impl Formers {
             control: 0,
             ptp: none,
             suppresses: None,
+            assigned: Default::default(),
+            shares: Default::default(),
             silent_since: Instant::ZERO,
         })
     }
@@ -122,6 +131,7 @@ impl Formers {
         self.list.iter_mut().for_each(|former| {
             former.directed = (Dseq(0), 0);
             former.ptp = (Dseq(0), 0);
+            (former.assigned, former.shares) = Default::default();
         });
     }
 }

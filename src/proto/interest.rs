@@ -186,6 +186,8 @@ pub struct Interest {
     told: Told,
     /// What matching those with globs may cost.
     globs: GlobSteps,
+    /// Whether a subscription was ever in a queue group.
+    has_had_queues: bool,
     /// Empty between calls; keeps its room.
     found: Vec<Found>,
     client_subscriptions_max: usize,
@@ -257,6 +259,7 @@ impl Interest {
             changes: 0,
             told: Told::new(seed, ENDED_MAX, settings.mutants),
             globs: GlobSteps::default(),
+            has_had_queues: false,
             found: Vec::new(),
             client_subscriptions_max: settings.client_subscriptions_max,
             subscriptions_max: settings.subscriptions_max,
@@ -289,6 +292,7 @@ impl Interest {
         wanted.glob.as_ref().map_or(Ok(()), |glob| self.globs.add(client, glob))?;
         self.changes += 1;
         self.told.change(&wanted, true);
+        self.has_had_queues |= wanted.queue.is_some();
         let place = self.unused.pop().unwrap_or_else(|| {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
@@ -381,6 +385,11 @@ impl Interest {
     /// The version of the last change of what others are told.
     pub fn version(&self) -> u64 {
         self.told.high()
+    }
+
+    /// Returns whether a subscription was ever in a queue group.
+    pub fn has_had_queues(&self) -> bool {
+        self.has_had_queues
     }
 
     /// Whether there are no subscriptions of this mode.

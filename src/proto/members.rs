@@ -10,6 +10,8 @@ use crate::proto::heeding::Heeding;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
 use crate::proto::pace::{Receiver, Taking};
+use crate::proto::peer::shares::Refusals;
+use crate::proto::queue_ledger::{Assignments, ReceivedShares};
 use crate::proto::recv::{Kind, Recv};
 use crate::proto::resend::{Ring, RingSettings};
 use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
@@ -35,6 +37,9 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of the directed stream to one peer that can be sent again.
 const DIRECTED_RING_BYTES: usize = 256 << 10;
+
+/// Time after the first BYE of a peer in which its last report of queue-group messages may come.
+pub const LAST_REPORT: Duration = Duration::from_millis(200);
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
@@ -177,6 +182,12 @@ pub struct Member {
     pub interest_answered: Option<Instant>,
     /// Whether a later run of the same peer has been heard since this one was.
     pub is_superseded: bool,
+    /// Queue-group messages assigned to its members: in this peer's multicast stream, and in the directed stream to it.
+    pub assigned: [Assignments; 2],
+    /// Queue-group messages that it assigned to members here: in its multicast stream, and in its directed one.
+    pub shares: [ReceivedShares; 2],
+    /// Queue groups of which it has just returned messages.
+    pub refusals: Refusals,
     /// Unicast heartbeats to it.
     pub beat: Beat,
     /// A jump held back: of its multicast stream, and of its directed one.
@@ -240,6 +251,9 @@ impl Member {
             heeding: Heeding::default(),
             interest_answered: None,
             is_superseded: false,
+            assigned: Default::default(),
+            refusals: Refusals::default(),
+            shares: Default::default(),
             beat: Beat::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
@@ -283,6 +297,7 @@ impl Member {
         self.ptp = inbox(settings, now, former.ptp, rng);
         self.directed.resume(former.directed.0, former.directed.1);
         self.directed_ring = directed_ring(settings, former.directed.0);
+        (self.assigned, self.shares) = (former.assigned.map(Assignments::resume), former.shares);
     }
 
     /// This peer began a new epoch: the directed streams in both directions begin anew.
@@ -291,6 +306,7 @@ impl Member {
         self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
         self.directed_ring = directed_ring(settings, Dseq(0));
         self.heeding.on_own_epoch();
+        (self.assigned, self.shares) = Default::default();
     }
 
     /// One of its sides, with the number of the member in the subscription window and the counters.
@@ -494,6 +510,9 @@ impl Member {
                 self.hearing.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
             }
             (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
+            (MemberState::Left, Some(ended)) if self.assigned.iter().any(Assignments::is_waiting) => {
+                ended + LAST_REPORT
+            }
             (_, ended) => ended.unwrap_or(self.last_heard) + forget,
         }
     }

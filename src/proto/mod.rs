@@ -51,6 +51,7 @@ pub mod mutant;
 pub mod pace;
 pub mod peer;
 pub mod question;
+mod queue_ledger;
 mod rebuild;
 mod recv;
 mod remote;

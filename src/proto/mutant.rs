@@ -105,6 +105,8 @@ pub enum Mutant {
     InterestStarves,
     /// A message for a queue group may be assigned to a peer that is silent, or that a later run has replaced.
     QueueUnreachable,
+    /// Nobody is told what became of the messages of queue groups.
+    QueueUnreported,
     /// A message for a queue group is dropped if the last member here has just left.
     QueueKept,
     /// A late joiner gets live what came from the history already.

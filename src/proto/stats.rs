@@ -136,11 +136,15 @@ counters! {
     interest_overflow,
     /// Messages that were not sent because nobody at another peer wants them; they are published all the same.
     messages_spared,
-    /// Messages for a queue group whose member here had just left it, handed over to a member at another peer.
+    /// Messages for a queue group whose member here had just left it, returned to the publisher, who assigns them to another.
     queue_handed,
-    /// Messages for a queue group that no member got: the chosen one had just left it and there was no other, or the message was
-    /// for more than 64 groups.
+    /// Messages for a queue group that no member got: there was none that could be reached, or the message was for more than 64 groups.
     queue_unserved,
+    /// Messages for a queue group that were lost on the way to the peer to which this peer assigned them.
+    queue_lost,
+    /// Messages for a queue group that may not have been served: the peer to which this peer assigned them fell silent, left or crashed
+    /// before it confirmed them.
+    queue_uncertain,
     /// Requests of local clients that were refused.
     refusals,
     /// Advisories made.

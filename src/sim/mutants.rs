@@ -334,6 +334,11 @@ fn spent_budgets_leave_subscriptions_unknown() {
 }
 
 #[test]
+fn unreported_assignments_vanish() {
+    check_by("assigned", Mutant::QueueUnreported, &[Fault::Queues, Fault::Loss, Fault::TinyRing, Fault::Resubscribe]);
+}
+
+#[test]
 fn every_peer_chooses_a_member_of_a_queue_group() {
     check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);
 }

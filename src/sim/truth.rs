@@ -5,7 +5,7 @@ mod messages;
 mod meter;
 mod rules;
 
-use crate::message::{Delivery, Epoch, Message};
+use crate::message::{Delivery, Epoch, Message, Queue};
 use crate::proto::Settings;
 use crate::seqno::Seq;
 use crate::sim::report::Findings;
@@ -38,6 +38,8 @@ pub struct Published {
     pub must_be_sent: bool,
     /// Where it was sent: stream, receiver's epoch of a directed one, index in the flow.
     pub sent: Option<(usize, Option<u64>, usize)>,
+    /// Queue groups of which a member at another peer is to get it.
+    pub assigned: Vec<Queue>,
 }
 
 /// A datagram that was sealed.
@@ -385,7 +387,16 @@ impl Truth {
         if !envelope.subject.as_str().starts_with("_INBOX.") {
             self.unsent[run].push_back(id);
         }
-        self.published.push(Published { run, subject, envelope, bytes, at, must_be_sent, sent: None });
+        self.published.push(Published {
+            run,
+            subject,
+            envelope,
+            bytes,
+            at,
+            must_be_sent,
+            sent: None,
+            assigned: Vec::new(),
+        });
         message
     }
 

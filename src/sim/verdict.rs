@@ -31,6 +31,7 @@ impl Oracle {
         for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_held()) {
             self.truth.finish_run(*run, &mut self.findings);
         }
+        self.check_assignments(peers);
         self.check_shares(&peers.iter().map(|(run, _)| *run).collect::<Vec<_>>());
         for (run, peer) in peers {
             self.check_counters(*run, peer);

@@ -24,6 +24,10 @@ const FIELD_INTEREST: u8 = 0x04;
 const FIELD_INTEREST_KNOWN: u8 = 0x05;
 /// A field of an announcement: how many of the datagrams in the report before it the sender's own kernel dropped.
 const FIELD_REPORT_OVERRUN: u8 = 0x06;
+/// A field of an announcement: what became of the queue-group messages that the receiver assigned to the sender.
+const FIELD_QUEUE: u8 = 0x07;
+/// Bytes of QUEUE.
+const QUEUE_BYTES: usize = 48;
 /// Bytes of INTEREST: the version, and the flags of [`InterestWord`].
 const INTEREST_BYTES: usize = 9;
 /// The sender does not send what nobody is known to want.
@@ -72,7 +76,7 @@ const REPORT_BYTES: usize = 48;
 ///
 /// ```text
 /// field = 0x01 TOKEN, 8 bytes; 0x02 ECHO, 8 bytes; 0x03 REPORT, 48 bytes; 0x04 INTEREST, 9 bytes; 0x05
-///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT
+///         INTEREST_KNOWN, 8 bytes; 0x06 REPORT_OVERRUN, 8 bytes, after REPORT; 0x07 QUEUE, 48 bytes
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
@@ -106,6 +110,54 @@ pub struct Announce {
     pub interest: Option<InterestWord>,
     /// Up to which version the sender knows what the clients of `directed_receiver` subscribe to. Only in unicast.
     pub interest_known: Option<u64>,
+    /// What became of queue-group messages that `directed_receiver` assigned to the sender. Only in unicast.
+    pub queue: Option<Box<QueueReport>>,
+}
+
+/// What became of the queue-group messages that one peer assigned to another.
+///
+/// ```text
+/// share count of the multicast stream · share count of the directed stream
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueReport {
+    /// Those in the multicast stream.
+    pub multicast: ShareCount,
+    /// Those in the directed stream.
+    pub directed: ShareCount,
+}
+
+/// Assignments in one stream, as its receiver counts them.
+///
+/// ```text
+/// settled u64 · served u64 · returned u64
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareCount {
+    /// The datagram up to which nothing is awaited any more.
+    pub settled: Dseq,
+    /// Assignments up to there that a member got.
+    pub served: u64,
+    /// Assignments up to there that went back to the publisher.
+    pub returned: u64,
+}
+
+impl QueueReport {
+    fn decode(reader: &mut Reader<'_>) -> Result<QueueReport, Malformed> {
+        let mut next = || {
+            let (settled, served, returned) = (reader.u64()?, reader.u64()?, reader.u64()?);
+            Ok(ShareCount { settled: Dseq(number(settled)?), served: number(served)?, returned: number(returned)? })
+        };
+        Ok(QueueReport { multicast: next()?, directed: next()? })
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        for ShareCount { settled, served, returned } in [self.multicast, self.directed] {
+            out.put_u64(settled.0);
+            out.put_u64(served);
+            out.put_u64(returned);
+        }
+    }
 }
 
 /// What a peer says of subscriptions in each announcement.
@@ -212,6 +264,7 @@ impl Announce {
             report: None,
             interest: None,
             interest_known: None,
+            queue: None,
         };
         while !reader.is_done() {
             announce.decode_field(reader)?;
@@ -242,7 +295,10 @@ impl Announce {
                 self.interest.replace(InterestWord::decode(&mut value)?).is_none()
             }
             FIELD_INTEREST_KNOWN if bytes == 8 => self.interest_known.replace(number(value.u64()?)?).is_none(),
-            FIELD_INTEREST | FIELD_INTEREST_KNOWN => false,
+            FIELD_QUEUE if bytes == QUEUE_BYTES => {
+                self.queue.replace(Box::new(QueueReport::decode(&mut value)?)).is_none()
+            }
+            FIELD_INTEREST | FIELD_INTEREST_KNOWN | FIELD_QUEUE => false,
             _ => true,
         };
         if is_new { Ok(()) } else { Err(Malformed::Field(field)) }
@@ -282,6 +338,10 @@ impl Announce {
         if let Some(known) = self.interest_known {
             put_field(out, FIELD_INTEREST_KNOWN, 8);
             out.put_u64(known);
+        }
+        if let Some(queue) = &self.queue {
+            put_field(out, FIELD_QUEUE, QUEUE_BYTES as u16);
+            queue.encode(out);
         }
     }
 }

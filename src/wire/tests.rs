@@ -498,6 +498,7 @@ fn announce() -> Announce {
         report: None,
         interest: None,
         interest_known: None,
+        queue: None,
     }
 }
 

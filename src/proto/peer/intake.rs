@@ -440,6 +440,7 @@ impl Peer {
                 member.on_report(**report, now.wall);
             }
             member.hearing.on_word(now.instant, member.heartbeat, announce.high);
+            self.on_queue_report(epoch, &announce);
             self.on_proof(now, epoch, &announce);
         }
         if is_report_due {
@@ -502,6 +503,7 @@ impl Peer {
                 member.is_superseded = true;
             }
             self.remote.set_reachable(former, false);
+            self.give_up_assignments(former);
         }
     }
 

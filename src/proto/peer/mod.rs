@@ -12,6 +12,7 @@ mod queue;
 mod repair;
 mod report;
 mod service;
+pub(super) mod shares;
 mod spare;
 mod tick;
 mod words;

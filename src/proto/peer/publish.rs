@@ -195,6 +195,7 @@ impl Peer {
         };
         let (stamped, own) = shares.headers(message.headers);
         let numbered = self.route_out(now, key, MessageRef { headers: &stamped, ..message });
+        self.count_assignments(shares.peers(), self.owner().is_some());
         // Each message has its own shares.
         self.batch = None;
         let Some(local) = local else { return };

@@ -1,10 +1,10 @@
 //! Queue groups: of all subscriptions on the LAN that share the name of a group and match the subject, one gets the message.
 //!
 //! The publishing peer chooses the peer whose member gets it, and names that in a stamp before the headers; the chosen peer chooses
-//! the member. A peer whose last member has left meanwhile hands the message over to another, once (docs/doors.md, "Queue groups").
+//! the member. A peer whose last member has left meanwhile returns the message to the publisher (docs/doors.md, "Queue groups").
 
 use super::Peer;
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Publisher, Queue, Verdict};
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, Targets};
 use crate::proto::interest::Matched;
@@ -66,6 +66,11 @@ pub(super) struct Shares {
 }
 
 impl Shares {
+    /// Returns the peers that the message is assigned to, once for each group.
+    pub(super) fn peers(&self) -> impl Iterator<Item = Epoch> {
+        self.stamps.iter().map(|(epoch, _)| *epoch)
+    }
+
     /// The headers to send: these, without lines that only peers may write, after the stamps. Those without the stamps are the
     /// second.
     pub(super) fn headers<'a>(&self, headers: &'a [u8]) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
@@ -193,14 +198,19 @@ impl Peer {
             delivery.verdict = Verdict::Skip(Count::from_bounds(0, count.max()));
         }
         for stamp in self.own_stamps(stamps, directed) {
+            if stamp.publisher == Some(self.origin.epoch) {
+                self.reassign(now, from, delivery.message.clone(), &stamp);
+                continue;
+            }
             match matched.member(stamp.name, &mut self.rng) {
                 Some(member) => {
+                    self.count_served(from, directed);
                     let publisher =
                         stamp.publisher.map_or_else(|| delivery.publisher.clone(), |epoch| self.publisher_of(epoch));
                     self.hand_on(&member, Delivery { publisher, ..delivery.clone() }.into());
                     is_taken = true;
                 }
-                None => self.hand_over(now, from, &delivery.message, &stamp, directed),
+                None => self.return_share(now, from, &delivery.message, &stamp, directed),
             }
         }
         is_taken
@@ -212,7 +222,10 @@ impl Peer {
             let block = std::mem::take(&mut message.headers);
             message.headers = queue::unstamped(&block);
             for stamp in self.own_stamps(&block, directed) {
-                self.hand_over(now, from, &message, &stamp, directed);
+                match stamp.publisher == Some(self.origin.epoch) {
+                    true => self.reassign(now, from, message.clone(), &stamp),
+                    false => self.return_share(now, from, &message, &stamp, directed),
+                }
             }
         });
     }
@@ -228,41 +241,6 @@ impl Peer {
             }
         }
         own
-    }
-
-    /// The last member here has left its group: a member at another peer gets the message, if there is one.
-    fn hand_over(&mut self, now: Now, from: Epoch, message: &Message, stamp: &QueueStamp<'_>, directed: bool) {
-        let mut others = Peers::default();
-        let mut queue = None;
-        if !directed && self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept) {
-            self.remote.visit(&message.subject, |entry| {
-                if let Some(name) = entry.wanted.queue.as_ref().filter(|name| name.as_str().as_bytes() == stamp.name) {
-                    queue.get_or_insert_with(|| name.clone());
-                    others.add(entry.epoch, entry.count);
-                }
-            });
-        }
-        let members = &self.members;
-        // Rule: proof
-        let eligible = |epoch| members.get(&epoch).is_some_and(|member| member.is_proven && member.is_reachable());
-        let chosen = others.choose(0, eligible, &mut self.rng).flatten();
-        let (Some(to), Some(queue)) = (chosen, queue) else {
-            self.counters.queue_unserved += 1;
-            return;
-        };
-        self.counters.queue_handed += 1;
-        let headers = queue::stamped(&[(to, &queue)], Some(from), message.headers.block());
-        self.opened.get_or_insert(now.instant);
-        self.send_to(now, to, MessageRef { headers: &headers, ..message.into() });
-    }
-
-    /// The publisher of a message that another peer has handed over; of one that is not known here nothing but the epoch.
-    fn publisher_of(&self, epoch: Epoch) -> Publisher {
-        match self.members.get(&epoch) {
-            _ if epoch == self.origin.epoch => self.me(),
-            Some(member) => member.publisher.clone(),
-            None => Publisher { name: None, epoch, uid: 0 },
-        }
     }
 
     /// Hands on messages of other peers.

@@ -69,6 +69,7 @@ impl Peer {
             self.on_outcome(now, side.mode(), &publisher, outcome);
         }
         self.outcomes = outcomes;
+        self.note_shares(epoch, side);
         Some(result)
     }
 

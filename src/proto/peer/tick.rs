@@ -22,6 +22,8 @@ impl Peer {
             self.tell(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
+            self.give_up_assignments(epoch);
+            let Some(member) = self.members.get_mut(&epoch) else { return };
             let deadline = now.instant + self.settings.recovery.grace;
             member.sides_mut().for_each(|recv| recv.hasten(deadline));
             self.lose_entries(epoch);
@@ -78,6 +80,7 @@ impl Peer {
             }
         }
         self.on_hearing_tick(now, epoch);
+        self.give_up_left_assignments(now, epoch);
         let forget = self.settings.forget;
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match member.state {
@@ -91,6 +94,7 @@ impl Peer {
                 // Rule: silence
                 member.state = MemberState::Silent;
                 self.remote.set_reachable(epoch, false);
+                self.give_up_assignments(epoch);
                 self.tell(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
             }
@@ -107,6 +111,7 @@ impl Peer {
     /// Lets go of a member that has ended; what was to be told of it is told first.
     pub(super) fn forget(&mut self, now: Now, epoch: Epoch) {
         self.end_streams(now, epoch, Reason::PublisherGone);
+        self.give_up_assignments(epoch);
         self.advise(now, Some(epoch), true);
         self.resends.forget(epoch);
         self.news.forget(epoch);

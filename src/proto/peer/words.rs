@@ -48,6 +48,7 @@ impl Peer {
             echo: member.and_then(|member| member.echo),
             interest: Some(self.interest_word(member)),
             interest_known: to.map(|epoch| self.remote.tell_complete(epoch)),
+            queue: member.and_then(|member| self.queue_report(member)),
             report: member
                 .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),
@@ -103,6 +104,7 @@ impl Peer {
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
             self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
         }
+        self.give_up_all_assignments();
         for _ in 0..BYES {
             self.say(now, Word::Bye, None, 0);
         }

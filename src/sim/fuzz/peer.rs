@@ -17,7 +17,10 @@ use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now, Wall};
-use crate::wire::{self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, Record, Report};
+use crate::wire::ShareCount;
+use crate::wire::{
+    self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, QueueReport, Record, Report,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -233,6 +236,11 @@ impl World {
                 asks: more & 0x04 != 0,
             }),
             interest_known: (more & 0x80 != 0).then_some(u64::from(more % 8)),
+            queue: (more & 0x28 == 0x28).then(|| {
+                let settled = Dseq(script.choose(&EDGES).min(NUMBER_LIMIT - 1));
+                let share = ShareCount { settled, served: u64::from(more), returned: u64::from(more % 4) };
+                Box::new(QueueReport { multicast: share, directed: share })
+            }),
         };
         let what = script.u8();
         let record = match what % 4 {

@@ -4,6 +4,7 @@ use super::interest::QueueMember;
 use super::{NEVER, Oracle};
 use crate::message::{Delivery, Loss, Missing, Queue, Verdict};
 use crate::proto::effect::Target;
+use crate::proto::peer::Peer;
 use crate::sim::scenario::SECOND;
 use crate::subject::Pattern;
 use crate::time::nanos;
@@ -88,6 +89,36 @@ impl Oracle {
             && 0 < count.min()
         {
             self.findings.add("queue", format!("run {run} tells a member that {count} messages are lost"));
+        }
+    }
+
+    /// Every assignment to a member at another peer is served, or its publisher counts it.
+    pub(crate) fn check_assignments(&mut self, peers: &[(usize, &Peer)]) {
+        if self.healed == NEVER || self.cells != 0 {
+            return;
+        }
+        for (run, peer) in peers {
+            let published = self.truth.published.iter().enumerate().filter(|(_, published)| published.run == *run);
+            let assigned =
+                published.flat_map(|(id, published)| published.assigned.iter().map(move |queue| (id, queue)));
+            let missing: Vec<usize> = assigned
+                .filter(|(id, queue)| !self.shares.contains(&(*id, (*queue).clone())))
+                .map(|(id, _)| id)
+                .collect();
+            let counters = peer.counters();
+            let returns_lost: u64 = peer.loss_rows().iter().map(|row| row.ibx_loss.count).sum();
+            let most = counters.queue_lost + counters.queue_uncertain + counters.queue_unserved + returns_lost;
+            self.figures.cross_checks += 1;
+            if !(counters.queue_lost..=most).contains(&(missing.len() as u64)) {
+                let text = format!(
+                    "of the messages that run {run} assigned {} were not served; it counts {} lost, {} uncertain, {} unserved: {missing:?}",
+                    missing.len(),
+                    counters.queue_lost,
+                    counters.queue_uncertain,
+                    counters.queue_unserved
+                );
+                self.findings.add("assigned", text);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Messages in what was sealed: each as it was published, in its turn, and left out only where it may be.
 
 use super::{Flow, Published, Stream, Truth};
-use crate::message::{Epoch, Message};
+use crate::message::{Epoch, Message, Queue};
 use crate::proto::pace::Pace;
 use crate::sim::report::Findings;
 use crate::subject::Subject;
@@ -29,6 +29,8 @@ impl Truth {
             flow.services += 1;
             return;
         }
+        let names = queue::stamps(message.headers.block()).filter_map(|stamp| std::str::from_utf8(stamp.name).ok());
+        let assigned: Vec<Queue> = names.filter_map(|name| name.parse().ok()).collect();
         let message = &Message { headers: queue::unstamped(&message.headers), ..message.clone() };
         if let Some(sent) = flow.messages.last_mut() {
             sent.bytes = message.payload.len();
@@ -47,6 +49,7 @@ impl Truth {
                     sent.sealed = sent.sealed.min(known.at);
                 }
                 known.sent = Some((stream, receiver, flow.messages.len() - 1));
+                known.assigned = assigned;
                 if receiver.is_none() {
                     self.on_sent_in_turn(self.streams[stream].run, id, out);
                 }

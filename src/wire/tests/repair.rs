@@ -202,7 +202,13 @@ fn announcement(rng: &mut Rng) -> Record {
     let mut version = || Some(rng.below(NUMBER_LIMIT)).filter(|version| version % 2 == 0);
     let (interest, interest_known) = (version(), version());
     let interest = interest.map(|version| InterestWord { version, spares: rng.chance(0.5), asks: rng.chance(0.5) });
-    let announce = Announce { token, echo, report, interest, interest_known, ..announce() };
+    let mut share = || {
+        let (settled, served) = (Dseq(rng.below(NUMBER_LIMIT)), rng.below(NUMBER_LIMIT));
+        ShareCount { settled, served, returned: rng.below(NUMBER_LIMIT) }
+    };
+    let queue = QueueReport { multicast: share(), directed: share() };
+    let queue = rng.chance(0.5).then(|| Box::new(queue));
+    let announce = Announce { token, echo, report, interest, interest_known, queue, ..announce() };
     match rng.below(3) {
         0 => Record::Heartbeat(announce),
         1 => Record::Hello(Hello { cookie: rng.next_u64(), wants_reply: rng.chance(0.5), announce }),

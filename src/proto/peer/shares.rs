@@ -1,0 +1,181 @@
+//! The exact accounting of queue groups: every assignment is served, goes to another member, or is counted and reported
+//! (docs/wire.md 10.8).
+
+use super::Peer;
+use crate::message::{Delivery, Dseq, Epoch, Message, MessageRef, MissingDatagrams, Publisher, Queue, Verdict};
+use crate::proto::members::{LAST_REPORT, Member, Side};
+use crate::proto::mutant::Mutant;
+use crate::proto::queue_ledger::{self, Assignments};
+use crate::proto::stats::MemberState;
+use crate::time::{Instant, Now};
+use crate::wire::queue::{self, QueueStamp};
+use crate::wire::{Announce, QueueReport};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Time for which a peer that has returned a message gets no returned message of the same group: its subscriptions as known here are
+/// older than its answer.
+const REFUSAL_TIME: Duration = Duration::from_millis(100);
+/// Groups of one peer for which refusals are remembered.
+const REFUSALS_MAX: usize = 64;
+
+/// Groups that a peer has just refused, and when.
+#[derive(Debug, Default)]
+pub struct Refusals(Vec<(Queue, Instant)>);
+
+impl Refusals {
+    fn insert(&mut self, now: Instant, queue: Queue) {
+        self.0.retain(|(other, at)| *other != queue && now < *at + REFUSAL_TIME);
+        if self.0.len() < REFUSALS_MAX {
+            self.0.push((queue, now));
+        }
+    }
+
+    fn has(&self, now: Instant, queue: &Queue) -> bool {
+        self.0.iter().any(|(other, at)| other == queue && now < *at + REFUSAL_TIME)
+    }
+}
+
+/// The index of a stream in pairs of counts: the multicast stream first.
+fn index_of(is_directed: bool) -> usize {
+    usize::from(is_directed)
+}
+
+impl Peer {
+    /// Counts the assignments of a message that was just sent to the group, or to one peer alone.
+    pub(super) fn count_assignments(&mut self, to: impl Iterator<Item = Epoch>, is_directed: bool) {
+        let multicast = self.published().last;
+        for epoch in to {
+            let Some(member) = self.members.get_mut(&epoch) else { continue };
+            let Dseq(high) = member.directed.high();
+            let dseq = if is_directed { Dseq(high + u64::from(member.directed.is_open())) } else { multicast };
+            member.assigned[index_of(is_directed)].assign(dseq);
+        }
+    }
+
+    /// Counts an assignment by `from` that a member here got.
+    pub(super) fn count_served(&mut self, from: Epoch, is_directed: bool) {
+        if let Some(member) = self.members.get_mut(&from) {
+            member.shares[index_of(is_directed)].on_served();
+        }
+    }
+
+    /// Notes what can be reported to the sender of a stream.
+    pub(super) fn note_shares(&mut self, epoch: Epoch, side: Side) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        match side {
+            Side::Bcast => member.shares[0].note(member.bcast.ledger()),
+            Side::Ptp => member.shares[1].note(member.ptp.ledger()),
+            Side::Live => {}
+        }
+    }
+
+    /// Returns the report to a member, if clients here were ever members of queue groups.
+    pub(super) fn queue_report(&self, member: &Member) -> Option<Box<QueueReport>> {
+        let is_mute = self.settings.mutants.is(Mutant::QueueUnreported);
+        (self.interest.has_had_queues() && !is_mute).then(|| Box::new(queue_ledger::report(&member.shares)))
+    }
+
+    /// A member reports what became of the messages that were assigned to it.
+    pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &Announce) {
+        let Some(report) = &announce.queue else { return };
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let [multicast, directed] = &mut member.assigned;
+        let lost = multicast.on_report(report.multicast) + directed.on_report(report.directed);
+        member.throttles[2].on_report((lost, lost), 0, MissingDatagrams::default());
+        self.counters.queue_lost += lost;
+    }
+
+    /// No report is awaited from a member any more: what it did not confirm may not have been served.
+    pub(super) fn give_up_assignments(&mut self, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let uncertain: u64 = member.assigned.iter_mut().map(Assignments::give_up).sum();
+        member.throttles[2].on_report((0, uncertain), 0, MissingDatagrams::default());
+        self.counters.queue_uncertain += uncertain;
+    }
+
+    /// The same for a member that has said BYE, once its last report had the time to come.
+    pub(super) fn give_up_left_assignments(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let is_due = member.ended.is_some_and(|ended| ended + LAST_REPORT <= now.instant);
+        if member.state == MemberState::Left && is_due {
+            self.give_up_assignments(epoch);
+        }
+    }
+
+    /// The last member of the group here has left: the message goes back to its publisher, who assigns it to another member.
+    pub(super) fn return_share(
+        &mut self,
+        now: Now,
+        from: Epoch,
+        message: &Message,
+        stamp: &QueueStamp<'_>,
+        is_directed: bool,
+    ) {
+        let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
+        let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept);
+        // Rule: proof
+        let member = self.members.get_mut(&from).filter(|member| may_send && member.is_proven && member.is_alive());
+        let (Some(queue), Some(member)) = (queue, member) else { return };
+        member.shares[index_of(is_directed)].on_returned();
+        self.counters.queue_handed += 1;
+        let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
+        self.opened.get_or_insert(now.instant);
+        self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
+    }
+
+    /// A message comes back from a peer to which this one assigned it: another member gets it, here or elsewhere.
+    pub(super) fn reassign(&mut self, now: Now, from: Epoch, message: Message, stamp: &QueueStamp<'_>) {
+        let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
+        let (Some(queue), Some(member)) = (queue, self.members.get_mut(&from)) else { return };
+        if !member.assigned.iter_mut().any(Assignments::on_returned) {
+            self.counters.discard_contradiction += 1;
+            return;
+        }
+        member.refusals.insert(now.instant, queue.clone());
+        let local = self.audience(&message.subject, None);
+        let own = local.iter().flat_map(|local| local.queues()).find(|(name, _)| **name == queue);
+        let own = own.map_or(0, |(_, members)| members as u64);
+        let mut others = super::queue::Peers::default();
+        self.remote.visit_reachable(&message.subject, |entry| {
+            if entry.wanted.queue.as_ref() == Some(&queue) {
+                others.add(entry.epoch, entry.count);
+            }
+        });
+        let members = &self.members;
+        let eligible = |epoch| {
+            members.get(&epoch).is_some_and(|member| {
+                member.is_proven && member.is_reachable() && !member.refusals.has(now.instant, &queue)
+            })
+        };
+        match others.choose(own, eligible, &mut self.rng) {
+            None => self.counters.queue_unserved += 1,
+            Some(None) => {
+                let member = local.and_then(|local| local.member(queue.as_str().as_bytes(), &mut self.rng));
+                let delivery = Delivery::new(message, self.me(), None, Verdict::Direct);
+                member.into_iter().for_each(|member| self.deliver_local(&member, delivery.clone().into()));
+            }
+            Some(Some(to)) => {
+                let headers = queue::stamped(&[(to, &queue)], Some(self.origin.epoch), message.headers.block());
+                self.opened.get_or_insert(now.instant);
+                self.send_to(now, to, MessageRef { headers: &headers, ..(&message).into() });
+                self.count_assignments([to].into_iter(), true);
+            }
+        }
+    }
+
+    /// Returns the publisher of a message that another peer has handed over: nothing but the epoch if it is not known here.
+    pub(super) fn publisher_of(&self, epoch: Epoch) -> Publisher {
+        match self.members.get(&epoch) {
+            _ if epoch == self.origin.epoch => self.me(),
+            Some(member) => member.publisher.clone(),
+            None => Publisher { name: None, epoch, uid: 0 },
+        }
+    }
+
+    /// Gives up the assignments to all members: this peer begins a new epoch, and its streams begin anew.
+    pub(super) fn give_up_all_assignments(&mut self) {
+        let epochs: BTreeSet<Epoch> = self.members.keys().copied().collect();
+        epochs.into_iter().for_each(|epoch| self.give_up_assignments(epoch));
+    }
+}
