@@ -55,7 +55,9 @@ pub struct Settled {
     pub first: Dseq,
     /// Last datagram.
     pub last: Dseq,
-    /// Messages begun in it that nothing has explained yet.
+    /// Messages begun in it, as its neighbours say.
+    pub messages: u64,
+    /// Of these, messages that nothing has explained yet.
     pub unexplained: u64,
     /// Its messages were sent later than this, less the latency.
     pub since: Instant,
@@ -70,7 +72,16 @@ pub struct Settled {
 impl Settled {
     /// A datagram with a message that has no number to name it by: a large one that begins in it, or a lost one.
     pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
-        Settled { first: dseq, last: dseq, unexplained: 1, since: now, overrun: 0, reason, is_content: true }
+        Settled {
+            first: dseq,
+            last: dseq,
+            messages: 1,
+            unexplained: 1,
+            since: now,
+            overrun: 0,
+            reason,
+            is_content: true,
+        }
     }
 
     /// Number of its missing datagrams, and how many of them the kernel dropped.
@@ -137,6 +148,9 @@ pub struct Ledger {
     states: DatagramStates,
     /// Messages begun in all datagrams up to `states.high`.
     count: u64,
+    /// The highest datagram that arrived or that a manifest lists, or the baseline, and the messages begun up to there. Only words
+    /// told of what is above.
+    arrived: (Dseq, u64),
     /// When `states.high` was last known to be the highest.
     high_at: Instant,
     /// Whether what arrives is known not to have been sent long ago.
@@ -177,6 +191,7 @@ impl Ledger {
         Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
             count,
+            arrived: (baseline, count),
             high_at: now,
             is_dated: true,
             reached: now,
@@ -264,6 +279,9 @@ impl Ledger {
         if dseq <= self.states.baseline {
             return Accept::BeforeBaseline;
         }
+        if self.contradicts_words(dseq, before, after) {
+            self.retract(self.arrived.0, self.arrived.1);
+        }
         if self.states.high < dseq {
             let contiguous = dseq == self.states.high.next();
             if before < self.count || (contiguous && before != self.count) {
@@ -275,6 +293,7 @@ impl Ledger {
             self.reached = found.arrived;
             self.states.high = dseq;
             self.count = after;
+            self.on_proven(dseq, after);
             if self.is_dated {
                 self.high_at = self.high_at.max(found.arrived);
             }
@@ -285,12 +304,28 @@ impl Ledger {
         if self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0) {
             return self.fill(found, at, dseq.0, before, after);
         }
-        if self.is_settled(dseq) { Accept::Late } else { Accept::Duplicate }
+        if !self.is_settled(dseq) {
+            return Accept::Duplicate;
+        }
+        self.on_proven(dseq, after);
+        Accept::Late
+    }
+
+    /// A datagram exists, with so many messages begun up to its end: more than words speak for it.
+    fn on_proven(&mut self, dseq: Dseq, after: u64) {
+        if self.arrived.0 < dseq {
+            self.arrived = (dseq, after);
+        }
     }
 
     /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
     pub fn on_word(&mut self, found: &mut Found<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
+            let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
+            if is_newer && self.forgotten_to <= high {
+                self.retract(high, count);
+                return true;
+            }
             // What is above it was sent after it.
             self.is_dated |= count <= self.count;
             return count <= self.count;
@@ -309,6 +344,57 @@ impl Ledger {
         self.count = count;
         self.on_dated(found.arrived);
         true
+    }
+
+    /// Whether a datagram that arrives, and fits those that arrived before, proves that what words told of it was wrong.
+    fn contradicts_words(&self, dseq: Dseq, before: u64, after: u64) -> bool {
+        let fits_arrived = self.arrived.1 <= before && (self.arrived.0.next() < dseq || self.arrived.1 == before);
+        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.forgotten_to {
+            return false;
+        }
+        if let Some(fits) = self.fits(dseq, before, after - before) {
+            return !fits;
+        }
+        let at = self.settled.partition_point(|range| range.last < dseq);
+        self.settled.get(at).is_some_and(|range| range.messages < after - before)
+    }
+
+    /// Takes back what earlier words told of datagrams above `high`, none of which arrived: a later word, or a datagram, says
+    /// that only `count` messages and `high` datagrams exist. What is announced never shrinks, so one of the words was forged, and
+    /// it must not cost the datagrams that are yet to be sent.
+    fn retract(&mut self, high: Dseq, count: u64) {
+        while let Some(gap) = self.gaps.back_mut().filter(|gap| high.0 < gap.last) {
+            let kept = (high.0 + 1).saturating_sub(gap.first);
+            self.states.pending -= gap.datagrams() - kept;
+            if kept == 0 {
+                self.gaps.pop_back();
+                continue;
+            }
+            (gap.last, gap.after) = (high.0, count.max(gap.before));
+            gap.overrun = gap.overrun.min(kept);
+        }
+        while let Some(range) = self.settled.back_mut().filter(|range| high < range.last) {
+            let kept = (high.0 + 1).saturating_sub(range.first.0);
+            let dropped = range.datagrams() - kept;
+            let state = if range.unexplained == 0 { &mut self.states.lost } else { &mut self.states.unverified };
+            *state -= dropped;
+            if kept == 0 {
+                self.unexplained -= range.unexplained;
+                self.settled.pop_back();
+                continue;
+            }
+            let unexplained = range.unexplained.min(count.saturating_sub(self.arrived.1));
+            self.unexplained -= range.unexplained - unexplained;
+            if unexplained == 0 && 0 < range.unexplained {
+                self.states.unverified -= kept;
+                self.states.lost += kept;
+            }
+            (range.last, range.unexplained) = (high, unexplained);
+            range.messages = range.messages.min(count.saturating_sub(self.arrived.1));
+            range.overrun = range.overrun.min(kept);
+        }
+        (self.states.high, self.count) = (high, count);
+        self.gone_to = self.gone_to.min(high);
     }
 
     /// The highest was the highest when word of it was sent.
@@ -350,6 +436,7 @@ impl Ledger {
         if !fits {
             return Accept::Contradiction;
         }
+        self.on_proven(Dseq(dseq), after);
         (self.reached, self.since) = (found.arrived.min(gap.found), gap.since);
         if gap.asked == 1 && dseq == gap.first && !gap.is_known {
             found.asking.on_answer(found.now.since(gap.asked_at));
@@ -419,6 +506,7 @@ impl Ledger {
     /// The content of a pending datagram is known: it stays pending, as a gap of its own, and is not asked for again.
     pub fn on_known(&mut self, dseq: Dseq, before: u64, messages: u64) {
         let Some(at) = self.gap_of(dseq) else { return };
+        self.on_proven(dseq, before + messages);
         let gap = self.gaps[at];
         let overrun = gap.overrun.min(1);
         self.take_out(at, dseq.0, (before, before + messages), gap.overrun - overrun);
@@ -555,6 +643,7 @@ impl Ledger {
         let range = Settled {
             first: Dseq(gap.first),
             last: Dseq(gap.last),
+            messages: gap.messages(),
             unexplained: gap.messages(),
             since: gap.since,
             overrun: gap.overrun,
@@ -683,6 +772,7 @@ impl Ledger {
         assert_eq!(self.unexplained, self.settled.iter().map(|range| range.unexplained).sum::<u64>());
         assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
         assert_eq!(s.pending, self.gaps.iter().map(Gap::datagrams).sum::<u64>());
+        assert!(self.arrived.0 <= s.high && self.arrived.1 <= self.count);
     }
 }
 
@@ -748,10 +838,40 @@ mod tests {
         assert!(!word(&mut ledger, 7, 16));
         assert!(!word(&mut ledger, 8, 14));
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction, "the gap begins at 10 messages");
-        assert_eq!(arrive(&mut ledger, 7, 13, 1), Accept::Contradiction, "the gap ends at 15 messages");
-        assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
         assert_eq!(arrive(&mut ledger, 7, 13, 2), Accept::Filled);
+        assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
         assert_eq!(ledger.states().pending, 2);
+        ledger.assert_invariants();
+    }
+
+    #[test]
+    fn datagram_takes_back_what_only_words_told() {
+        for is_settled in [false, true] {
+            let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
+            assert!(word(&mut ledger, 30, 10));
+            if is_settled {
+                settle_due(&mut ledger, 200).expect("the gap of the word");
+            }
+            assert_eq!(arrive(&mut ledger, 6, 11, 2), Accept::Fresh, "it has messages, the word told of none");
+            assert_eq!((ledger.high(), ledger.count(), ledger.states().pending), (Dseq(6), 13, 1));
+            ledger.assert_invariants();
+        }
+    }
+
+    #[test]
+    fn later_word_takes_back_what_an_earlier_one_told() {
+        let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
+        assert_eq!(arrive(&mut ledger, 5, 10, 1), Accept::Fresh);
+        assert!(word(&mut ledger, 9, 20));
+        settle_due(&mut ledger, 200).expect("the gap of the word");
+        assert!(word(&mut ledger, 40, 60));
+        assert!(word(&mut ledger, 7, 13));
+        assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
+        assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
+        ledger.assert_invariants();
+        assert_eq!(arrive(&mut ledger, 8, 13, 1), Accept::Fresh);
+        assert!(word(&mut ledger, 7, 13), "what arrived is not taken back");
+        assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
     }
 
