@@ -16,6 +16,7 @@ use crate::proto::recv::{Kind, Recv};
 use crate::proto::resend::{Ring, RingSettings};
 use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
 use crate::proto::stats::{LossRow, MemberRow, MemberState};
+use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, Wall};
@@ -25,12 +26,6 @@ use std::time::Duration;
 
 /// The part of the margin of R4 that covers latency.
 const MARGIN: Duration = Duration::from_millis(100);
-
-/// Publishers round their uptime down to this.
-const UPTIME_UNIT: Duration = Duration::from_millis(1);
-
-/// After this a machine may have been suspended together with its clock, so that its uptime and ours have parted.
-const QUICKEST_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
@@ -43,6 +38,9 @@ pub const LAST_REPORT: Duration = Duration::from_millis(200);
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
+/// The largest plausible jump of the number of control datagrams. A peer sends at most some thousands a second, and says a word to
+/// all each second.
+const CONTROL_JUMP_MAX: u64 = 1 << 20;
 /// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
 pub const HELLO_BYTES: usize = 256;
 
@@ -129,9 +127,12 @@ pub struct Member {
     pub last_heard: Instant,
     /// When it started, at the latest.
     pub started: Instant,
-    /// Of the last minute, the datagram that was under way for the shortest time: when it was read, and how long the
-    /// publisher had been running when it was sealed.
-    quickest: (Instant, u32),
+    /// How long its datagrams are under way.
+    transit: Transit,
+    /// The last control datagrams whose numbers were implausible.
+    control_claim: Option<u64>,
+    /// Whether a second control datagram has confirmed the numbers of this epoch.
+    is_control_confirmed: bool,
     /// Whether its multicasts arrive.
     pub hearing: Hearing,
     /// When it left or was given up.
@@ -241,7 +242,9 @@ impl Member {
             first_heard: now,
             last_heard: now,
             started: arrived - uptime,
-            quickest: (now, contact.uptime_ms),
+            transit: Transit::new(now, contact.uptime_ms),
+            control_claim: None,
+            is_control_confirmed: false,
             hearing: Hearing::new(now),
             ended: None,
             control: 0,
@@ -271,21 +274,31 @@ impl Member {
     /// When a datagram was sent at the latest that is read now, arrived at `arrived` at the earliest, and was sealed at
     /// this uptime: not so long after another one as to have been under way for seconds.
     pub fn sent_at_most(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
-        let (at, before) = self.quickest;
-        if uptime_ms.max(before) == u32::MAX {
-            return arrived;
+        let sealed = self.transit.on_datagram(now, arrived, uptime_ms);
+        if !sealed.older.is_zero() {
+            self.sides_mut().for_each(|recv| recv.on_older(sealed.older));
         }
-        let apart = Duration::from_millis(u64::from(uptime_ms.abs_diff(before)));
-        let drift = apart / 1000;
-        let latest = if before <= uptime_ms { at + apart + drift } else { (at + drift) - apart };
-        if now <= latest || QUICKEST_AGE_MAX < now.since(at) {
-            // What came before was under way for longer by this at least.
-            let by = latest.since(now).saturating_sub(2 * drift);
-            self.sides_mut().for_each(|recv| recv.on_older(by));
-            self.quickest = (now, uptime_ms);
-            return arrived;
+        sealed.latest
+    }
+
+    /// Whether a control datagram of this number is taken. A number far from the last one is not, unless a second control datagram
+    /// agrees with it: one forged number must not make all that follow look old. Numbers lower by as much are believed in the same
+    /// way while the first one of the epoch is all that speaks against them.
+    pub fn accepts_control(&mut self, number: u64) -> bool {
+        let is_far = self.control.saturating_add(CONTROL_JUMP_MAX) < number
+            || !self.is_control_confirmed && number.saturating_add(CONTROL_JUMP_MAX) < self.control;
+        if self.control == 0 || !is_far {
+            self.is_control_confirmed |= 0 < self.control && self.control < number;
+            self.control_claim = None;
+            return true;
         }
-        arrived.min(latest + UPTIME_UNIT)
+        let agrees = |claim: u64| claim < number && number - claim <= CONTROL_JUMP_MAX;
+        if self.control_claim.is_some_and(agrees) {
+            (self.control, self.control_claim, self.is_control_confirmed) = (number - 1, None, true);
+            return true;
+        }
+        self.control_claim = Some(number);
+        false
     }
 
     /// Takes up the directed streams where they were when the member was forgotten.

@@ -61,6 +61,7 @@ pub mod stats;
 pub mod streak;
 mod stream;
 mod told;
+mod transit;
 pub mod window;
 
 use crate::message::PeerName;

@@ -76,8 +76,10 @@ counters! {
     discard_stale_control,
     /// Discarded: cumulative counts that contradict what is known.
     discard_contradiction,
-    /// Held back as implausible: a jump of more than 2^20 datagrams.
+    /// Held back as implausible: a jump of more than 2^20 datagrams, of data or of control.
     discard_quarantined,
+    /// BYEs that somebody else said: their epochs went on.
+    false_byes,
     /// Discarded: directed to another peer.
     discard_not_for_us,
     /// Discarded: a directed datagram, an answer or a BYE of a peer never heard before.

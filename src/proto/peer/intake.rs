@@ -44,6 +44,8 @@ impl Peer {
             self.counters.discard_source += 1;
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
+        } else if header.kind == Kind::Control && !self.accepts_control(&header, from) {
+            self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
             self.on_path(now, &header, from, (path, length));
             let source = Source { from, path, bytes: length };
@@ -53,6 +55,12 @@ impl Peer {
             self.on_data(now, (from, length), header, datagram.records);
         }
         self.advise(now, Some(header.epoch), false);
+    }
+
+    /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
+    fn accepts_control(&mut self, header: &Header, from: SocketAddr) -> bool {
+        let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
+        member.is_none_or(|member| member.accepts_control(header.number))
     }
 
     pub(super) fn on_discard(&mut self, discard: &Discard) {
@@ -306,12 +314,8 @@ impl Peer {
     pub(super) fn accept(&mut self, now: Now, header: Header, records: Vec<Record>) {
         let dseq = Dseq(header.number);
         let directed = header.kind == Kind::Directed;
-        let left = self.members.get(&header.epoch).is_some_and(|member| {
-            member.state == MemberState::Left && !directed && member.bcast.ledger().high() < dseq
-        });
-        if left {
-            self.counters.discard_old_epoch += 1;
-            return;
+        if !directed {
+            self.reopen_if_left(now, header.epoch, |member| member.bcast.ledger().high() < dseq);
         }
         let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
         if self.members.get(&header.epoch).is_some_and(is_back) {
@@ -357,6 +361,25 @@ impl Peer {
             }
             self.with_stream(now, epoch, side, |recv, ctx, out| recv.overflow(ctx, out));
         }
+    }
+
+    /// An epoch that said BYE goes on if `is_proof` holds: then somebody else said that BYE. What came in between is awaited like
+    /// any other gap.
+    fn reopen_if_left(&mut self, now: Now, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
+        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
+            return;
+        };
+        if !is_proof(member) {
+            return;
+        }
+        self.counters.false_byes += 1;
+        (member.state, member.ended) = (MemberState::Up, None);
+        member.on_contact(now.instant);
+        member.last_heard = now.instant;
+        self.reckon_pace(now.instant);
+        self.on_present(epoch);
+        self.tell(epoch, MemberEvent::Heard);
+        self.tell_news(epoch, None);
     }
 
     /// Something new came from a member.
@@ -419,6 +442,8 @@ impl Peer {
         if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce), Some(&announce)) {
             return;
         }
+        // After its BYE an epoch says no other word.
+        self.reopen_if_left(now, epoch, |member| !bye && member.control < header.number);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let left = member.state == MemberState::Left;
         // A later BYE may be the one that tells of the directed stream.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 
 mod batch;
+mod forged;
 mod known;
 mod poll;
 mod repair;

@@ -23,7 +23,7 @@ impl Peer {
         self.send(address, datagram);
     }
 
-    fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
+    pub(super) fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let (high, count) = self.sent();
         let mut announced = high;

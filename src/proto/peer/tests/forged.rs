@@ -1,0 +1,143 @@
+//! Datagrams that a neighbour forges from the address of an honest publisher, or that a publisher sends which is merely wrong: one
+//! of them costs no message without a report, and the receiver recovers.
+
+use super::*;
+use crate::proto::send::Word;
+use crate::wire::{Announce, Header, Record};
+
+/// A heartbeat as the publisher would send it at this time, changed by somebody else: the publisher knows nothing of it.
+fn forged(p: &mut Host, millis: u64, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
+    forged_as(p, millis, Record::Heartbeat, change)
+}
+
+fn forged_as(
+    p: &mut Host,
+    millis: u64,
+    record: impl FnOnce(Announce) -> Record,
+    change: impl FnOnce(&mut Header, &mut Announce),
+) -> Bytes {
+    let control = p.peer.control.clone();
+    let datagram = wire::decode(p.peer.word(at(millis), Word::Heartbeat, None, 0)).unwrap();
+    p.peer.control = control;
+    let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
+    let mut header = datagram.header;
+    change(&mut header, &mut announce);
+    wire::encode_control(&header, &record(announce), 0)
+}
+
+/// A publisher that sends a message each 100 ms to a subscriber, from `from` to `to`, with its heartbeats. Returns what clients of the
+/// subscriber were told.
+fn run(s: &mut Host, p: &mut Host, from: u64, to: u64) -> Vec<String> {
+    for millis in (from..to).step_by(20) {
+        if millis.is_multiple_of(100) {
+            let data = p.publish(millis, "a");
+            s.hear(millis, p.address, &data);
+        }
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        s.tick_quietly(millis);
+    }
+    s.told()
+}
+
+/// So many deliveries of the subject, and nothing else.
+fn deliveries(count: usize) -> Vec<String> {
+    vec!["a".to_owned(); count]
+}
+
+#[test]
+fn forged_uptime_withholds_nothing_of_later_subscription() {
+    let (mut s, mut p) = pair("a", 1000);
+    assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+    let bytes = forged(&mut p, 2000, |header, _| header.uptime_ms += 60_000);
+    s.hear(2000, p.address, &bytes);
+    s.subscribe_as(2010, 7, "a", DeliveryMode::Repair);
+    assert_eq!(run(&mut s, &mut p, 2100, 6000), deliveries(39));
+    let row = &s.peer.loss_rows()[0];
+    assert_eq!((row.msg_loss.count, row.unverified.count), (0, 0));
+}
+
+#[test]
+fn forged_bye_ends_nothing_that_goes_on() {
+    let (mut s, mut p) = pair("a", 1000);
+    assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+    let bye = forged_as(&mut p, 2000, Record::Bye, |_, _| {});
+    s.hear(2000, p.address, &bye);
+    assert_eq!(s.peer.member_rows(at(2000))[0].state, MemberState::Left);
+    let told = run(&mut s, &mut p, 2100, 6000);
+    assert_eq!(told, deliveries(39), "the next datagram proves that the epoch goes on");
+    assert_eq!(s.peer.member_rows(at(6000))[0].state, MemberState::Up);
+    assert_eq!(s.peer.counters().false_byes, 1);
+}
+
+#[test]
+fn heartbeat_reopens_epoch_after_forged_bye() {
+    let (mut s, mut p) = pair("a", 1000);
+    let bye = forged_as(&mut p, 1000, Record::Bye, |_, _| {});
+    s.hear(1010, p.address, &bye);
+    assert_eq!(s.peer.member_rows(at(1010))[0].state, MemberState::Left);
+    for millis in (1020..3000).step_by(20) {
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+    }
+    assert_eq!(s.peer.member_rows(at(3000))[0].state, MemberState::Up);
+}
+
+#[test]
+fn forged_control_number_makes_no_later_word_old() {
+    let (mut s, mut p) = pair("a", 1000);
+    assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+    let bytes = forged(&mut p, 2000, |header, _| header.number = (1 << 63) - 1);
+    s.hear(2000, p.address, &bytes);
+    assert_eq!(s.peer.counters().discard_quarantined, 1);
+    // The last message is lost, and only a heartbeat tells of it.
+    let _lost = p.publish(2100, "a");
+    for millis in (2120..2300).step_by(20) {
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+}
+
+#[test]
+fn first_contact_with_forged_control_number_is_corrected() {
+    let mut s = Host::new("S.test", 1, 0);
+    s.subscribe(0, "a");
+    let mut p = Host::new("P.test", 2, 1_000);
+    let bytes = forged(&mut p, 1000, |header, _| header.number = (1 << 63) - 1);
+    s.hear(1000, p.address, &bytes);
+    let told = run(&mut s, &mut p, 1100, 2000);
+    assert_eq!(told, deliveries(9));
+    let _lost = p.publish(2000, "a");
+    for millis in (2020..2300).step_by(20) {
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        s.tick_quietly(millis);
+    }
+    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+}
+
+#[test]
+fn forged_high_costs_no_datagram_that_is_sent_later() {
+    for high in [20, 1_048_566] {
+        let mut settings = settings("S.test");
+        settings.reliability = Duration::from_secs(2);
+        let (mut s, mut p) = pair_of(settings, "a", 1000);
+        assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+        let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + high));
+        s.hear(2000, p.address, &bytes);
+        assert_eq!(run(&mut s, &mut p, 2100, 6000), deliveries(39), "{high}");
+        let row = &s.peer.loss_rows()[0];
+        assert_eq!((row.datagrams.unverified, row.datagrams.pending, row.datagrams.lost), (0, 0, 0), "{high}");
+        s.peer.assert_invariants();
+    }
+}
+
+#[test]
+fn forged_high_without_repair_is_reported_and_costs_nothing_more() {
+    let (mut s, mut p) = pair("a", 1000);
+    assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+    let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 20));
+    s.hear(2000, p.address, &bytes);
+    s.tick_quietly(2050);
+    assert_eq!(run(&mut s, &mut p, 2100, 6000), deliveries(39));
+    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 0);
+    s.peer.assert_invariants();
+}

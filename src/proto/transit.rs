@@ -1,0 +1,168 @@
+//! How long a publisher's datagrams were under way: when one that is read now was sealed at the latest, by the publisher's own uptime.
+//!
+//! The datagram of the last seconds that was under way for the shortest time is the reference. Only the receiver's clock measures;
+//! the uptime that a datagram claims is bounded by it: one datagram alone cannot make all others look old.
+
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Publishers round their uptime down to this.
+const UPTIME_UNIT: Duration = Duration::from_millis(1);
+/// How long a reference holds at least, and at most twice as long while datagrams come.
+const WINDOW: Duration = Duration::from_secs(5);
+/// After this a machine may have been suspended together with its clock, so that its uptime and ours have parted.
+const AGE_MAX: Duration = Duration::from_secs(60);
+/// A claim that a datagram was quicker by more than this than all others waits for a second one that agrees.
+const PLAUSIBLE: Duration = Duration::from_secs(1);
+/// By how much two datagrams that agree may differ.
+const AGREEMENT: Duration = Duration::from_millis(500);
+
+/// A datagram: when it was read, and the publisher's uptime in milliseconds when it was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    at: Instant,
+    uptime_ms: u32,
+}
+
+impl Sample {
+    /// When a datagram of this uptime was sealed at the latest, but for the rounding, and by how much the clocks may differ.
+    fn latest(self, uptime_ms: u32) -> (Instant, Duration) {
+        let apart = Duration::from_millis(u64::from(uptime_ms.abs_diff(self.uptime_ms)));
+        let drift = apart / 1000;
+        match self.uptime_ms <= uptime_ms {
+            true => (self.at + apart + drift, drift),
+            false => ((self.at + drift) - apart, drift),
+        }
+    }
+}
+
+/// When a datagram was sealed at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Not after this.
+    pub latest: Instant,
+    /// The datagrams before were under way for longer than was known, by this at least.
+    pub older: Duration,
+}
+
+/// The quickest datagrams of one publisher.
+#[derive(Clone, Debug)]
+pub struct Transit {
+    /// The quickest one since `began`.
+    current: Sample,
+    /// The quickest one of the window before.
+    previous: Option<Sample>,
+    began: Instant,
+    /// A datagram that claims an implausible uptime, until another one agrees or disagrees.
+    claim: Option<Sample>,
+}
+
+impl Transit {
+    /// From the first datagram heard.
+    pub fn new(now: Instant, uptime_ms: u32) -> Transit {
+        Transit { current: Sample { at: now, uptime_ms }, previous: None, began: now, claim: None }
+    }
+
+    /// A datagram is read now that arrived at `arrived` at the earliest and was sealed at this uptime.
+    pub fn on_datagram(&mut self, now: Instant, arrived: Instant, uptime_ms: u32) -> Sealed {
+        let sample = Sample { at: now, uptime_ms };
+        let unknown = Sealed { latest: arrived, older: Duration::ZERO };
+        if uptime_ms.max(self.current.uptime_ms) == u32::MAX {
+            return unknown;
+        }
+        self.rotate(now, sample);
+        let (latest, drift) = self.latest(uptime_ms);
+        if latest < now {
+            return Sealed { latest: arrived.min(latest + UPTIME_UNIT), ..unknown };
+        }
+        let quicker = latest.since(now);
+        if PLAUSIBLE < quicker && !self.is_confirmed(sample) {
+            self.claim = Some(sample);
+        } else {
+            // What agrees with a claim was told of already.
+            let older = if self.claim.take().is_some() { Duration::ZERO } else { quicker.saturating_sub(2 * drift) };
+            (self.current, self.previous) = (sample, None);
+            return Sealed { older, ..unknown };
+        }
+        Sealed { older: quicker.saturating_sub(2 * drift), ..unknown }
+    }
+
+    /// Begins a new window when the present one is over; what is too old does not count any more.
+    fn rotate(&mut self, now: Instant, sample: Sample) {
+        if AGE_MAX < now.since(self.current.at) {
+            *self = Transit { claim: self.claim, ..Transit::new(now, sample.uptime_ms) };
+        } else if WINDOW <= now.since(self.began) {
+            (self.previous, self.current, self.began) = (Some(self.current), sample, now);
+        }
+        self.previous = self.previous.filter(|previous| now.since(previous.at) <= AGE_MAX);
+    }
+
+    fn latest(&self, uptime_ms: u32) -> (Instant, Duration) {
+        let current = self.current.latest(uptime_ms);
+        let previous = self.previous.map(|previous| previous.latest(uptime_ms));
+        previous.map_or(current, |previous| previous.min(current))
+    }
+
+    /// Whether a datagram agrees with the claim of another one that was sealed before it.
+    fn is_confirmed(&self, sample: Sample) -> bool {
+        self.claim.is_some_and(|claim| {
+            let (latest, drift) = claim.latest(sample.uptime_ms);
+            let apart = latest.since(sample.at).max(sample.at.since(latest));
+            claim.uptime_ms < sample.uptime_ms && apart <= AGREEMENT + drift
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn heard(transit: &mut Transit, millis: u64, uptime_ms: u32) -> Sealed {
+        transit.on_datagram(at(millis), at(millis), uptime_ms)
+    }
+
+    #[test]
+    fn delayed_datagram_is_dated_by_its_uptime() {
+        let mut transit = Transit::new(at(1000), 0);
+        assert_eq!(heard(&mut transit, 1100, 100).latest, at(1100));
+        let late = heard(&mut transit, 4000, 200).latest;
+        assert!(at(1200) <= late && late <= at(1202), "{late:?}");
+    }
+
+    #[test]
+    fn one_forged_uptime_makes_nothing_older() {
+        let mut transit = Transit::new(at(1000), 0);
+        heard(&mut transit, 1100, 100);
+        heard(&mut transit, 1200, 60_200);
+        for millis in (1300..20_000).step_by(100) {
+            let sealed = heard(&mut transit, millis, (millis - 1000) as u32).latest;
+            assert!(at(millis - 20) <= sealed, "at {millis}: {sealed:?}");
+        }
+    }
+
+    #[test]
+    fn clock_that_goes_back_is_followed_within_two_windows() {
+        let mut transit = Transit::new(at(1000), 10_000);
+        for millis in (1100..3000).step_by(100) {
+            heard(&mut transit, millis, (millis + 9000) as u32);
+        }
+        for millis in (3000..20_000).step_by(100) {
+            let sealed = heard(&mut transit, millis, (millis + 4000) as u32).latest;
+            assert!(millis <= 13_000 || at(millis - 20) <= sealed, "at {millis}: {sealed:?}");
+        }
+    }
+
+    #[test]
+    fn delayed_first_contact_is_corrected_by_two_fresh_datagrams() {
+        let mut transit = Transit::new(at(9000), 0);
+        let fresh = heard(&mut transit, 9100, 4000);
+        assert!(Duration::from_millis(3890) <= fresh.older, "the first one was under way for so long: {fresh:?}");
+        assert_eq!(heard(&mut transit, 9200, 4100).older, Duration::ZERO, "that is known");
+        let late = heard(&mut transit, 9300, 200).latest;
+        assert!(late <= at(5310), "{late:?}");
+    }
+}
