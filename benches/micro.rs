@@ -286,16 +286,23 @@ fn ledger(figures: &mut Figures) {
             spent = clock() - started;
             black_box(delivered);
         }
-        spent
+        (spent, subscriber)
     };
     for (name, datagrams, repeats) in
         [("in order", &datagrams, 1), ("each two swapped", &swapped, 1), ("repeated", &datagrams, 2)]
     {
-        let mut times: Vec<Duration> = (0..ROUNDS).map(|_| receive(datagrams, repeats)).collect();
+        let mut times: Vec<Duration> = (0..ROUNDS).map(|_| receive(datagrams, repeats).0).collect();
         times.sort_unstable();
         let nanos = times[ROUNDS / 2].as_nanos() as f64 / datagrams.len() as f64;
         figures.add(format!("ledger, {name}: a datagram of one message"), nanos);
     }
+    // The check that follows each change, of the two streams of the one publisher, in turn with what it is part of.
+    let shares = (0..ROUNDS).map(|_| {
+        let (spent, subscriber) = receive(&datagrams, 1);
+        let check = nanos_once(2 * DATAGRAMS, || (0..DATAGRAMS).for_each(|_| black_box(&subscriber).check()));
+        100.0 * check / (spent.as_nanos() as f64 / datagrams.len() as f64)
+    });
+    figures.add_in("%", "ledger, in order: share of the check of invariants", median(shares.collect()));
 }
 
 /// The windows in random order over few and over very many subjects, and on one subject alone.

@@ -4,10 +4,15 @@
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
 //! subjects can cost detection (R9).
 
+mod settled;
+
+pub use settled::{Settled, Unexplained};
+
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::ask::{APART, Asking};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
+use settled::SettledRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -48,53 +53,6 @@ impl Gap {
     }
 }
 
-/// A range that was given up on. What was in it may still be proven by later messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// First datagram.
-    pub first: Dseq,
-    /// Last datagram.
-    pub last: Dseq,
-    /// Messages begun in it, as its neighbours say.
-    pub messages: u64,
-    /// Of these, messages that nothing has explained yet.
-    pub unexplained: u64,
-    /// Its messages were sent later than this, less the latency.
-    pub since: Instant,
-    /// Datagrams of it that this host's kernel dropped.
-    pub overrun: u64,
-    /// Why it was given up.
-    pub reason: Reason,
-    /// The datagram arrived, or its content is known; only a message in it has no number.
-    pub is_content: bool,
-}
-
-impl Settled {
-    /// A datagram with a message that has no number to name it by: a large one that begins in it, or a lost one.
-    pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
-        Settled {
-            first: dseq,
-            last: dseq,
-            messages: 1,
-            unexplained: 1,
-            since: now,
-            overrun: 0,
-            reason,
-            is_content: true,
-        }
-    }
-
-    /// Number of its missing datagrams, and how many of them the kernel dropped.
-    pub fn missing(&self) -> MissingDatagrams {
-        // One that stands for content that is known is not missing.
-        MissingDatagrams { datagrams: if self.is_content { 0 } else { self.datagrams() }, overrun: self.overrun }
-    }
-
-    fn datagrams(&self) -> u64 {
-        self.last.0 - self.first.0 + 1
-    }
-}
-
 /// What became of a datagram, or of word of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
@@ -129,19 +87,6 @@ pub struct Found<'a> {
     pub overrun: &'a mut u64,
 }
 
-/// What is missing between two datagrams that arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unexplained {
-    /// Messages in settled ranges that nothing has explained yet.
-    pub messages: u64,
-    /// Of these, messages that may have been sent before `recent`.
-    pub old: u64,
-    /// Why the last of those ranges was given up.
-    pub reason: Option<Reason>,
-    /// The messages were sent later than this, less the latency.
-    pub since: Option<Instant>,
-}
-
 /// The ledger of one (publisher, epoch, group), or of one directed stream.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -160,16 +105,7 @@ pub struct Ledger {
     /// When the last word before the gap that was filled last came.
     since: Instant,
     gaps: VecDeque<Gap>,
-    settled: VecDeque<Settled>,
-    /// The sum of `unexplained` over `settled`.
-    unexplained: u64,
-    /// Unexplained messages of ranges that left `settled` because of its limit, all at or before `forgotten_to`.
-    forgotten: u64,
-    forgotten_to: Dseq,
-    /// Datagrams of those ranges.
-    forgotten_missing: MissingDatagrams,
-    /// Messages proven lost that lie in one of several ranges, it is not known which.
-    floating: u64,
+    settled: SettledRanges,
     /// When the publisher is to be asked next, at the earliest.
     ask_at: Option<Instant>,
     /// Before that it is not asked again, whatever is due.
@@ -197,12 +133,7 @@ impl Ledger {
             reached: now,
             since: now,
             gaps: VecDeque::new(),
-            settled: VecDeque::new(),
-            unexplained: 0,
-            forgotten: 0,
-            forgotten_to: baseline,
-            forgotten_missing: MissingDatagrams::default(),
-            floating: 0,
+            settled: SettledRanges::new(baseline, ranges_max.max(1)),
             ask_at: None,
             ask_after: now,
             gone_to: Dseq(0),
@@ -270,7 +201,7 @@ impl Ledger {
 
     /// Messages in settled ranges that nothing has explained yet.
     pub fn unexplained(&self) -> u64 {
-        (self.unexplained + self.forgotten).saturating_sub(self.floating)
+        self.settled.unexplained()
     }
 
     /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived.
@@ -304,7 +235,7 @@ impl Ledger {
         if self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0) {
             return self.fill(found, at, dseq.0, before, after);
         }
-        if !self.is_settled(dseq) {
+        if self.settled.at(dseq).is_none() {
             return Accept::Duplicate;
         }
         self.on_proven(dseq, after);
@@ -322,7 +253,7 @@ impl Ledger {
     pub fn on_word(&mut self, found: &mut Found<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
             let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
-            if is_newer && self.forgotten_to <= high {
+            if is_newer && self.settled.forgotten_to() <= high {
                 self.retract(high, count);
                 return true;
             }
@@ -349,14 +280,13 @@ impl Ledger {
     /// Whether a datagram that arrives, and fits those that arrived before, proves that what words told of it was wrong.
     fn contradicts_words(&self, dseq: Dseq, before: u64, after: u64) -> bool {
         let fits_arrived = self.arrived.1 <= before && (self.arrived.0.next() < dseq || self.arrived.1 == before);
-        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.forgotten_to {
+        if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.forgotten_to() {
             return false;
         }
         if let Some(fits) = self.fits(dseq, before, after - before) {
             return !fits;
         }
-        let at = self.settled.partition_point(|range| range.last < dseq);
-        self.settled.get(at).is_some_and(|range| range.messages < after - before)
+        self.settled.at(dseq).is_some_and(|range| range.messages < after - before)
     }
 
     /// Takes back what earlier words told of datagrams above `high`, none of which arrived: a later word, or a datagram, says
@@ -373,26 +303,9 @@ impl Ledger {
             (gap.last, gap.after) = (high.0, count.max(gap.before));
             gap.overrun = gap.overrun.min(kept);
         }
-        while let Some(range) = self.settled.back_mut().filter(|range| high < range.last) {
-            let kept = (high.0 + 1).saturating_sub(range.first.0);
-            let dropped = range.datagrams() - kept;
-            let state = if range.unexplained == 0 { &mut self.states.lost } else { &mut self.states.unverified };
-            *state -= dropped;
-            if kept == 0 {
-                self.unexplained -= range.unexplained;
-                self.settled.pop_back();
-                continue;
-            }
-            let unexplained = range.unexplained.min(count.saturating_sub(self.arrived.1));
-            self.unexplained -= range.unexplained - unexplained;
-            if unexplained == 0 && 0 < range.unexplained {
-                self.states.unverified -= kept;
-                self.states.lost += kept;
-            }
-            (range.last, range.unexplained) = (high, unexplained);
-            range.messages = range.messages.min(count.saturating_sub(self.arrived.1));
-            range.overrun = range.overrun.min(kept);
-        }
+        let retracted = self.settled.retract(high, count.saturating_sub(self.arrived.1));
+        self.states.unverified -= retracted.unverified + retracted.explained;
+        self.states.lost = self.states.lost - retracted.lost + retracted.explained;
         (self.states.high, self.count) = (high, count);
         self.gone_to = self.gone_to.min(high);
     }
@@ -595,11 +508,6 @@ impl Ledger {
         }
     }
 
-    fn is_settled(&self, dseq: Dseq) -> bool {
-        let at = self.settled.partition_point(|range| range.last < dseq);
-        self.settled.get(at).is_some_and(|range| range.first <= dseq)
-    }
-
     /// A datagram that arrived cannot be handed on yet.
     pub fn hold(&mut self) {
         self.states.delivered -= 1;
@@ -656,50 +564,32 @@ impl Ledger {
         } else {
             self.states.unverified += datagrams;
         }
-        if self.ranges_max <= self.settled.len()
-            && let Some(oldest) = self.settled.pop_front()
-        {
-            self.unexplained -= oldest.unexplained;
-            self.forgotten += oldest.unexplained;
-            self.forgotten_to = oldest.last;
-            self.forgotten_missing = self.forgotten_missing.plus(oldest.missing());
-        }
-        self.unexplained += range.unexplained;
-        self.settled.push_back(range);
+        self.settled.push(range);
         Some(range)
     }
 
     /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
     pub fn unexplained_in(&self, settled: &Settled) -> Count {
-        let at = self.settled.partition_point(|range| range.first < settled.first);
-        let kept = self.settled.get(at).filter(|range| range.first == settled.first);
-        let most = kept.map_or(settled.unexplained, |range| range.unexplained);
-        Count::from_bounds(most.saturating_sub(self.floating), most)
+        self.settled.unexplained_in(settled)
     }
 
     /// What is missing between two datagrams that arrived; `recent` divides old from recent.
     pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> Unexplained {
-        let mut sum = Unexplained::default();
-        if after < self.forgotten_to {
-            sum.messages = self.forgotten;
-            sum.old = self.forgotten;
-        }
-        for range in self.between(after, before) {
-            sum.messages += range.unexplained;
-            sum.reason = Some(range.reason);
-            sum.since = earlier(sum.since, Some(range.since));
-            if range.since <= recent {
-                sum.old += range.unexplained;
-            }
-        }
-        sum
+        self.settled.unexplained_between(after, before, recent)
     }
 
     /// Returns the settled ranges between two datagrams that arrived, each by its last datagram.
     pub fn missing_between(&self, after: Dseq, before: Dseq) -> Vec<(Dseq, MissingDatagrams)> {
-        let forgotten = (after < self.forgotten_to).then_some((self.forgotten_to, self.forgotten_missing));
-        let ranges = self.between(after, before).map(|range| (range.last, range.missing()));
-        forgotten.into_iter().chain(ranges).collect()
+        self.settled.missing_between(after, before)
+    }
+
+    /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
+    /// False if there were not so many: the numbers of the subject and the counts of the datagrams disagree.
+    pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> bool {
+        let explained = self.settled.explain(after, before, messages);
+        self.states.unverified -= explained.datagrams;
+        self.states.lost += explained.datagrams;
+        explained.agrees
     }
 
     /// Returns this pending datagram as a missing one.
@@ -708,68 +598,44 @@ impl Ledger {
         MissingDatagrams { datagrams: 1, overrun }
     }
 
-    fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &Settled> {
-        let at = self.settled.partition_point(|range| range.last <= after);
-        self.settled.range(at..).take_while(move |range| range.last < before)
-    }
-
-    /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
-    /// False if there were not so many: the numbers of the subject and the counts of the datagrams disagree.
-    pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> bool {
-        let sum = self.unexplained_between(after, before, Instant::ZERO).messages;
-        if sum < messages {
-            return false;
-        }
-        let from = self.settled.partition_point(|range| range.last <= after);
-        let to = self.settled.partition_point(|range| range.last < before);
-        let open = (from..to).filter(|at| 0 < self.settled[*at].unexplained).count();
-        let known = self.forgotten == 0 || self.forgotten_to <= after;
-        if sum == messages && known {
-            for at in from..to {
-                self.reduce(at, self.settled[at].unexplained);
-            }
-        } else if open == 1 && known {
-            let at = (from..to).find(|at| 0 < self.settled[*at].unexplained).expect("one is open");
-            self.reduce(at, messages);
-        } else {
-            self.floating += messages;
-        }
-        self.balance()
-    }
-
-    fn reduce(&mut self, at: usize, messages: u64) {
-        let range = &mut self.settled[at];
-        if range.unexplained == 0 {
-            return;
-        }
-        range.unexplained -= messages;
-        self.unexplained -= messages;
-        if range.unexplained == 0 {
-            let datagrams = range.datagrams();
-            self.states.unverified -= datagrams;
-            self.states.lost += datagrams;
+    /// The invariants that can be seen without going through anything; they hold after every change, in every build.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is broken: wrong numbers must not be reported as if they were right.
+    #[inline]
+    pub fn check(&self) {
+        let s = &self.states;
+        let sum = s.delivered + s.held + s.pending + s.lost + s.unverified;
+        let is_whole = s.high.0 - s.baseline.0 == sum
+            && (s.pending == 0) == self.gaps.is_empty()
+            && self.arrived.0 <= s.high
+            && self.arrived.1 <= self.count
+            && self.gaps.back().is_none_or(|gap| gap.first <= gap.last && gap.last <= s.high.0)
+            && self.gaps.front().is_none_or(|gap| s.baseline.0 < gap.first);
+        if !is_whole {
+            self.end_broken();
         }
     }
 
-    /// When floating messages account for all that is unexplained, every range is explained.
-    fn balance(&mut self) -> bool {
-        if self.floating == 0 || self.floating < self.unexplained + self.forgotten {
-            return true;
-        }
-        let agrees = self.unexplained + self.forgotten == self.floating;
-        for at in 0..self.settled.len() {
-            self.reduce(at, self.settled[at].unexplained);
-        }
-        self.forgotten = 0;
-        self.forgotten_missing = MissingDatagrams::default();
-        self.floating = 0;
-        agrees
+    #[cold]
+    fn end_broken(&self) -> ! {
+        panic!(
+            "the ledger of a publisher's datagrams is broken, so no number of it can be trusted: {:?}, arrived {:?}, count {}, \
+             {} gaps from {:?} to {:?}; this is a fault of seqcast: please report it with the log of this peer",
+            self.states,
+            self.arrived,
+            self.count,
+            self.gaps.len(),
+            self.gaps.front(),
+            self.gaps.back()
+        )
     }
 
     /// Every datagram from the baseline to the highest known is in exactly one state.
     pub fn assert_invariants(&self) {
         let s = &self.states;
-        assert_eq!(self.unexplained, self.settled.iter().map(|range| range.unexplained).sum::<u64>());
+        self.settled.assert_invariants();
         assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
         assert_eq!(s.pending, self.gaps.iter().map(Gap::datagrams).sum::<u64>());
         assert!(self.arrived.0 <= s.high && self.arrived.1 <= self.count);
@@ -842,6 +708,17 @@ mod tests {
         assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
         assert_eq!(ledger.states().pending, 2);
         ledger.assert_invariants();
+    }
+
+    #[test]
+    fn broken_ledger_ends_the_peer_with_its_state() {
+        let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
+        assert_eq!(arrive(&mut ledger, 5, 10, 1), Accept::Fresh);
+        ledger.check();
+        ledger.states.delivered = 2;
+        let panic = std::panic::catch_unwind(|| ledger.check()).expect_err("one datagram too many");
+        let text = panic.downcast_ref::<String>().expect("a formatted message");
+        assert!(text.contains("delivered: 2") && text.contains("report it with the log"), "{text}");
     }
 
     #[test]

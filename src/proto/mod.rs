@@ -54,6 +54,7 @@ pub mod question;
 mod queue_ledger;
 mod rebuild;
 mod recv;
+mod refusals;
 mod remote;
 pub mod resend;
 mod send;

@@ -624,6 +624,17 @@ impl Recv {
         }
     }
 
+    /// What holds after every change and can be seen at once, in every build.
+    ///
+    /// # Panics
+    ///
+    /// If the ledger or the reorder buffer is broken.
+    #[inline]
+    pub fn check(&self) {
+        self.ledger.check();
+        self.held.check(self.ledger.states().held);
+    }
+
     /// The ledger's states sum to its range, and nothing is held that could be handed on.
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();

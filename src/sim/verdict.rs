@@ -27,6 +27,7 @@ enum Fate {
 impl Oracle {
     /// The end of the run; `peers` are those that still run, with the numbers of their runs.
     pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
+        peers.iter().for_each(|(_, peer)| peer.check());
         self.truth.check_beats(at, &mut self.findings);
         for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_held()) {
             self.truth.finish_run(*run, &mut self.findings);

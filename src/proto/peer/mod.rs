@@ -12,7 +12,7 @@ mod queue;
 mod repair;
 mod report;
 mod service;
-pub(super) mod shares;
+mod shares;
 mod spare;
 mod tick;
 mod words;
@@ -32,7 +32,7 @@ use crate::proto::peer::known::News;
 use crate::proto::peer::publish::Route;
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::peer::spare::Sparing;
-use crate::proto::recv::Outcome;
+use crate::proto::recv::{Outcome, Recv};
 use crate::proto::remote::Remote;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
@@ -317,6 +317,15 @@ impl Peer {
     /// What others asked this peer to send again, and what they got.
     pub fn resend_counters(&self) -> &ResendCounters {
         self.resends.counters()
+    }
+
+    /// Checks the ledger and the reorder buffer of every stream that is heard, as is done for one stream after each change of it.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is broken; the message names the state and asks for the log.
+    pub fn check(&self) {
+        self.members.values().flat_map(Member::sides).for_each(Recv::check);
     }
 
     /// `show peers`: in the order of first contact.

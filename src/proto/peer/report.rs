@@ -65,6 +65,7 @@ impl Peer {
             mutants: self.settings.mutants,
         };
         let result = work(recv, &mut ctx, &mut outcomes);
+        recv.check();
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, side.mode(), &publisher, outcome);
         }

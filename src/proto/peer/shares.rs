@@ -7,34 +7,10 @@ use crate::proto::members::{LAST_REPORT, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::queue_ledger::{self, Assignments};
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
+use crate::time::Now;
 use crate::wire::queue::{self, QueueStamp};
 use crate::wire::{Announce, QueueReport};
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-/// Time for which a peer that has returned a message gets no returned message of the same group: its subscriptions as known here are
-/// older than its answer.
-const REFUSAL_TIME: Duration = Duration::from_millis(100);
-/// Groups of one peer for which refusals are remembered.
-const REFUSALS_MAX: usize = 64;
-
-/// Groups that a peer has just refused, and when.
-#[derive(Debug, Default)]
-pub struct Refusals(Vec<(Queue, Instant)>);
-
-impl Refusals {
-    fn insert(&mut self, now: Instant, queue: Queue) {
-        self.0.retain(|(other, at)| *other != queue && now < *at + REFUSAL_TIME);
-        if self.0.len() < REFUSALS_MAX {
-            self.0.push((queue, now));
-        }
-    }
-
-    fn has(&self, now: Instant, queue: &Queue) -> bool {
-        self.0.iter().any(|(other, at)| other == queue && now < *at + REFUSAL_TIME)
-    }
-}
 
 /// The index of a stream in pairs of counts: the multicast stream first.
 fn index_of(is_directed: bool) -> usize {

@@ -121,6 +121,38 @@ impl Held {
         }
     }
 
+    /// The invariants that can be seen without going through the items; `datagrams` of them are held according to the ledger.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is broken.
+    #[inline]
+    pub(super) fn check(&self, datagrams: u64) {
+        let items = self.items.len();
+        let is_whole = (datagrams == 0) == (items == 0)
+            && datagrams <= items as u64
+            && self.by_subject.len() <= items
+            && self.doomed.len() <= items
+            && self.due.len() <= items
+            && (0 < items || self.bytes == 0);
+        if !is_whole {
+            self.end_broken(datagrams);
+        }
+    }
+
+    #[cold]
+    fn end_broken(&self, datagrams: u64) -> ! {
+        panic!(
+            "the reorder buffer of a publisher is broken: {} items of {datagrams} datagrams with {} bytes, {} by subject, {} doomed, \
+             {} due; this is a fault of seqcast: please report it with the log of this peer",
+            self.items.len(),
+            self.bytes,
+            self.by_subject.len(),
+            self.doomed.len(),
+            self.due.len()
+        )
+    }
+
     /// How many datagrams anything is held of.
     pub(super) fn datagrams(&self) -> u64 {
         let mut last = None;
@@ -159,4 +191,18 @@ fn key_of(item: &Item) -> Option<Key> {
 
 fn key(subject: &Subject) -> Key {
     Key(FixedState::default().hash_one(subject.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_reorder_buffer_ends_the_peer_with_its_state() {
+        let held = Held { bytes: 7, ..Held::default() };
+        let panic = std::panic::catch_unwind(|| held.check(0)).expect_err("bytes of nothing");
+        let text = panic.downcast_ref::<String>().expect("a formatted message");
+        assert!(text.contains("7 bytes") && text.contains("report it with the log"), "{text}");
+        assert!(std::panic::catch_unwind(|| Held::default().check(1)).is_err(), "the ledger says that one is held");
+    }
 }

@@ -1,0 +1,29 @@
+//! Queue groups that another peer has just refused: its subscriptions as known here are older than its answer.
+
+use crate::message::Queue;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Time for which a peer that has returned a message gets no returned message of the same group.
+const REFUSAL_TIME: Duration = Duration::from_millis(100);
+/// Groups of one peer for which refusals are remembered.
+const REFUSALS_MAX: usize = 64;
+
+/// Groups that a peer has just refused, and when.
+#[derive(Debug, Default)]
+pub struct Refusals(Vec<(Queue, Instant)>);
+
+impl Refusals {
+    /// Remembers that the peer refused a message of the group now.
+    pub fn insert(&mut self, now: Instant, queue: Queue) {
+        self.0.retain(|(other, at)| *other != queue && now < *at + REFUSAL_TIME);
+        if self.0.len() < REFUSALS_MAX {
+            self.0.push((queue, now));
+        }
+    }
+
+    /// Whether the peer refused a message of the group in the last 100 ms.
+    pub fn has(&self, now: Instant, queue: &Queue) -> bool {
+        self.0.iter().any(|(other, at)| other == queue && now < *at + REFUSAL_TIME)
+    }
+}
