@@ -232,7 +232,7 @@ fn lists_go_on_where_they_stopped() {
     assert_eq!(seen.len(), 6000, "each once");
 }
 
-/// The bytes of an example of docs/wire.md, section 14.
+/// The bytes of an example of docs/wire.md, section 13.2.
 fn example(name: &str) -> Bytes {
     let page = include_str!("../../../docs/wire.md");
     let (_, rest) = page.split_once(&format!("```payload {name}\n")).expect("an example");
