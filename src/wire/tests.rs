@@ -2,6 +2,7 @@
 
 mod interest;
 mod repair;
+mod vectors;
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers, Message, PeerName, Stamp};
@@ -58,21 +59,21 @@ fn a_datagram_into_which_nothing_else_fits_is_filled_up_if_little_is_missing() {
 
 #[test]
 fn the_encoder_and_the_specification_agree_to_the_byte() {
-    let blocks = blocks(include_str!("../../docs/wire.md"));
+    let blocks = blocks(include_str!("../../docs/wire.md"), "hex");
     let encoded: Vec<_> =
         examples().into_iter().map(|example| (example.name.to_owned(), hex(&example.sealed))).collect();
     assert_eq!(encoded, blocks);
 }
 
-/// The blocks "```hex NAME" of the specification: name and digits.
-fn blocks(text: &str) -> Vec<(String, String)> {
+/// The blocks of a kind of the specification, "```KIND NAME": name and digits.
+fn blocks(text: &str, kind: &str) -> Vec<(String, String)> {
     let block = |part: &str| {
         let (name, rest) = part.split_once('\n').unwrap();
         let (body, _) = rest.split_once("```").unwrap();
         let digits = body.lines().map(|line| line.split('#').next().unwrap().replace(' ', "")).collect();
         (name.to_owned(), digits)
     };
-    text.split("```hex ").skip(1).map(block).collect()
+    text.split(&format!("```{kind} ")).skip(1).map(block).collect()
 }
 
 #[test]
@@ -559,17 +560,23 @@ fn examples() -> Vec<Example> {
     let hello = Hello { cookie: 0, wants_reply: true, announce: announce() };
     let directed_receiver = Epoch::new(0x1112_1314_1516_1718);
     let directed = Announce { directed_high: Dseq(3), directed_count: 4, directed_receiver, ..announce() };
+    let [message_first, message_last] = vectors::whole_message();
     vec![
         of_messages("run", Kind::Data, vec![first, plain(b"", 0x5c19_adc0_0000_0002)]),
         of_messages("run-chain", Kind::Data, vec![chained]),
         of_messages("run-meta-event", Kind::Data, vec![rich]),
         of_messages("run-unseq", Kind::Data, vec![unseq.clone()]),
         of_messages("run-directed", Kind::Directed, vec![unseq]),
+        vectors::stamped(Kind::Data),
+        vectors::stamped(Kind::Directed),
         of_fragment(plain(b"hello, world", 0x5c19_adc0_0000_0004)),
+        message_first,
+        message_last,
         of_control("heartbeat", Record::Heartbeat(directed), 0),
         of_control("hello", Record::Hello(hello), 128),
         of_control("bye", Record::Bye(announce()), 0),
         of_control("heartbeat-fields", repair::heartbeat_with_fields(), 0),
+        of_control("heartbeat-queue", vectors::heartbeat_with_queue(), 0),
         of_control("resend-request", repair::example_request(), 0),
         of_control("resend-request-directed", repair::example_directed_request(), 0),
         of_control("manifest", repair::example_manifest(), 0),

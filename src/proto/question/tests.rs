@@ -232,7 +232,7 @@ fn lists_go_on_where_they_stopped() {
     assert_eq!(seen.len(), 6000, "each once");
 }
 
-/// The bytes of an example of docs/wire.md, section 13.2.
+/// The bytes of an example of docs/wire.md, section 13.3.
 fn example(name: &str) -> Bytes {
     let page = include_str!("../../../docs/wire.md");
     let (_, rest) = page.split_once(&format!("```payload {name}\n")).expect("an example");
@@ -250,6 +250,17 @@ fn the_examples_of_the_specification_hold_to_the_byte() {
     let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(0x1706_6b71_0b70_6c00) };
     let seq = Seq::new(0x5c19_adc0_0000_0001).unwrap();
     history.record(now, seq, 0, &Message::new(subject("a.b"), "hi"));
-    let parts = answer(&history, Epoch::new(0x0102_0304_0506_0708).unwrap(), Dseq(7), &question.encode());
-    assert_eq!(parts, [example("answer")]);
+    let answer_to = |question: &Bytes| answer(&history, Epoch::new(0x0102_0304_0506_0708).unwrap(), Dseq(7), question);
+    assert_eq!(answer_to(&question.encode()), [example("answer")]);
+    let (first, last) = (Seq::new(0x5c19_adc0_0000_0001).unwrap(), Seq::new(0x5c19_adc0_0000_0003).unwrap());
+    let fetch = Question::Fetch(vec![Fetch { subject: subject("a.b"), first, last }]);
+    let selection = Selection { newest: Some(1), age: None };
+    let list = Question::List { pattern: "a.*".parse().unwrap(), selection, from: 0, limit: 10 };
+    for (name, question) in [("fetch", fetch.encode()), ("list", list.encode())] {
+        assert_eq!(question, example(&format!("{name}-question")), "{name}");
+        assert_eq!(answer_to(&question), [example(&format!("{name}-answer"))], "{name}");
+    }
+    for name in ["unknown", "malformed"] {
+        assert_eq!(answer_to(&example(&format!("{name}-question"))), [example(&format!("{name}-refused"))], "{name}");
+    }
 }
