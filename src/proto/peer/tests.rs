@@ -18,6 +18,7 @@ mod forged;
 mod known;
 mod poll;
 mod repair;
+mod rules;
 mod transcript;
 
 const CLIENT: ClientId = ClientId(1);
