@@ -1,4 +1,5 @@
-//! The timed transcript of `docs/wire.md`: two peers, and a wire with a latency of one millisecond that loses one datagram.
+//! The timed transcript of `docs/wire.md`: two peers, and a wire with a latency of one millisecond that loses one datagram. After a
+//! change of what peers send, the failure of the test prints the block anew.
 
 use super::*;
 use crate::wire::{Kind, Record};
