@@ -44,6 +44,13 @@ const CONTROL_JUMP_MAX: u64 = 1 << 20;
 /// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
 pub const HELLO_BYTES: usize = 256;
 
+/// Datagrams that are sent to an address that has proven nothing, for each datagram that is accepted from there.
+const UNPROVEN_DATAGRAMS: u8 = 3;
+/// Peers that answer the first multicast of an address that has proven nothing, on the average; twice as many answer the next one.
+const ANSWERING_PEERS: u64 = 8;
+/// After so many datagrams that were not answered by unicast, no more than [`ANSWERING_PEERS`] answer any multicast.
+const UNANSWERED_MAX: u8 = 8;
+
 /// A name heard from two live epochs this long after the first contact with the newer is a duplicate; a packet of
 /// a peer that was restarted is never under way that long.
 pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
@@ -149,6 +156,13 @@ pub struct Member {
     pub echo: Option<u64>,
     /// Whether it has sent back the token.
     pub is_proven: bool,
+    /// Whether it has said something to this peer alone.
+    pub is_heard_by_unicast: bool,
+    /// Datagrams that may still be sent to it while its address is not proven.
+    unproven_room: u8,
+    /// Datagrams accepted from it, and datagrams sent to it before its address was proven; both as far as they matter.
+    heard: u8,
+    unanswered: u8,
     /// When a word was last said to it out of turn.
     pub said: Option<Instant>,
     /// Questions to the history that came before its address was proven, or faster than they are answered.
@@ -228,6 +242,10 @@ impl Member {
             token: rng.next_u64() | 1,
             echo: None,
             is_proven: false,
+            is_heard_by_unicast: false,
+            unproven_room: UNPROVEN_DATAGRAMS,
+            heard: 0,
+            unanswered: 0,
             said: None,
             parked: Vec::new(),
             answers_due: now,
@@ -269,6 +287,36 @@ impl Member {
             duplicate_name: false,
             forgotten: false,
         }
+    }
+
+    /// Whether one datagram of it was heard and nothing since, and its address is not proven: anybody can forge that.
+    pub fn is_stranger(&self) -> bool {
+        !self.is_proven && self.last_heard == self.first_heard
+    }
+
+    /// Takes room for one datagram to its address; false if there is none. There is always room once the address is proven; until
+    /// then, one datagram from there earns room for three. Where it was heard by multicast alone, all `peers` have heard it: then a
+    /// few of them answer, and more the more often it is heard, so that one forged multicast is not multiplied by every peer.
+    pub fn take_room(&mut self, peers: u64, rng: &mut Rng) -> bool {
+        // Rule: proof
+        if self.is_proven {
+            return true;
+        }
+        if self.unproven_room == 0 {
+            return false;
+        }
+        self.unproven_room -= 1;
+        let times = if self.unanswered < UNANSWERED_MAX { self.heard.clamp(1, 32) - 1 } else { 0 };
+        let answering = ANSWERING_PEERS << times;
+        let may = self.is_heard_by_unicast || peers <= answering || rng.below(peers) < answering;
+        self.unanswered = self.unanswered.saturating_add(u8::from(may));
+        may
+    }
+
+    /// A new datagram of it was accepted, which earns room for some to it.
+    pub fn earn_room(&mut self) {
+        self.unproven_room = UNPROVEN_DATAGRAMS;
+        self.heard = self.heard.saturating_add(1);
     }
 
     /// When a datagram was sent at the latest that is read now, arrived at `arrived` at the earliest, and was sealed at

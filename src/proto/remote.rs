@@ -24,6 +24,9 @@ const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// A peer with more entries than there is room for is asked again after this.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
+/// One peer may have one part in so many of the room for the entries of all peers.
+const SHARES: usize = 4;
+
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
@@ -255,11 +258,19 @@ impl Remote {
         {
             self.empty(lost);
         }
-        if self.len_max < self.len + self.len_fresh {
+        let each_max = self.len_max.div_ceil(SHARES);
+        if self.len_max < self.len + self.len_fresh || each_max < self.len_of(epoch) {
             self.empty(epoch);
             return Taken::Overflow;
         }
         taken
+    }
+
+    /// Entries of one peer, in its old table and in its new one.
+    fn len_of(&self, epoch: Epoch) -> usize {
+        self.tables
+            .get(&epoch)
+            .map_or(0, |table| table.places.len() + table.fresh.as_ref().map_or(0, |fresh| fresh.entries.len()))
     }
 
     fn has_entries(&self, epoch: Epoch) -> bool {

@@ -272,10 +272,15 @@ impl Peer {
         }
     }
 
-    /// Drops the member that ended longest ago.
+    /// Drops the member that ended longest ago; if none has, the stranger of which nothing more was heard for the longest time, so that
+    /// forged epochs do not keep a newcomer out.
     pub(super) fn make_room(&mut self, now: Now) -> bool {
-        let oldest = self.members.values().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        oldest.map(|(_, epoch)| self.forget(now, epoch)).is_some()
+        let ended = self.members.values().filter_map(|member| Some((member.ended?, member.epoch()))).min();
+        let stranger = || {
+            let strangers = self.members.values().filter(|member| member.is_stranger());
+            strangers.map(|member| (member.last_heard, member.epoch())).min()
+        };
+        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
     }
 
     /// Quarantines an implausible jump (A10). `None`: do not go on; otherwise a datagram held back before that is now
@@ -388,6 +393,7 @@ impl Peer {
     pub(super) fn on_heard(&mut self, now: Now, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.on_contact(now.instant);
+        member.earn_room();
         member.last_heard = now.instant;
         let was_superseded = std::mem::take(&mut member.is_superseded);
         if was_superseded || member.state != MemberState::Up {
@@ -457,6 +463,7 @@ impl Peer {
             return;
         }
         member.control = header.number;
+        member.is_heard_by_unicast |= source.path == Path::Unicast;
         member.on_announce(&announce);
         let is_report_due = source.path == Path::Multicast
             && members::is_plausible(member.bcast.ledger().high(), announce.high)
@@ -513,7 +520,8 @@ impl Peer {
     pub(super) fn answer(&mut self, now: Now, epoch: Epoch, cookie: u64, bytes_max: usize) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let lately = member.answered.is_some_and(|at| now.instant.since(at) < ANSWER_INTERVAL);
-        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately {
+        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_say(epoch) {
+            let Some(member) = self.members.get_mut(&epoch) else { return };
             member.answered = Some(now.instant);
             self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }

@@ -127,6 +127,9 @@ impl Peer {
         let requests: Vec<InterestRequest> =
             std::iter::from_fn(|| self.remote.poll_request(now.instant, is_there)).collect();
         for request in requests {
+            if !self.may_say(request.epoch) {
+                continue;
+            }
             let Some(member) = self.members.get(&request.epoch) else { continue };
             let (address, padding) = (member.address, member.padding());
             self.counters.interest_asked += 1;

@@ -164,6 +164,9 @@ impl Peer {
         let awaited = member.awaited().filter(|_| awaits);
         member.taking.on_told(now, (window, self.room.is_short()), awaited);
         let (address, taken, padded) = (member.address, member.taking.high(), member.padding());
+        if !self.may_say(epoch) {
+            return;
+        }
         let report = ReceiverReport { epoch, taken, window, awaited, dropped };
         self.counters.reports_sent += 1;
         self.control_to(now, address, &Record::ReceiverReport(report), padded);

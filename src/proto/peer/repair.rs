@@ -34,7 +34,9 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if announce.token.is_some() && announce.token != member.echo {
             member.echo = announce.token;
-            self.say_soon(now, epoch);
+            if self.may_say(epoch) {
+                self.say_soon(now, epoch);
+            }
         }
     }
 
@@ -82,6 +84,9 @@ impl Peer {
         }
         self.outcomes = outcomes;
         for request in requests {
+            if !self.may_say(epoch) {
+                continue;
+            }
             self.counters.requests_sent += 1;
             self.control_to(now.instant, address, &Record::ResendRequest(request), padded);
         }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 
 mod batch;
+mod bounds;
 mod forged;
 mod known;
 mod poll;

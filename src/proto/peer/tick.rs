@@ -151,7 +151,9 @@ impl Peer {
             // Each peer is told alone how much was directed to it, before all are told what was multicast.
             let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
             for epoch in alive {
-                self.say(now, Word::Bye, Some(epoch), 0);
+                if self.may_say(epoch) {
+                    self.say(now, Word::Bye, Some(epoch), 0);
+                }
             }
             self.say(now, Word::Bye, None, 0);
         }

@@ -16,6 +16,12 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 
 impl Peer {
+    /// Whether one more datagram may go to the address of a member ([`Member::take_room`]); takes the room for it.
+    pub(super) fn may_say(&mut self, epoch: Epoch) -> bool {
+        let peers = self.members.len() as u64;
+        self.members.get_mut(&epoch).is_some_and(|member| member.take_room(peers, &mut self.rng))
+    }
+
     /// Says a word to the group, or to one member, padded to `bytes`.
     pub(super) fn say(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) {
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
@@ -92,7 +98,9 @@ impl Peer {
             return;
         }
         for epoch in due {
-            self.say(now, Word::Heartbeat, Some(epoch), 0);
+            if self.may_say(epoch) {
+                self.say(now, Word::Heartbeat, Some(epoch), 0);
+            }
         }
     }
 

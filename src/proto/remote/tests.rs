@@ -184,22 +184,29 @@ fn mistakes_with_news_are_noticed() {
 
 #[test]
 fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
-    let mut remote = Remote::new(1, 10, Duration::ZERO, Mutants::default());
+    let mut remote = Remote::new(1, 32, Duration::ZERO, Mutants::default());
     let entries = |count: u64| {
         let entry = |n: u64| InterestEntry { wanted: format!("s.{n}").parse::<Pattern>().unwrap().into(), count: 1 };
         (0..count).map(entry).collect()
     };
     let record = |count: u64| Interest { after: 0, upto: count, high: count, base: 0, entries: entries(count) };
-    let other = Epoch::new(8).unwrap();
-    assert_eq!(remote.on_record(at(0), other, 1, record(8)), Taken::News);
-    assert_eq!(remote.on_record(at(0), owner(), 1, record(3)), Taken::Overflow);
+    let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
+    let [other, _, _, greedy] = others;
+    for (epoch, count) in others.into_iter().zip([8, 8, 8, 5]) {
+        assert_eq!(remote.on_record(at(0), epoch, 1, record(count)), Taken::News);
+    }
+    assert_eq!(remote.on_record(at(0), owner(), 1, record(4)), Taken::Overflow, "all of the room is taken");
     assert!(remote.is_known(other) && !remote.is_known(owner()));
-    assert_eq!(remote.entries().count(), 8);
+    assert_eq!(remote.entries().count(), 29);
     assert_eq!(remote.poll_request(at(1000), |_| true), None, "it is left alone for a while");
     assert!(remote.poll_request(at(31_000), |_| true).is_some());
     remote.end(other);
     assert_eq!(remote.on_record(at(31_000), owner(), 2, record(3)), Taken::News);
     assert!(remote.is_known(owner()));
+    remote.on_word(at(31_000), greedy, 2, 9);
+    let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: entries(9) };
+    assert_eq!(remote.on_record(at(31_000), greedy, 3, more), Taken::Overflow, "one has a quarter at most");
+    assert!(!remote.is_known(greedy));
 }
 
 #[test]

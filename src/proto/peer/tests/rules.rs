@@ -89,7 +89,7 @@ fn discard_counts_for_first_check_that_fails() {
 }
 
 #[test]
-fn silent_unproven_peer_gets_heartbeats_until_given_up() {
+fn silent_unproven_peer_gets_three_datagrams() {
     let (mut s, p) = pair("a", 1000);
     let mut heard = Vec::new();
     for millis in (1000..70_000).step_by(100) {
@@ -97,10 +97,8 @@ fn silent_unproven_peer_gets_heartbeats_until_given_up() {
         let beats = unicasts(s.drain());
         heard.extend(beats.iter().filter(|(to, _)| *to == p.address).map(|_| millis));
     }
-    // One in each interval of a second, until 60 s after its only word.
-    let silent = heard.iter().filter(|millis| (5000..60_000).contains(*millis)).count();
-    assert!((54..=56).contains(&silent), "{silent}");
-    assert_eq!(heard.iter().filter(|millis| 62_000 < **millis).count(), 0);
+    // The first of the three answered what `pair` let it hear.
+    assert_eq!(heard, [2000, 3000]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn lost_news_is_asked_for() {
 fn many_subscriptions_are_known_to_who_comes_later() {
     let mut lan = Lan::new(2, |settings| {
         (settings.subscriptions_max, settings.client_subscriptions_max) = (5_000, 5_000);
-        settings.interest_max = 5_000;
+        settings.interest_max = 20_000;
     });
     (0..4_000).for_each(|sub| subscribe(&mut lan, 1, sub, &format!("many.subscriptions.number.{sub}"), None));
     lan.run(1_100, |copy| copy.records().iter().any(|record| matches!(record, Record::Interest(_))));

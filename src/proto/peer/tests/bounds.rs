@@ -1,0 +1,159 @@
+//! What one datagram of an address that has proven nothing may cost that address, and the peers that hear it.
+
+use super::*;
+use crate::message::{Dseq, Queue};
+use crate::proto::send::Word;
+use crate::wire::{Announce, Header, InterestRequest, Kind, Range, Record, ResendRequest};
+
+/// Datagrams to an address that has proven nothing, for each datagram from there.
+const MOST: usize = 3;
+
+/// What a forged datagram claims.
+type Claim = fn(&mut Header, &mut Announce);
+
+/// A datagram that somebody sends in the name of `victim`, which knows nothing of it and never answers.
+fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
+    let datagram = wire::decode(victim.peer.word(at(1000), Word::Heartbeat, None, 0)).unwrap();
+    let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
+    let mut header = datagram.header;
+    change(&mut header, &mut announce);
+    wire::encode_control(&header, &Record::Heartbeat(announce), 0)
+}
+
+/// Passes 100 s and returns the datagrams that go to `address`.
+fn sent_to(host: &mut Host, address: SocketAddr) -> Vec<usize> {
+    let mut sent = Vec::new();
+    for millis in (1000..101_000).step_by(5) {
+        host.peer.handle(at(millis), Input::Tick);
+        while let Some(effect) = host.peer.poll_effect() {
+            if let Effect::Unicast { to, bytes } = effect
+                && to == address
+            {
+                sent.push(bytes.len());
+            }
+        }
+    }
+    sent
+}
+
+/// A subscriber that runs since 0 s.
+fn subscriber() -> Host {
+    let mut host = Host::new("S.test", 1, 0);
+    host.subscribe(0, ">");
+    host.tick(900);
+    host
+}
+
+#[test]
+fn one_unproven_datagram_earns_three_small_answers() {
+    let claims: [(&str, Claim); 4] = [
+        ("its own interval", |_, _| {}),
+        ("an interval of 60 s", |_, announce| announce.heartbeat = Duration::from_secs(60)),
+        ("much that is missing", |header, announce| (header.count, announce.high) = (1_000_000, Dseq(1_000_000))),
+        ("a long life", |header, _| header.uptime_ms = 50_000_000),
+    ];
+    for (claim, change) in claims {
+        let (mut host, mut victim) = (subscriber(), Host::new("victim", 77, 0));
+        let bytes = forged(&mut victim, change);
+        host.hear(1000, victim.address, &bytes);
+        let sent = sent_to(&mut host, victim.address);
+        assert!((1..=MOST).contains(&sent.len()) && sent.iter().all(|bytes| *bytes <= 300), "{claim}: {sent:?}");
+    }
+    let (mut host, mut victim) = (subscriber(), Host::new("victim", 77, 0));
+    for _ in 0..2 {
+        victim.publish(1000, "a");
+    }
+    let data = victim.publish(1000, "b");
+    host.hear(1000, victim.address, &data);
+    let sent = sent_to(&mut host, victim.address);
+    assert!(sent.len() <= MOST && sent.iter().all(|bytes| *bytes <= 300), "data after a gap: {sent:?}");
+}
+
+#[test]
+fn one_forged_multicast_is_answered_by_few_of_many_peers() {
+    const PEERS: u64 = 64;
+    let mut victim = Host::new("victim", 7777, 0);
+    let bytes = forged(&mut victim, |header, announce| (header.count, announce.high) = (1000, Dseq(1000)));
+    let mut answers = 0;
+    for number in 0..PEERS {
+        let mut host = Host::new("S.test", 100 + number, 0);
+        host.subscribe(0, ">");
+        for other in (0..PEERS).filter(|other| *other != number) {
+            let mut other = Host::new("S.test", 100 + other, 0);
+            other.address.set_port(10_000 + other.peer.epoch().bits() as u16);
+            let hello = other.tick(900).remove(0);
+            host.hear(900, other.address, &hello);
+        }
+        host.hear(1000, victim.address, &bytes);
+        answers += sent_to(&mut host, victim.address).len();
+    }
+    // Eight answer each of the three times, on the average; 192 would be all.
+    assert!((1..=48).contains(&answers), "{answers}");
+}
+
+#[test]
+fn forged_epochs_keep_no_newcomer_out() {
+    let mut host = subscriber();
+    for number in 0..1100 {
+        let mut stranger = Host::new("stranger", 1000 + number, 0);
+        stranger.address.set_port(10_000 + number as u16);
+        let bytes = forged(&mut stranger, |_, _| {});
+        host.hear(1000 + number, stranger.address, &bytes);
+    }
+    let mut p = Host::new("P.test", 2, 3000);
+    for millis in (3000..3100).step_by(20) {
+        p.tick(millis).iter().for_each(|word| host.hear(millis, p.address, word));
+    }
+    let data = p.publish(3100, "a");
+    host.hear(3100, p.address, &data);
+    assert_eq!(host.told(), ["a"]);
+    assert_eq!(host.peer.counters().discard_peers_full, 0);
+    assert!(host.peer.member_rows(at(3100)).len() <= 1024);
+}
+
+/// Unicast datagrams that a host has to send.
+fn unicasts(host: &mut Host) -> Vec<Bytes> {
+    let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
+    host.drain().into_iter().filter_map(unicast).collect()
+}
+
+// W83, W86, W87.
+#[test]
+fn unproven_request_gets_one_answer_if_padded() {
+    let (own, asking) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
+    let ranges = vec![Range { first: Dseq(1), last: Dseq(1) }];
+    let resend = ResendRequest { epoch: own, directed: false, manifests_only: false, unicast: false, ranges };
+    let interest = InterestRequest { epoch: own, from: 0, base: 0 };
+    for record in [Record::ResendRequest(resend), Record::InterestRequest(interest)] {
+        let (mut s, mut p) = pair("a", 1000);
+        s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
+        p.publish(1001, "a");
+        unicasts(&mut p);
+        for (millis, padded, answers) in [(1100, 255, 0), (1110, 256, 1), (1111, 256, 0), (1120, 256, 1)] {
+            let number = 1000 + millis;
+            let kind = Kind::Control;
+            let header = Header { kind, group: 7500, epoch: asking, number, count: 0, uptime_ms: 1000, receiver: None };
+            let bytes = wire::encode_control(&header, &record, padded);
+            p.peer.handle(at(millis), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
+            let sent = unicasts(&mut p);
+            assert_eq!(sent.len(), answers, "{padded} bytes at {millis} ms");
+            for answer in sent {
+                assert!(answer.len() <= padded);
+                let records = wire::decode(answer).unwrap().records;
+                assert!(matches!(&records[..], [Record::Heartbeat(announce)] if announce.token.is_some()));
+            }
+        }
+        assert_eq!(p.peer.counters().unproven, 4);
+    }
+}
+
+// W137.
+#[test]
+fn queue_names_refuse_ascii_space_and_control_only() {
+    for name in ["a\u{85}b", "a\u{a0}b", "a\u{3000}b"] {
+        assert!(name.parse::<Queue>().is_ok(), "{name:?}");
+    }
+    for name in ["", "a b", "a\tb", "a\u{7f}b"] {
+        assert!(name.parse::<Queue>().is_err(), "{name:?}");
+    }
+}
