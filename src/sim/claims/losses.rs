@@ -57,6 +57,11 @@ impl View<'_> {
             self.oracle.is_entitled(self.run, &run.subs[sub], stream, self.track(), &self.sent(*message))
         };
         let strangers: Vec<usize> = range.iter().copied().filter(|message| !entitled(message)).collect();
+        let found_before = |message: &usize| {
+            let found = self.track().found_late(self.sent(*message).last);
+            found != NEVER && found + 5 * MILLIS < run.subs[sub].start
+        };
+        let found_before: Vec<usize> = range.iter().copied().filter(found_before).collect();
         let told: Vec<(usize, State)> =
             range.iter().map(|m| (*m, self.track().state(sub, *m))).filter(|(_, s)| *s != State::Nothing).collect();
         if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, State::Maybe { .. })) {
@@ -67,6 +72,10 @@ impl View<'_> {
                 "O2",
                 format!("messages {strangers:?} told as lost to subscription {sub}, which was not owed them"),
             );
+        }
+        if count.is_exact() && !found_before.is_empty() {
+            let text = format!("told as lost to subscription {sub}, which began after they were found missing");
+            self.wrong("O2", format!("messages {found_before:?} {text}"));
         }
         let all = owed.len() as u64;
         // A frame without a link says nothing of the frame before it.
