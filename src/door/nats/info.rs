@@ -13,13 +13,18 @@ const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Characters of a server's id.
 const ID_BYTES: usize = 56;
 
-/// The object behind INFO, in the order of nats-server.
+/// Value of `go`, where nats-server names the toolchain that built it: client libraries require the field and show it as text.
+const TOOLCHAIN: &str = "rust";
+
+/// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which nats-server omits where it has none, are
+/// omitted here: the build records no commit, and without an auth callout there is no encryption key.
 #[derive(Serialize)]
 struct Info<'a> {
     server_id: String,
     server_name: &'a str,
     version: &'a str,
     proto: u8,
+    go: &'static str,
     host: String,
     port: u16,
     headers: bool,
@@ -50,6 +55,7 @@ pub(super) fn line(settings: &Settings, hello: &Hello, is_stopping: bool) -> Vec
         server_name: settings.peer.as_str(),
         version: VERSION,
         proto: 1,
+        go: TOOLCHAIN,
         host: hello.listen.ip().to_string(),
         port: hello.listen.port(),
         headers: true,

@@ -19,11 +19,15 @@ pub use session::Session;
 
 use crate::door::access::Access;
 use crate::message::{Epoch, PeerName};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 /// The version of the protocol that is claimed: that of a server whose core is served completely. Clients read features from it.
 pub const VERSION: &str = "2.10.0";
+
+/// What nats-server tells a client that has not proven who it is, whatever the reason.
+const AUTHORIZATION_VIOLATION: &str = "Authorization Violation";
 
 /// What the door needs to know, and its limits.
 #[derive(Clone, Debug)]
@@ -157,8 +161,19 @@ pub enum Unproven {
     Jwt,
 }
 
+impl Fault {
+    /// Text of the `-ERR` line, without the quotes: that of nats-server where it has one. Client libraries compare the whole text, so it
+    /// never says more.
+    pub(crate) fn protocol_text(&self) -> Cow<'static, str> {
+        match self {
+            Fault::Unauthorized(_) => AUTHORIZATION_VIOLATION.into(),
+            fault => fault.to_string().into(),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
-    /// As the client is told, without the quotes: where nats-server has a text for it, that.
+    /// Writes the reason for the log: the text of the `-ERR` line, and behind it what the client must not be told.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::UnknownOperation => write!(f, "Unknown Protocol Operation"),
@@ -168,15 +183,22 @@ impl fmt::Display for Fault {
             Fault::Size(op) => write!(f, "Parser Error: bad size in {op}: {}", op.usage()),
             Fault::NoHeaders => write!(f, "message headers not supported: CONNECT did not say \"headers\":true"),
             Fault::Connect(fault) => fault.fmt(f),
-            Fault::Unauthorized(Unproven::NotConnected | Unproven::Wrong) => write!(f, "Authorization Violation"),
-            Fault::Unauthorized(Unproven::Jwt) => {
-                write!(f, "Authorization Violation: JWTs are not accepted, but a user, a token or an nkey")
-            }
+            Fault::Unauthorized(reason) => write!(f, "{AUTHORIZATION_VIOLATION}: {reason}"),
             Fault::AuthTimeout => write!(f, "Authentication Timeout"),
             Fault::Stale => write!(f, "Stale Connection"),
             Fault::NotEncrypted => write!(f, "Secure Connection - TLS Required"),
             Fault::ClientError => write!(f, "the client sent -ERR"),
         }
+    }
+}
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unproven::NotConnected => "the client sent a command before CONNECT",
+            Unproven::Wrong => "no account has the credentials in CONNECT",
+            Unproven::Jwt => "CONNECT has a JWT, and accounts have a user and password, a token or an nkey",
+        })
     }
 }
 

@@ -137,7 +137,7 @@ impl Session {
     /// Tells the client why the connection ends.
     pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
         if *fault != Fault::ClientError {
-            put_error(out, fault);
+            put_error(out, fault.protocol_text());
         }
     }
 

@@ -492,7 +492,6 @@ fn connect_is_read_as_nats_server_reads_it() {
 #[test]
 fn who_has_to_prove_who_it_is_does_so_first() {
     let violation = "-ERR 'Authorization Violation'|(closed)";
-    let jwt = "-ERR 'Authorization Violation: JWTs are not accepted, but a user, a token or an nkey'|(closed)";
     for sent in ["SUB a 1|", "PING|", "+OK|", "PUB a 99999|"] {
         check(&with_password(), &bytes(sent), violation);
     }
@@ -507,7 +506,7 @@ fn who_has_to_prove_who_it_is_does_so_first() {
             (r#"{"user":"u"}|PING|"#, violation),
             (r#"{"auth_token":"p"}|PING|"#, violation),
             (r#"{}|PING|"#, violation),
-            (r#"{"jwt":"eyJ0","sig":"x"}|PING|"#, jwt),
+            (r#"{"jwt":"eyJ0","sig":"x"}|PING|"#, violation),
             (r#"{"user":"u","pass":"p"}|CONNECT {"user":"u","pass":"y"}|PING|"#, &format!("+OK|{violation}")),
         ],
     );
@@ -527,6 +526,19 @@ fn who_has_to_prove_who_it_is_does_so_first() {
     assert_eq!(alone.asked, ["admitted u", r#"Named { name: "n" }"#]);
     assert!(alone.session.is_admitted());
     assert!(!Alone::new(&with_password()).session.is_admitted());
+}
+
+/// Client libraries compare the whole text of an error, so the reason stands in the log alone.
+#[test]
+fn refused_jwt_is_named_in_the_log_only() {
+    let command = Command::Connect(br#"{"jwt":"eyJ0","sig":"x"}"#);
+    let mut alone = Alone::new(&with_password());
+    let fault = alone.session.on_command(Instant::ZERO, command, &mut alone.out).unwrap_err();
+    alone.session.on_fault(&fault, &mut alone.out);
+    assert_eq!(alone.told(), "-ERR 'Authorization Violation'|");
+    assert_eq!(fault, Fault::Unauthorized(Unproven::Jwt));
+    assert!(fault.to_string().contains("JWT"), "{fault}");
+    assert_ne!(fault.to_string(), Fault::Unauthorized(Unproven::Wrong).to_string());
 }
 
 /// The text of a public key as NATS writes it.
@@ -589,7 +601,7 @@ fn a_key_opens_the_door_to_who_can_sign_with_it() {
 fn the_server_says_what_clients_look_for() {
     let mut alone = Alone::new(&Settings { tls: Tls::Available, ..settings() });
     alone.session.on_open(&mut alone.out);
-    let expected = r#"INFO {"server_id":"NHAAAAAAAAAAAAA","server_name":"A.test","version":"2.10.0","proto":1,"host":"127.0.0.1","port":4222,"headers":true,"tls_available":true,"max_payload":2000,"client_id":5,"client_ip":"10.0.0.9"} |"#;
+    let expected = r#"INFO {"server_id":"NHAAAAAAAAAAAAA","server_name":"A.test","version":"2.10.0","proto":1,"go":"rust","host":"127.0.0.1","port":4222,"headers":true,"tls_available":true,"max_payload":2000,"client_id":5,"client_ip":"10.0.0.9"} |"#;
     let told = alone.told();
     let (id, rest) = (&told[19..75], [&told[..19], &told[75..]].concat());
     assert_eq!(rest, expected.replace("NHAAAAAAAAAAAAA", ""));
