@@ -7,6 +7,7 @@ use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
 use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{Event, EventQueue};
+use crate::daemon::shutdown::panic_text;
 use crate::door::ask::Awaited;
 use crate::door::event::{EventAnswer, EventRequest};
 use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome};
@@ -28,6 +29,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -507,9 +509,11 @@ struct Pump {
 
 impl Pump {
     fn run(mut self) {
-        let why = match self.pump() {
-            Ok(why) => why,
-            Err(error) => format!("the connection to the peer broke: {error}"),
+        // A panic must not leave callers waiting; the state is used only to end it for them.
+        let why = match catch_unwind(AssertUnwindSafe(|| self.pump())) {
+            Ok(Ok(why)) => why,
+            Ok(Err(error)) => format!("the connection to the peer broke: {error}"),
+            Err(panic) => format!("the thread of the connection has failed: {}", panic_text(&*panic)),
         };
         self.shared.end(why);
     }

@@ -85,7 +85,7 @@ impl Embedded {
     /// Does what there is to do without waiting. False when the peer has ended.
     ///
     /// # Errors
-    /// The system's event queue is broken.
+    /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
     pub fn turn(&mut self) -> io::Result<bool> {
         self.drive(Duration::ZERO)
     }
@@ -93,7 +93,7 @@ impl Embedded {
     /// Waits for something to do, for at most `timeout`, and does it. False when the peer has ended.
     ///
     /// # Errors
-    /// The system's event queue is broken.
+    /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
     pub fn drive(&mut self, timeout: Duration) -> io::Result<bool> {
         self.clock = None;
         self.engine.turn(Some(timeout))
@@ -209,7 +209,7 @@ impl Embedded {
     /// Dropping does the same.
     ///
     /// # Errors
-    /// The system's event queue is broken.
+    /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
     pub fn close(mut self) -> io::Result<()> {
         self.stop()
     }
@@ -223,17 +223,8 @@ impl Embedded {
 
     /// Runs until the peer has ended; for a thread of its own.
     pub(super) fn run(mut self) {
-        loop {
-            match self.engine.turn(None) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => {
-                    tracing::error!(%error, "the peer's event queue broke");
-                    self.engine.give_up();
-                    return;
-                }
-            }
-        }
+        // The engine has logged an error, and has told it to everybody who waits.
+        while let Ok(true) = self.engine.turn(None) {}
     }
 
     /// Ends the client that the owner of `Embedded` is: when the peer runs in a thread, only its handles are clients.
@@ -259,4 +250,101 @@ impl Drop for Embedded {
 fn info(engine: &Engine, client: ClientId) -> Info {
     let welcome = engine.welcome(client);
     Info::from_welcome(welcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::{OpenError, RecvError, WaitError};
+    use crate::daemon::clock::random_u64;
+    use crate::proto::question::Poll;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::thread;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A peer on loopback in a group of its own, with a Unix socket.
+    struct Fixture {
+        embedded: Embedded,
+        directory: PathBuf,
+        socket: PathBuf,
+    }
+
+    impl Fixture {
+        fn open() -> Fixture {
+            let bits = random_u64().to_be_bytes();
+            let directory = std::env::temp_dir().join(format!("seqcast-test-{:016x}", random_u64()));
+            fs::create_dir(&directory).unwrap();
+            let socket = directory.join("peer.sock");
+            let mut config = Config::default();
+            config.group = [239, 255, bits[0], bits[1].max(1)].into();
+            config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
+            config.interface = "lo".parse().unwrap();
+            config.data_dir = directory.join("state");
+            config.socket = socket.clone();
+            let options = Options { serve: true, ..Options::default() };
+            Fixture { embedded: Embedded::open_with(&config, &options).unwrap(), directory, socket }
+        }
+
+        /// The loop of the peer panics, as it does when an invariant is broken.
+        fn panic(&mut self) -> io::Error {
+            self.embedded.engine.guarded::<()>(|_| panic!("ledger of alice: 3 is not 4")).unwrap_err()
+        }
+    }
+
+    impl Drop for Fixture {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.directory).unwrap();
+        }
+    }
+
+    fn attach(path: &Path) -> (Bus, Subscription) {
+        let bus = Bus::attach(path).unwrap();
+        let subscription = bus.subscribe("x".parse().unwrap()).unwrap();
+        (bus, subscription)
+    }
+
+    #[test]
+    fn panicking_peer_fails_all_waiting_calls() {
+        let mut fixture = Fixture::open();
+        let bus = fixture.embedded.bus();
+        let own = fixture.embedded.subscribe("x".parse().unwrap()).unwrap();
+        let question = Question::Poll(vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }]);
+        let asked = bus.ask(bus.info().epoch, question, PATIENCE).unwrap();
+        let flushing = thread::spawn({
+            let bus = bus.clone();
+            move || bus.flush(PATIENCE)
+        });
+        while fixture.embedded.engine.mailbox.waiting() < 2 {
+            thread::yield_now();
+        }
+        let error = fixture.panic().to_string();
+        assert_eq!(error, "ledger of alice: 3 is not 4");
+        assert_eq!(flushing.join().unwrap(), Err(WaitError::Closed));
+        assert_eq!(asked.recv(), Err(AskError::Closed));
+        assert_eq!(own.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
+        let message = || Message::new("x".parse().unwrap(), "1");
+        assert_eq!(bus.publish(message()), Err(PublishError::Closed));
+        assert_eq!(bus.ending().unwrap(), format!("the peer has failed: {error}"));
+        assert_eq!(fixture.embedded.publish(message()), Err(PublishError::Closed));
+        assert!(!fixture.embedded.turn().unwrap());
+    }
+
+    #[test]
+    fn panicking_peer_disconnects_attached_clients() {
+        let mut fixture = Fixture::open();
+        let attaching = thread::spawn({
+            let socket = fixture.socket.clone();
+            move || attach(&socket)
+        });
+        while !attaching.is_finished() {
+            fixture.embedded.drive(Duration::from_millis(5)).unwrap();
+        }
+        let (bus, subscription) = attaching.join().unwrap();
+        fixture.panic();
+        assert_eq!(subscription.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
+        assert_eq!(bus.ending().unwrap(), "the peer has failed and has ended; its log says why");
+        assert!(matches!(Bus::attach(&fixture.socket), Err(OpenError::NoPeer { .. })));
+    }
 }

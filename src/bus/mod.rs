@@ -340,10 +340,10 @@ impl Bus {
         &self.shared.info
     }
 
-    /// Why an attached bus has ended, if it has: the peer's words, or what broke.
+    /// Why the peer behind the bus, or the connection to it, has ended, if it has.
     pub fn ending(&self) -> Option<String> {
         match &self.shared.link {
-            Link::Engine(..) => None,
+            Link::Engine(mailbox, _) => mailbox.ending(),
             Link::Attached(attached) => attached.over(),
         }
     }
@@ -368,7 +368,7 @@ impl Shared {
                 // If the engine has ended, there is nothing left to end.
                 let _ = mailbox.push(command, Duration::ZERO);
                 if let Some(thread) = thread {
-                    // A panic of the thread has been printed; there is nothing to add.
+                    // A failure of the peer is in the log, and `ending` says it.
                     let _ = thread.join();
                 }
             }

@@ -19,10 +19,11 @@ use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
+use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
-use crate::door::frame::{ByeReason, ToClient};
+use crate::door::frame::ToClient;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
 use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Target, Unanswered};
 use crate::proto::peer::Peer;
@@ -47,32 +48,6 @@ const FLUSHES_MAX: usize = 4096;
 const COMMANDS_PER_TURN: usize = 4096;
 /// The longest that a client can wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a stop waits for what programs in the same process have published and the peer has not yet taken.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How long a graceful stop may take before it is cut short.
-const STOP_TIME: Duration = Duration::from_secs(2);
-/// How long the clients are given to read the rest.
-const CLOSE_TIME: Duration = Duration::from_secs(2);
-
-/// What the engine is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Running,
-    /// Taking what was published before the stop.
-    Draining {
-        until: Instant,
-    },
-    /// Saying BYE to the group.
-    Stopping {
-        until: Instant,
-    },
-    /// Saying BYE to the clients.
-    Closing {
-        until: Instant,
-    },
-    Ended,
-}
-
 /// Who waits to be told that everything has left.
 #[derive(Debug)]
 pub(super) enum Waiting {
@@ -156,8 +131,15 @@ impl Engine {
     /// when the engine has ended.
     ///
     /// # Errors
-    /// The system's event queue is broken; nothing can go on.
+    /// The system's event queue is broken, or the engine panicked. The engine has ended then.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        if self.is_ended() {
+            return Ok(false);
+        }
+        self.guarded(|engine| engine.work(timeout))
+    }
+
+    fn work(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.wait(timeout)?;
         let now = Clock::now();
         self.on_signals(now);
@@ -195,65 +177,9 @@ impl Engine {
         }
     }
 
-    /// Begins a graceful stop. What programs in the same process have published before is taken first, as far as there is
-    /// room for it soon.
-    pub(crate) fn stop(&mut self, now: Now) {
-        if self.phase == Phase::Running {
-            tracing::info!("stopping");
-            if self.doors.announces_events() {
-                self.announce_events(now, "STOPPED");
-            }
-            self.announce_stop();
-            self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
-            self.end_drain(now);
-        }
-    }
-
-    /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
-    fn end_drain(&mut self, now: Now) {
-        let Phase::Draining { until } = self.phase else { return };
-        let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
-        if 0 < waiting && now.instant < until {
-            return;
-        }
-        if 0 < waiting {
-            tracing::warn!(requests = waiting, "stopped before all that was published or asked has left");
-        }
-        self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
-        self.peer.handle(now, Input::Stop);
-        self.act(now);
-    }
-
-    /// The first signal asks for a graceful stop, the second for none.
-    fn on_signals(&mut self, now: Now) {
-        for _ in 0..std::mem::take(&mut self.signalled) {
-            if self.phase == Phase::Running {
-                self.stop(now);
-            } else {
-                tracing::warn!("stopping at once");
-                self.phase = Phase::Ended;
-            }
-        }
-    }
-
     /// Whether publishers must wait: for the network, for receivers, or for those who asked to be told when everything has left.
     pub(super) fn is_held_up(&self) -> bool {
         self.transmit.is_long() || self.peer.is_held_up() || FLUSHES_MAX <= self.flushes.len()
-    }
-
-    /// Whether it takes requests: it has not been told to stop.
-    pub(crate) fn is_running(&self) -> bool {
-        self.phase == Phase::Running
-    }
-
-    /// Whether it has ended.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.phase == Phase::Ended
-    }
-
-    /// Ends at once.
-    pub(crate) fn give_up(&mut self) {
-        self.phase = Phase::Ended;
     }
 
     /// Publishes for a client. False, and nothing done, if too much waits to be sent: for the socket, or until receivers say
@@ -637,64 +563,5 @@ impl Engine {
                 (_, waiting) => self.flushes.push((waiting, leaving)),
             }
         }
-    }
-
-    /// The group has been told; now the clients.
-    fn close(&mut self, now: Now) {
-        if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
-            return;
-        }
-        let text = "the peer is stopping".to_owned();
-        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
-        for id in self.clients.ids() {
-            self.clients.answer(id, &bye);
-            if let Some(connection) = self.clients.connection(id) {
-                connection.flow.is_closing = true;
-            } else if let Some(connection) = self.clients.door(id) {
-                connection.flow.is_closing = true;
-                connection.unconfirmed = None;
-                self.clients.note_output(id);
-            } else {
-                self.detach(now, id);
-            }
-        }
-        self.doors.close(self.poll.registry());
-        self.events.close_streams();
-        self.asks.clear();
-        self.unconfirmed.clear();
-        self.listener = None;
-        self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
-    }
-
-    /// Goes on with a stop.
-    fn advance(&mut self, now: Now) {
-        self.end_drain(now);
-        match self.phase {
-            Phase::Stopping { until } if until <= now.instant => {
-                tracing::warn!("the stop took too long and was cut short");
-                self.close(now);
-            }
-            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit.is_empty() => self.phase = Phase::Ended,
-            Phase::Closing { until } if until <= now.instant => {
-                let (clients, messages) = (self.clients.len(), self.clients.queued());
-                if clients == 0 {
-                    tracing::warn!("stopped before the system took all that was to be sent to other peers");
-                } else {
-                    tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
-                }
-                self.phase = Phase::Ended;
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Engine {
-    /// Whoever still waits for an answer is told that there will be none.
-    fn drop(&mut self) {
-        for id in self.clients.ids() {
-            self.clients.remove(id);
-        }
-        self.mailbox.close();
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
-use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::engine::Engine;
 use crate::daemon::local::Connection;
+use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::door::frame::{ByeReason, ToClient};
 use crate::message::ClientId;

@@ -219,7 +219,8 @@ struct State {
     bytes: usize,
     writers_waiting: usize,
     sleep: Sleep,
-    closed: bool,
+    /// Why the engine has ended, once it has.
+    ending: Option<String>,
 }
 
 /// Whether the engine waits for events, and must be woken for a command.
@@ -260,11 +261,11 @@ impl Mailbox {
         let mut state = self.lock();
         if !command.is_urgent() && state.is_full_for(must_wait, bytes) && !timeout.is_zero() {
             state.writers_waiting += 1;
-            let is_full = |state: &mut State| state.is_full_for(must_wait, bytes) && !state.closed;
+            let is_full = |state: &mut State| state.is_full_for(must_wait, bytes) && state.ending.is_none();
             state = self.room.wait_timeout_while(state, timeout, is_full).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
         }
-        if state.closed {
+        if state.ending.is_some() {
             return Err(Rejected::Closed);
         }
         if !command.is_urgent() && state.is_full_for(must_wait, bytes) {
@@ -324,12 +325,17 @@ impl Mailbox {
     }
 
     /// The engine has ended: nothing more is taken, and what waits is dropped, which tells those who wait for answers.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, reason: &str) {
         let mut state = self.lock();
-        state.closed = true;
+        state.ending.get_or_insert_with(|| reason.to_owned());
         state.commands = Commands::default();
         drop(state);
         self.room.notify_all();
+    }
+
+    /// Why the engine has ended, if it has.
+    pub(crate) fn ending(&self) -> Option<String> {
+        self.lock().ending.clone()
     }
 }
 
@@ -360,7 +366,7 @@ mod tests {
         mailbox.take(&mut taken, false);
         assert!((14..=16).contains(&taken.waiting()), "{}", taken.waiting());
         assert!(mailbox.push(publish(64 << 20), Duration::ZERO).is_ok(), "the first message always fits");
-        mailbox.close();
+        mailbox.close("stopped");
         assert!(matches!(mailbox.push(Command::Stop, Duration::ZERO), Err(Rejected::Closed)));
     }
 

@@ -24,6 +24,7 @@ pub mod queue;
 pub mod self_test;
 pub(crate) mod serve;
 pub mod show;
+pub(crate) mod shutdown;
 pub(crate) mod signals;
 mod sqlite_file;
 pub mod start;

@@ -7,7 +7,7 @@ use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::doors::{DoorError, Doors};
 use crate::daemon::drop_rule::{DropRule, Dropper};
-use crate::daemon::engine::{Engine, Phase};
+use crate::daemon::engine::Engine;
 use crate::daemon::events::{EventService, EventsError};
 use crate::daemon::intake::{GROUP, INBOX, LISTENER, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
@@ -17,6 +17,7 @@ use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
+use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::stream::peer;
 use crate::daemon::timer::Timer;
@@ -297,7 +298,7 @@ impl Daemon {
     /// Runs until a signal ends it.
     ///
     /// # Errors
-    /// The system's event queue is broken.
+    /// The system's event queue is broken, or the peer has panicked. Its clients are disconnected then.
     pub fn run(mut self) -> io::Result<()> {
         while self.engine.turn(None)? {}
         tracing::info!("stopped");

@@ -207,6 +207,14 @@ impl EventService {
         self.streams = None;
     }
 
+    /// Ends the streams, then the sharing of the journal, then the journal. What was handed to the journal before is stored.
+    pub(crate) fn close(&mut self) {
+        self.close_streams();
+        self.sharing = None;
+        self.opened = None;
+        self.held.clear();
+    }
+
     /// The journal for the streams, if it is open.
     pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<Journal> {
         let opened = self.opened.as_ref()?;

@@ -1,0 +1,198 @@
+//! How a peer ends: gracefully, at once after a second signal, or because its loop failed.
+//!
+//! A failed loop ends the peer for everybody: attached clients get a BYE, all connections close, and calls of programs in the same
+//! process fail. Nothing is published and nothing is reported any more, since the numbers can be wrong.
+
+use crate::daemon::awaits::Awaits;
+use crate::daemon::engine::Engine;
+use crate::daemon::mailbox::Commands;
+use crate::door::frame::{ByeReason, ToClient};
+use crate::proto::effect::Input;
+use crate::time::{Instant, Now};
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// How long a stop waits for what programs in the same process have published and the peer has not yet taken.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How long a graceful stop may take before it is cut short.
+const STOP_TIME: Duration = Duration::from_secs(2);
+/// How long the clients are given to read the rest.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// What the engine is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Taking what was published before the stop.
+    Draining {
+        until: Instant,
+    },
+    /// Saying BYE to the group.
+    Stopping {
+        until: Instant,
+    },
+    /// Saying BYE to the clients.
+    Closing {
+        until: Instant,
+    },
+    Ended,
+}
+
+impl Engine {
+    /// Begins a graceful stop. What programs in the same process have published before is taken first, as far as there is
+    /// room for it soon.
+    pub(crate) fn stop(&mut self, now: Now) {
+        if self.phase == Phase::Running {
+            tracing::info!("stopping");
+            if self.doors.announces_events() {
+                self.announce_events(now, "STOPPED");
+            }
+            self.announce_stop();
+            self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
+            self.end_drain(now);
+        }
+    }
+
+    /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
+    fn end_drain(&mut self, now: Now) {
+        let Phase::Draining { until } = self.phase else { return };
+        let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
+        if 0 < waiting && now.instant < until {
+            return;
+        }
+        if 0 < waiting {
+            tracing::warn!(requests = waiting, "stopped before all that was published or asked has left");
+        }
+        self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
+        self.peer.handle(now, Input::Stop);
+        self.act(now);
+    }
+
+    /// The first signal asks for a graceful stop, the second for none.
+    pub(super) fn on_signals(&mut self, now: Now) {
+        for _ in 0..std::mem::take(&mut self.signalled) {
+            if self.phase == Phase::Running {
+                self.stop(now);
+            } else {
+                tracing::warn!("stopping at once");
+                self.phase = Phase::Ended;
+            }
+        }
+    }
+
+    /// Whether it takes requests: it has not been told to stop.
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// The group has been told; now the clients.
+    pub(super) fn close(&mut self, now: Now) {
+        if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
+            return;
+        }
+        let text = "the peer is stopping".to_owned();
+        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
+        for id in self.clients.ids() {
+            self.clients.answer(id, &bye);
+            if let Some(connection) = self.clients.connection(id) {
+                connection.flow.is_closing = true;
+            } else if let Some(connection) = self.clients.door(id) {
+                connection.flow.is_closing = true;
+                connection.unconfirmed = None;
+                self.clients.note_output(id);
+            } else {
+                self.detach(now, id);
+            }
+        }
+        self.doors.close(self.poll.registry());
+        self.events.close_streams();
+        self.asks.clear();
+        self.unconfirmed.clear();
+        self.listener = None;
+        self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
+    }
+
+    /// Goes on with a stop.
+    pub(super) fn advance(&mut self, now: Now) {
+        self.end_drain(now);
+        match self.phase {
+            Phase::Stopping { until } if until <= now.instant => {
+                tracing::warn!("the stop took too long and was cut short");
+                self.close(now);
+            }
+            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit.is_empty() => self.phase = Phase::Ended,
+            Phase::Closing { until } if until <= now.instant => {
+                let (clients, messages) = (self.clients.len(), self.clients.queued());
+                if clients == 0 {
+                    tracing::warn!("stopped before the system took all that was to be sent to other peers");
+                } else {
+                    tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
+                }
+                self.phase = Phase::Ended;
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs a part of the loop. A panic or an error in it ends the peer; the panic becomes an error with its message.
+    pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
+        // After a panic the state is used only to close what is open.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
+        let outcome = outcome.unwrap_or_else(|panic| Err(io::Error::other(panic_text(&*panic))));
+        outcome.inspect_err(|error| self.abandon(error))
+    }
+
+    /// Ends the peer at once after a failure of its loop. Other peers find out by its silence.
+    fn abandon(&mut self, error: &io::Error) {
+        self.phase = Phase::Ended;
+        tracing::error!(%error, "the peer has failed and ends");
+        self.mailbox.close(&format!("the peer has failed: {error}"));
+        if catch_unwind(AssertUnwindSafe(|| self.close_everything())).is_err() {
+            tracing::error!("some clients of the failed peer are closed only when the peer is dropped");
+        }
+    }
+
+    /// Closes all connections and queues, and drops whatever waits for an answer.
+    fn close_everything(&mut self) {
+        let text = "the peer has failed and has ended; its log says why".to_owned();
+        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
+        for id in self.clients.ids() {
+            self.clients.answer(id, &bye);
+            if let Some(connection) = self.clients.connection(id) {
+                connection.write();
+            }
+            self.clients.remove(id);
+        }
+        self.doors.close(self.poll.registry());
+        self.listener = None;
+        self.commands = Commands::default();
+        self.awaits = Awaits::default();
+        self.flushes.clear();
+        self.unconfirmed.clear();
+        self.asks.clear();
+        self.events.close();
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+impl Drop for Engine {
+    /// Whoever still waits for an answer is told that there will be none.
+    fn drop(&mut self) {
+        for id in self.clients.ids() {
+            self.clients.remove(id);
+        }
+        self.mailbox.close("the peer has stopped");
+    }
+}
