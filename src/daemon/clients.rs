@@ -261,7 +261,7 @@ impl Clients {
                 from: connection.from,
                 name: client.name.clone(),
                 age_secs: now.instant.since(client.connected).as_secs(),
-                subscriptions: connection.session.subscriptions(),
+                resp: connection.session.resp_state(now.instant),
                 account: connection.account.clone().unwrap_or_default(),
                 unread_bytes: connection.parser.held_bytes(),
                 queued_bytes: connection.unwritten.bytes(),

@@ -185,8 +185,8 @@ pub struct ClientFacts {
     pub name: String,
     /// How long it has been connected, in seconds.
     pub age_secs: u64,
-    /// Its subscriptions.
-    pub subscriptions: usize,
+    /// State of its Redis connection; the default for a client of another protocol.
+    pub resp: RespState,
     /// The account it proved to be; empty if it needed none.
     pub account: String,
     /// Bytes that it has sent and not ended.
@@ -197,6 +197,19 @@ pub struct ClientFacts {
     pub lost: Count,
     /// Of these, those that it did not get because it did not read.
     pub dropped: u64,
+}
+
+/// State of a Redis connection, as `CLIENT LIST` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RespState {
+    /// Name of the last command, or `None` before the first one and after an unknown one.
+    pub last_command: Option<&'static str>,
+    /// Time since the last command, in seconds.
+    pub idle_secs: u64,
+    /// Version of RESP that the client speaks.
+    pub version: u8,
+    /// Number of subscriptions to channels, to globs and to shard channels.
+    pub subscriptions: [usize; 3],
 }
 
 /// A subscription of some client of this peer.

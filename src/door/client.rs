@@ -1,7 +1,7 @@
 //! One client of a door, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
 
 use crate::door::access::Access;
-use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
 use crate::door::out::Out;
 use crate::door::{hat, nats, redis};
 use crate::message::{Count, SubId};
@@ -382,9 +382,12 @@ impl Session {
         each!(self, session => session.is_admitted())
     }
 
-    /// Subscriptions of the client.
-    pub fn subscriptions(&self) -> usize {
-        each!(self, session => session.subscriptions())
+    /// Returns what `CLIENT LIST` shows of a Redis connection; the default for other protocols.
+    pub fn resp_state(&self, now: Instant) -> RespState {
+        match self {
+            Session::Redis(session) => session.resp_state(now),
+            Session::Nats(_) | Session::Hat(_) => RespState::default(),
+        }
     }
 
     /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers, and a Hat client is closed.

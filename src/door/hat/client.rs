@@ -217,11 +217,6 @@ impl Client {
         self.session.deadline()
     }
 
-    /// Its subscriptions.
-    pub fn subscriptions(&self) -> usize {
-        self.session.subscriptions()
-    }
-
     /// Whether this is a number of one of its subscriptions to subjects.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         (1..=self.subs).contains(&sub.0)

@@ -3,7 +3,7 @@
 use super::parser::{Command, number};
 use super::session::{Pending, Session};
 use super::table::Id;
-use crate::door::ask::{Ask, ClientFacts};
+use crate::door::ask::{Ask, ClientFacts, RespState};
 use crate::door::out::Out;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -32,9 +32,13 @@ impl Filter {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && is(&self.from, client.from)
             && is(&self.listen, listen)
-            && self.is_subscriber.is_none_or(|wanted| wanted == Some(0 < client.subscriptions))
+            && self.is_subscriber.is_none_or(|wanted| wanted == Some(is_subscriber(client)))
             && !(self.is_other && client.id == own)
     }
+}
+
+fn is_subscriber(client: &ClientFacts) -> bool {
+    client.resp.subscriptions != [0; 3]
 }
 
 /// The longest name of a client in bytes.
@@ -122,26 +126,24 @@ impl Session {
         fitting.map(|client| self.line(client)).collect()
     }
 
-    /// A client as `CLIENT LIST` shows it. Which subscriptions are of which kind is known of the own ones only.
+    /// Returns the line of a client in `CLIENT LIST`: the fields of redis-server in its order, then those of this project. Sizes that
+    /// have no counterpart here are 0.
     fn line(&self, client: &ClientFacts) -> String {
-        let is_own = client.id == self.client;
-        let [sub, psub, ssub] = if is_own { self.subs.counts() } else { [client.subscriptions, 0, 0] };
-        let name = if is_own { &self.name } else { &client.name };
-        let flags = if sub + psub + ssub == 0 { 'N' } else { 'P' };
+        let RespState { last_command, idle_secs, version, subscriptions: [sub, psub, ssub] } = client.resp;
+        let name = if client.id == self.client { &self.name } else { &client.name };
+        let flags = if is_subscriber(client) { 'P' } else { 'N' };
         let (from, listen) = (client.from, self.listen);
         let mut line = format!("id={} addr={from} laddr={listen} fd=-1 name={name} ", client.id);
         let mut put = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("memory is no file");
         put(format_args!(
-            "age={} idle=0 flags={flags} db=0 sub={sub} psub={psub} ssub={ssub} multi=-1 ",
+            "age={} idle={idle_secs} flags={flags} db=0 sub={sub} psub={psub} ssub={ssub} multi=-1 ",
             client.age_secs
         ));
         let (unread, queued) = (client.unread_bytes, client.queued_bytes);
-        put(format_args!("qbuf={unread} qbuf-free=0 obl=0 oll=0 omem={queued} events=r cmd=NULL "));
+        put(format_args!("qbuf={unread} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={queued} "));
+        put(format_args!("tot-mem={} events=r cmd={} ", unread + queued, last_command.unwrap_or("NULL")));
         let account = if client.account.is_empty() { "default" } else { &client.account };
-        put(format_args!("user={account} redir=-1 "));
-        if is_own {
-            put(format_args!("resp={} ", if self.is_resp3 { 3 } else { 2 }));
-        }
+        put(format_args!("user={account} redir=-1 resp={version} "));
         put(format_args!("lost={} dropped={}\n", client.lost, client.dropped));
         line
     }

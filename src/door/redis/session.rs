@@ -6,7 +6,7 @@ use super::reply::Reply;
 use super::table::{Entry, Id, find, wrong_number};
 use super::{Fault, Settings, admin, client, info};
 use crate::door::access::{Account, Credentials, is_equal};
-use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
 use crate::door::out::Out;
 use crate::message::{Count, Headers, SubId, Wanted};
 use crate::proto::delivery::Deliveries;
@@ -68,6 +68,10 @@ pub struct Session {
     pub(super) asks: VecDeque<Ask<'static>>,
     /// The channel last published on, and its subject.
     recent: Option<(Vec<u8>, Subject)>,
+    /// Name of the last command, or `None` before the first one and after an unknown one.
+    last_command: Option<&'static str>,
+    /// Time of the last command, or of the connection before the first one.
+    last_command_at: Instant,
     is_closing: bool,
 }
 
@@ -98,6 +102,8 @@ impl Session {
             pending: Pending::Nothing,
             asks: VecDeque::new(),
             recent: None,
+            last_command: None,
+            last_command_at: now,
             is_closing: false,
             settings,
         }
@@ -130,13 +136,17 @@ impl Session {
             same => same,
         };
         self.pending = Pending::Nothing;
+        self.last_command_at = now;
         if command.len() == 3 && command.is(b"PUBLISH") && self.is_admitted() && !self.is_subscriber() {
+            self.last_command = Some("publish");
             return Ok(self.publish(command, out));
         }
         if command.is(b"POST") || command.is(b"HOST:") {
             return Err(Fault::Http);
         }
-        match find(&command) {
+        let found = find(&command);
+        self.last_command = found.as_ref().ok().map(|entry| entry.name);
+        match found.and_then(|entry| entry.check_arity(&command).map(|()| entry)) {
             Err(error) => self.reply(out).error(error),
             Ok(entry) if !self.is_admitted() && !entry.is_for_strangers() => {
                 self.reply(out).error("NOAUTH Authentication required.");
@@ -286,6 +296,16 @@ impl Session {
     /// Whether the client has proven who it is, or needs not.
     pub fn is_admitted(&self) -> bool {
         self.account.is_some()
+    }
+
+    /// Returns what `CLIENT LIST` shows of this connection to every client.
+    pub fn resp_state(&self, now: Instant) -> RespState {
+        RespState {
+            last_command: self.last_command,
+            idle_secs: now.since(self.last_command_at).as_secs(),
+            version: if self.is_resp3 { 3 } else { 2 },
+            subscriptions: self.subs.counts(),
+        }
     }
 
     /// The subscriptions there are.

@@ -135,9 +135,11 @@ impl Entry {
         )
     }
 
-    fn fits(&self, len: usize) -> bool {
+    /// Returns the error that is due if the command has too few arguments or too many, or lacks its subcommand.
+    pub(super) fn check_arity(&self, command: &Command<'_>) -> Result<(), Vec<u8>> {
         let wanted = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
-        if self.arity < 0 { wanted <= len } else { wanted == len }
+        let fits = if self.arity < 0 { wanted <= command.len() } else { wanted == command.len() };
+        if fits && self.id != Id::Container { Ok(()) } else { Err(wrong_number(self.name)) }
     }
 }
 
@@ -146,16 +148,14 @@ pub(super) fn named(name: &[u8]) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// What the command is, or the error that is due.
+/// Returns the entry of a command or of its subcommand, whatever its arguments, or the error that is due if there is none.
 pub(super) fn find(command: &Command<'_>) -> Result<&'static Entry, Vec<u8>> {
     let entry = named(command.arg(0)).filter(|entry| !entry.is_sub()).ok_or_else(|| unknown(command))?;
     let has_subs = matches!(entry.id, Id::Container | Id::CommandAll);
-    let entry = match has_subs && 1 < command.len() {
-        true => sub(entry, command.arg(1))?,
-        false => entry,
-    };
-    let is_whole = entry.id != Id::Container;
-    if entry.fits(command.len()) && is_whole { Ok(entry) } else { Err(wrong_number(entry.name)) }
+    match has_subs && 1 < command.len() {
+        true => sub(entry, command.arg(1)),
+        false => Ok(entry),
+    }
 }
 
 fn sub(of: &Entry, name: &[u8]) -> Result<&'static Entry, Vec<u8>> {

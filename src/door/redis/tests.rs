@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::door::access::{Account, Credentials};
-use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
 use crate::door::out::Out;
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
 use crate::proto::delivery::Deliveries;
@@ -24,6 +24,39 @@ fn answers_are_those_of_redis() {
 #[test]
 fn answers_that_are_this_doors_own() {
     transcripts(include_str!("own.txt"));
+}
+
+/// Each line of `recorded_clients.txt` is what a client sent and the line that redis-server had for it in `CLIENT LIST` then.
+#[test]
+fn client_lines_have_the_fields_of_redis() {
+    let recorded = include_str!("recorded_clients.txt");
+    for text in recorded.lines().filter(|line| !line.starts_with('#')) {
+        let (sent, expected) = text.split_once("=> ").expect("commands and a line");
+        let mut shell = Shell::new(&Settings::default());
+        if !sent.is_empty() {
+            shell.now = Instant::ZERO + Duration::from_secs(5);
+            shell.feed(&unescaped(sent.trim_end())).unwrap();
+        }
+        let own = shell.session.resp_state(shell.now + Duration::from_secs(1));
+        let asker = Session::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
+        let line = asker.client_list(&clients(own)[..1], &client::Filter::default());
+        let fields = |line: &str| -> Vec<(String, String)> {
+            let pairs = line.split_whitespace().map(|field| field.split_once('=').expect("name=value"));
+            pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        let (ours, theirs) = (fields(&line), fields(expected));
+        assert_eq!(ours.len(), theirs.len() + 2, "{line}");
+        for ((name, value), (their_name, their_value)) in ours.iter().zip(&theirs) {
+            assert_eq!(name, their_name, "{sent}: {line}");
+            if ["idle", "flags", "db", "sub", "psub", "ssub", "multi", "cmd", "user", "redir", "resp"]
+                .contains(&&name[..])
+            {
+                assert_eq!(value, their_value, "{sent}: {name} in {line}");
+            }
+        }
+        let names: Vec<&str> = ours[theirs.len()..].iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, ["lost", "dropped"]);
+    }
 }
 
 #[test]
@@ -321,8 +354,7 @@ struct Shell {
 
 impl Shell {
     fn new(settings: &Settings) -> Shell {
-        let from = "10.0.0.1:5".parse().unwrap();
-        let hello = Hello { client: 7, from, listen: "10.0.0.2:6".parse().unwrap(), nonce: [0; 16], is_secure: false };
+        let hello = hello(7);
         let mut shell = Shell {
             parser: Parser::new(settings),
             session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
@@ -406,7 +438,7 @@ impl Shell {
             }
             Ask::Facts => self.session.on_facts(&facts(), out),
             Ask::Clients { only } => {
-                let clients = clients(self.session.subscriptions());
+                let clients = clients(self.session.resp_state(self.now));
                 let meant = clients.into_iter().filter(|client| only.is_none_or(|only| only == client.id));
                 self.session.on_clients(&meant.collect::<Vec<_>>(), out);
             }
@@ -440,20 +472,26 @@ fn shown(ask: &Ask<'_>) -> String {
     }
 }
 
-fn clients(subscriptions: usize) -> [ClientFacts; 2] {
-    let client = |id, port, name: &str, subscriptions| ClientFacts {
+fn hello(client: u32) -> Hello {
+    let from = "10.0.0.1:5".parse().unwrap();
+    Hello { client, from, listen: "10.0.0.2:6".parse().unwrap(), nonce: [0; 16], is_secure: false }
+}
+
+fn clients(own: RespState) -> [ClientFacts; 2] {
+    let client = |id, port, name: &str, resp| ClientFacts {
         id,
         from: format!("10.0.0.1:{port}").parse().unwrap(),
         name: name.into(),
         age_secs: 3,
-        subscriptions,
+        resp,
         account: "default".into(),
         unread_bytes: 0,
         queued_bytes: 0,
         lost: Count::Exact(0),
         dropped: 0,
     };
-    [client(7, 5, "", subscriptions), client(9, 6, "other", 0)]
+    let other = RespState { last_command: Some("publish"), idle_secs: 2, version: 3, subscriptions: [0; 3] };
+    [client(7, 5, "", own), client(9, 6, "other", other)]
 }
 
 fn facts() -> Facts {

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use crate::door::access::{Access, Account, Credentials};
-use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers};
+use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
 use crate::door::out::Out;
 use crate::door::redis::{Fault, Parser, Session, Settings};
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
@@ -158,7 +158,7 @@ fn client(id: u32) -> ClientFacts {
         from: "127.0.0.1:6379".parse().expect("an address"),
         name: String::new(),
         age_secs: 0,
-        subscriptions: 0,
+        resp: RespState::default(),
         account: String::new(),
         unread_bytes: 0,
         queued_bytes: 0,
