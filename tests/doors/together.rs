@@ -2,6 +2,9 @@
 
 use super::Peer;
 use super::talk::{Nats, Redis, Talk, command};
+use crate::support::root;
+use serde_json::{Value, json};
+use std::process::Command;
 
 /// A client of every kind: NATS, RESP2, RESP3.
 fn clients(peer: &Peer) -> [Talk; 3] {
@@ -47,7 +50,7 @@ fn patterns_and_counts_of_one_door_are_about_clients_of_both() {
     redis.send(command(&[b"PSUBSCRIBE", b"plant.?.t*"]));
     assert_eq!(redis.push()[0], b"psubscribe");
     let globs: Vec<_> = peer.rows("subs").iter().map(|row| row["glob"].clone()).collect();
-    assert!(globs.contains(&"plant.?.t*".into()) && globs.contains(&serde_json::Value::Null), "{globs:?}");
+    assert!(globs.contains(&"plant.?.t*".into()) && globs.contains(&Value::Null), "{globs:?}");
     let mut publisher = peer.client(Redis);
     publisher.send(Redis.publish("plant.7.temp", "21.5"));
     publisher.expect(":2");
@@ -65,6 +68,20 @@ fn patterns_and_counts_of_one_door_are_about_clients_of_both() {
     requester.send(b"PUB nobody.there reply.1 1\r\nx\r\n");
     requester.expect("HMSG reply.1 7 16 16");
     requester.expect("NATS/1.0 503");
+}
+
+/// nats-core reads every field of INFO that nats-server sends, and does not connect without `go`.
+#[test]
+fn nats_core_publishes_subscribes_and_requests() {
+    let peer = Peer::start(&[]);
+    let installed = root().join("target/clients");
+    let mut command = Command::new(installed.join("python/bin/python3"));
+    command.arg(root().join("tests/clients/nats_core.py")).arg(format!("nats://127.0.0.1:{}", peer.port(Nats)));
+    let output = command.env("PYTHONPATH", installed.join("nats-core")).output().expect("tools/test installs it");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let expected = json!({ "data": "hello", "from": "core", "response": "re:ping", "nobody": "no responders" });
+    assert_eq!(told, expected);
 }
 
 #[test]
