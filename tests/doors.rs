@@ -5,9 +5,10 @@ mod accounts;
 mod input;
 mod limits;
 mod memory;
+mod peers;
 mod slow;
 mod stop;
-mod talk;
+pub mod talk;
 mod tls;
 mod together;
 

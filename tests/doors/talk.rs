@@ -1,8 +1,8 @@
 //! A client of a door without any library: bytes out, bytes in.
 
-use crate::support::command::PATIENCE;
+use crate::support::command::{PATIENCE, now};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// The protocols, in the order of `show status`.
@@ -49,7 +49,12 @@ pub struct Talk {
 
 impl Talk {
     pub fn connect(protocol: Protocol, port: u16) -> Talk {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the door is open");
+        Talk::connect_to(protocol, SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    /// Connects to the listener of a peer on another host.
+    pub fn connect_to(protocol: Protocol, address: SocketAddr) -> Talk {
+        let stream = TcpStream::connect(address).expect("the door is open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
         stream.set_write_timeout(Some(PATIENCE)).expect("a time above 0");
         Talk { protocol, stream, read: Vec::new(), at: 0 }
@@ -200,6 +205,27 @@ impl Talk {
                     return (subject.to_owned(), payload);
                 }
                 _ => panic!("no message: {line:?}"),
+            }
+        }
+    }
+
+    /// Returns the next message as [`Talk::message`] does if it begins within `time`.
+    #[track_caller]
+    pub fn message_within(&mut self, time: Duration) -> Option<(String, Vec<u8>)> {
+        let deadline = now() + time;
+        loop {
+            let has_line = self.read[self.at..].windows(2).any(|pair| pair == b"\r\n");
+            if has_line && self.read[self.at..].starts_with(b"PING") {
+                self.line();
+                self.send(b"PONG\r\n");
+            } else if has_line {
+                return Some(self.message());
+            } else {
+                let (is_over, bytes) = (deadline <= now(), self.read.len());
+                assert!(!self.has_ended(), "the connection ended after {:?}", self.unread());
+                if is_over && self.read.len() == bytes {
+                    return None;
+                }
             }
         }
     }

@@ -2,7 +2,10 @@
 
 use super::lan::{Lan, Peer, Process, in_namespaces, until};
 use super::{ONE_IN_TEN, group};
+use crate::doors::talk::{Nats, Talk};
 use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 /// The numbers of the messages that a subscriber printed; it may print nothing else.
 fn numbers(member: &Process) -> Vec<u64> {
@@ -50,5 +53,86 @@ fn members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice() {
         let twice: Vec<u64> = (1..=2_000).flat_map(|number| [number, number]).collect();
         assert_eq!(given, twice, "each message of both publishers once");
         assert_eq!(numbers(&all).len(), 4_000, "who is in no group gets all");
+    });
+}
+
+/// Subscribes a NATS client of the peer on host `number` as a member of the queue group.
+fn join(number: u8) -> Talk {
+    let mut member = Talk::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
+    member.enter();
+    member.send("SUB work q 1\r\n");
+    member
+}
+
+/// Ends the subscription of a member; returns the messages that it got before that stood.
+fn leave(mut member: Talk) -> Vec<u64> {
+    member.send("UNSUB 1\r\nPING\r\n");
+    let mut numbers = Vec::new();
+    loop {
+        match member.line().as_str() {
+            "PONG" => return numbers,
+            "PING" => member.send("PONG\r\n"),
+            line => {
+                assert!(line.starts_with("MSG work 1 "), "{line}");
+                numbers.push(member.line().parse().expect("a number"));
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_of_leaving_members_are_served_or_counted() {
+    in_namespaces("netns::queue::messages_of_leaving_members_are_served_or_counted", || {
+        const COUNT: u64 = 6_000;
+        let lan = Lan::new(3);
+        let settings = ["reliability=10 sec", "nats=0.0.0.0", "nats-open=yes"];
+        let peers: Vec<Peer> = ["P1", "P2", "P3"]
+            .into_iter()
+            .zip(&lan.hosts)
+            .map(|(name, host)| host.start_peer(name, group(), &settings))
+            .collect();
+        until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
+        let mut members: VecDeque<Talk> = [2, 3, 2, 3].map(join).into();
+        let known = || {
+            let rows = peers[0].rows("interest").into_iter().filter(|row| row["queue"] == "q");
+            rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()
+        };
+        until("the members are known", || known() == 4);
+        for host in &lan.hosts {
+            host.fault("udp dport != 0 numgen random mod 100 < 5 counter name hits drop");
+        }
+        let publishing = peers[0].publish("work", COUNT, 2_000);
+        let mut given: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut take = |numbers: Vec<u64>| {
+            numbers.into_iter().for_each(|number| *given.entry(number).or_default() += 1);
+            given.len() as u64
+        };
+        // Each host has a member for most of the time, and none for some of it.
+        let mut left = 0;
+        for number in [2, 3].into_iter().cycle() {
+            let oldest = members.pop_front().expect("there are members");
+            let total = take(leave(oldest));
+            left += 1;
+            if COUNT / 2 < total {
+                break;
+            }
+            members.push_back(join(number));
+        }
+        publishing.finish();
+        let counted = || ["queue_lost", "queue_unserved"].map(|name| peers[0].counter(name)).iter().sum::<u64>();
+        assert_eq!(peers[0].counter("queue_uncertain"), 0);
+        println!("{left} members left, {} messages counted", counted());
+        let mut total = take(Vec::new());
+        until("each message is served or counted", || {
+            for member in &mut members {
+                while let Some((_, payload)) = member.message_within(std::time::Duration::ZERO) {
+                    total = take(vec![std::str::from_utf8(&payload).expect("text").parse().expect("a number")]);
+                }
+            }
+            total + counted() == COUNT
+        });
+        assert!(20 < lan.hosts.iter().map(|host| host.heal()).sum::<u64>(), "the fault was there");
+        assert!(given.values().all(|count| *count == 1), "no message goes to two members");
+        assert!(10 < left, "{left} members left");
     });
 }
