@@ -24,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::thread;
 
 const PRODUCERS: u64 = 64;
@@ -138,7 +138,7 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
 
 /// Registers events with these numbers, and gives how long each waited.
 fn register(writer: &Writer, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(1 + usize::try_from(in_flight).expect("64 bits"));
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
     let mut is_answered = || {
         let begun: Now = receiver.recv().expect("an answer");

@@ -223,7 +223,7 @@ fn a_reader_that_waits_holds_up_nobody() {
     let bus = Bus::embed(&config("readers")).unwrap();
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = bus.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
-    let (begun, waiting) = std::sync::mpsc::channel();
+    let (begun, waiting) = std::sync::mpsc::sync_channel(64);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|_| {

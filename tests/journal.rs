@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::thread;
 
 /// In the process that is killed: the journal's file.
@@ -118,7 +118,7 @@ fn append_until_killed(file: &Path) {
         let writer = &writer;
         move || {
             let mut rng = Rng::new(producer);
-            let (sender, receiver) = channel();
+            let (sender, receiver) = sync_channel(1024);
             for number in 0u64.. {
                 let text = format!("{}-{producer}-{number}", std::process::id());
                 let one = |text: &str| Registration {

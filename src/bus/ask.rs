@@ -2,14 +2,14 @@
 
 use super::{Bus, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::{AnswerTo, Answered};
+use crate::daemon::mailbox::{AnswerTo, Answered, Answers};
 use crate::message::{Dseq, Epoch, PeerRef};
 use crate::proto::effect::Unanswered;
 use crate::proto::history::{Listed, Selection};
 use crate::proto::question::{Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, Question, Refused};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
+use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use std::fmt;
 use std::time::Duration;
 
@@ -101,16 +101,15 @@ pub struct HistoryList {
 /// A question on its way: its answer comes in one or more parts. Dropping it is no longer to care.
 #[derive(Debug)]
 pub struct Asked {
-    parts: Receiver<Answered>,
+    parts: Answers,
     until: Instant,
 }
 
 impl Asked {
     /// A question that is answered within `timeout`, and where its answer goes.
-    pub(super) fn new(timeout: Duration) -> (Asked, Sender<Answered>) {
-        // Bounded by what the peer answers to one question, and by the questions that may have no answer yet.
-        let (sender, parts) = unbounded();
-        (Asked { parts, until: Clock::now().instant + timeout + GRACE }, sender)
+    pub(super) fn new(timeout: Duration) -> (Asked, AnswerTo) {
+        let (answer, parts) = AnswerTo::new(None);
+        (Asked { parts, until: Clock::now().instant + timeout + GRACE }, answer)
     }
 
     /// Waits for the next part; [`Answer::last`] says whether another one follows.
@@ -264,7 +263,7 @@ impl Bus {
     pub fn ask(&self, peer: impl Into<PeerRef>, question: Question, timeout: Duration) -> Result<Asked, AskError> {
         check(&question)?;
         let (asked, answer) = Asked::new(timeout);
-        self.shared.link.ask(peer.into(), question, (timeout, timeout), AnswerTo::new(answer, None))?;
+        self.shared.link.ask(peer.into(), question, (timeout, timeout), answer)?;
         Ok(asked)
     }
 }

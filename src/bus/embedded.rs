@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
-use crate::daemon::mailbox::AnswerTo;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::daemon::serve::why;
 use crate::daemon::start::{Options, StartError};
@@ -186,7 +185,7 @@ impl Embedded {
         }
         let (asked, answer) = Asked::new(timeout);
         let now = self.read_clock();
-        self.engine.ask_for(now, self.client, &peer.into(), question, timeout, AnswerTo::new(answer, None));
+        self.engine.ask_for(now, self.client, &peer.into(), question, timeout, answer);
         Ok(asked)
     }
 

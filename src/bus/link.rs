@@ -137,6 +137,10 @@ impl Link {
     }
 
     /// Asks something about events. The answer, in one part or more, goes to the receiver.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "holds the parts of one answer, which has at most ANSWER_EVENTS_MAX events and about ANSWER_BYTES_MAX bytes"
+    )]
     pub(super) fn ask_events(&self, request: EventRequest) -> Result<Receiver<Told>, EventError> {
         let (tell, told) = unbounded();
         match self {

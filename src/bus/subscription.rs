@@ -3,12 +3,12 @@
 use super::link::Link;
 use super::{RecvError, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::{AnswerTo, Answered};
+use crate::daemon::mailbox::{AnswerTo, Answers};
 use crate::daemon::queue::{Event, EventQueue, EventRef, Item, Nothing};
 use crate::message::{Epoch, SubId};
 use crate::proto::effect::Unanswered;
 use crate::proto::join::{Join, JoinEvent, Joined};
-use crossbeam_channel::{Receiver, TryRecvError, unbounded};
+use crossbeam_channel::TryRecvError;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Subscription {
 /// A late join, and the questions of it that have no answer yet.
 struct Joining {
     join: Join,
-    asked: Vec<(Epoch, Receiver<Answered>)>,
+    asked: Vec<(Epoch, Answers)>,
     /// Whether a question could not be asked for want of room.
     is_held_up: bool,
     /// Events that were dropped where the queue has been read to, if some were.
@@ -219,8 +219,7 @@ impl Subscription {
         }
         joining.is_held_up = false;
         while let Some((epoch, question)) = joining.join.poll_question() {
-            let (sender, answers) = unbounded();
-            let answer = AnswerTo::new(sender, Some(self.queue.clone()));
+            let (answer, answers) = AnswerTo::new(Some(self.queue.clone()));
             match self.link.ask(epoch.into(), question, (Duration::ZERO, ANSWER_TIME), answer) {
                 Ok(()) => joining.asked.push((epoch, answers)),
                 Err(WaitError::Closed) => {

@@ -12,11 +12,12 @@ use crate::door::stream::StreamRequest;
 use crate::event::refusal::Refusal;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
-use crate::proto::question::{Answer, Question};
+use crate::proto::question::{ANSWER_BYTES_MAX, Answer, PART_BYTES_MAX, Question};
 use crate::subject::Subject;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
 use mio::Waker;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,22 +34,40 @@ const ITEM_BYTES: usize = 64;
 /// Parts of an answer, or why there is none.
 pub(crate) type Answered = Result<Answer, Unanswered>;
 
-/// Where the parts of an answer go.
+/// Parts of an answer that wait to be read, at most. An honest answer fits: of two parts that follow each other one fills
+/// half a part, or both together more than a whole one.
+const PARTS_MAX: usize = 64;
+const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
+
+/// Where the parts of an answer go. When too many wait to be read the question ends: [`Answers`] gives what waits, and then
+/// [`Unanswered::TooMany`].
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerTo {
     parts: Sender<Answered>,
+    is_overflown: Arc<AtomicBool>,
     /// The queue of the subscription that waits for it, beside what it waits for in its queue.
     queue: Option<Arc<EventQueue>>,
 }
 
 impl AnswerTo {
-    pub(crate) fn new(parts: Sender<Answered>, queue: Option<Arc<EventQueue>>) -> AnswerTo {
-        AnswerTo { parts, queue }
+    /// A question's answer, and where it is read.
+    pub(crate) fn new(queue: Option<Arc<EventQueue>>) -> (AnswerTo, Answers) {
+        let (sender, parts) = bounded(PARTS_MAX);
+        let is_overflown = Arc::new(AtomicBool::new(false));
+        (AnswerTo { parts: sender, is_overflown: Arc::clone(&is_overflown), queue }, Answers { parts, is_overflown })
     }
 
-    /// Hands a part on. False if nobody waits for it any more.
+    /// Hands a part on without waiting. False if nobody waits for more, or too many parts wait.
     pub(crate) fn send(&self, answer: Answered) -> bool {
-        let is_wanted = self.parts.send(answer).is_ok();
+        // No part follows one that is missing.
+        if self.is_overflown.load(Ordering::Acquire) {
+            return false;
+        }
+        let sent = self.parts.try_send(answer);
+        if matches!(sent, Err(TrySendError::Full(_))) {
+            self.is_overflown.store(true, Ordering::Release);
+        }
+        let is_wanted = sent.is_ok();
         self.queue.iter().for_each(|queue| queue.ring());
         is_wanted
     }
@@ -58,6 +77,35 @@ impl Drop for AnswerTo {
     /// Who waits finds that nothing more comes.
     fn drop(&mut self) {
         self.queue.iter().for_each(|queue| queue.ring());
+    }
+}
+
+/// Where the parts of an answer are read.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    parts: Receiver<Answered>,
+    is_overflown: Arc<AtomicBool>,
+}
+
+impl Answers {
+    /// Waits for the next part for at most `timeout`.
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<Answered, RecvTimeoutError> {
+        self.parts.recv_timeout(timeout).or_else(|error| match error {
+            RecvTimeoutError::Disconnected => self.overflow().ok_or(error),
+            RecvTimeoutError::Timeout => Err(error),
+        })
+    }
+
+    /// Takes the next part if it is there.
+    pub(crate) fn try_recv(&self) -> Result<Answered, TryRecvError> {
+        self.parts.try_recv().or_else(|error| match error {
+            TryRecvError::Disconnected => self.overflow().ok_or(error),
+            TryRecvError::Empty => Err(error),
+        })
+    }
+
+    fn overflow(&self) -> Option<Answered> {
+        self.is_overflown.load(Ordering::Acquire).then_some(Err(Unanswered::TooMany))
     }
 }
 
@@ -425,5 +473,18 @@ mod tests {
         mailbox.push(detach(4), Duration::ZERO).unwrap();
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().count(), 1);
+    }
+    #[test]
+    fn unread_parts_beyond_limit_end_question() {
+        let (answer_to, answers) = AnswerTo::new(None);
+        let sent = (0..PARTS_MAX + 2).map(|_| answer_to.send(Err(Unanswered::Gone))).filter(|is_sent| *is_sent).count();
+        assert_eq!(sent, PARTS_MAX);
+        drop(answers.try_recv().unwrap());
+        assert!(!answer_to.send(Err(Unanswered::Gone)), "a part is missing already");
+        drop(answer_to);
+        let read = std::iter::from_fn(|| answers.try_recv().ok()).take(2 * PARTS_MAX);
+        let (rest, end): (Vec<_>, Vec<_>) = read.partition(|part| *part == Err(Unanswered::Gone));
+        assert_eq!(rest.len(), PARTS_MAX - 1);
+        assert_eq!(end[0], Err(Unanswered::TooMany));
     }
 }

@@ -4,7 +4,7 @@ use super::Peer;
 use super::talk::{Nats, Protocol, Redis, Talk, command};
 use crate::support::bus::{PATIENCE, eventually};
 use serde_json::Value;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
 const ADVISORY: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
@@ -20,7 +20,7 @@ pub(super) const SETTINGS: [&str; 4] =
 pub(super) fn reader(peer: &Peer, protocol: Protocol) -> (Receiver<()>, JoinHandle<()>) {
     let mut client = peer.client(protocol);
     client.subscribe(SUBJECT, 1);
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(BURSTS);
     let read = move || {
         for number in 0..BURST * BURSTS {
             assert_eq!(client.message(), (SUBJECT.to_owned(), payload(number)));

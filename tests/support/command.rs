@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 use std::time::Duration;
 
 /// How long anything that should happen at once may take on a busy machine.
@@ -156,7 +156,7 @@ impl Outcome {
 
 fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
     let pid = child.id();
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(1);
     let waiter = std::thread::spawn(move || drop(sender.send(child.wait_with_output())));
     match receiver.recv_timeout(2 * PATIENCE) {
         Ok(output) => {
@@ -191,6 +191,7 @@ struct Lines {
 }
 
 impl Lines {
+    #[expect(clippy::disallowed_methods, reason = "a full pipe would hold up the process that the test looks at")]
     fn of(pipe: impl std::io::Read + Send + 'static) -> Lines {
         let (sender, receiver) = channel();
         std::thread::spawn(move || {

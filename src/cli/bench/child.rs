@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::job::{Job, Pinged, Ready, Received, Sent, Told, Word};
@@ -66,7 +66,8 @@ impl Process {
             Failure::new(Exit::Failed, format!("cannot start {}: {error}", launch.program.display()))
         })?;
         let stdout = child.stdout.take().expect("standard output is a pipe");
-        let (sender, lines) = unbounded();
+        // Further lines wait in the pipe.
+        let (sender, lines) = bounded(1024);
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, bounded};
 
 use super::host;
 use super::job::{Job, Told, Word};
@@ -92,7 +92,8 @@ pub fn run(out: &mut Output) -> Result<Exit, Failure> {
     })?;
     // Ctrl-C in a terminal goes to all processes there; the one that the user started ends the others.
     Interrupt::watch()?;
-    let (sender, words) = unbounded();
+    // Whoever gives the job says a word at a time; further ones would wait in the pipe.
+    let (sender, words) = bounded(1024);
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {

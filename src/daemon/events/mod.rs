@@ -15,6 +15,7 @@ use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::writer::Append;
 use crate::daemon::stream::ask::Asks;
+use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::peer::{Journal, PeerStreams};
 use crate::daemon::stream::serve::Input;
 use crate::door::event::{EventAnswer, EventRequest, Registered, parts};
@@ -63,7 +64,7 @@ pub(crate) enum Asker {
         /// Its number.
         number: u64,
         /// Where it hears of it.
-        inputs: Sender<Input>,
+        inputs: Inputs,
     },
     /// The peer itself, which tells something by an event.
     Own,
@@ -142,7 +143,7 @@ pub(crate) struct EventService {
     /// Fed from the journal; they end before it.
     streams: Option<PeerStreams>,
     /// Where they hear of it.
-    news: Option<Sender<Input>>,
+    news: Option<Inputs>,
     /// As whom events are published.
     client: Option<ClientId>,
     /// What waits for the journal, by client.
@@ -193,7 +194,7 @@ impl EventService {
     }
 
     /// Serves streams, which are told whenever the journal holds more events. Before anything is registered or followed.
-    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, news: Sender<Input>) {
+    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, news: Inputs) {
         (self.streams, self.news) = (Some(streams), Some(news));
     }
 
@@ -426,7 +427,7 @@ struct Publishing {
     publisher: ClientId,
     stream: Arc<Stream>,
     /// Who is told that the journal holds more.
-    news: Option<Sender<Input>>,
+    news: Option<Inputs>,
 }
 
 /// Types whose events are followed at other servers: as configured, and what stands in streams that are served here.
@@ -480,11 +481,11 @@ impl Publishing {
 }
 
 /// Tells that the journal holds these, of one server or several.
-fn tell_news(news: Option<&Sender<Input>>, events: &[Event]) {
+fn tell_news(news: Option<&Inputs>, events: &[Event]) {
     let Some(news) = news else { return };
     for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
         // If nobody hears it any more, the peer ends.
-        drop(news.send(Input::News(of_server[0].id.server)));
+        drop(news.push(Input::News(of_server[0].id.server)));
     }
 }
 

@@ -157,7 +157,7 @@ impl Engine {
                         EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
                     });
                     // If the thread has ended, nobody waits for it.
-                    drop(inputs.send(Input::Registered { number: *number, registered }));
+                    drop(inputs.push(Input::Registered { number: *number, registered }));
                 }
             }
             Asker::Door(..) | Asker::Own => {}

@@ -8,6 +8,7 @@ use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLi
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::daemon::store::writer::{Append, Writer};
+use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::serve::Input;
 use crate::door::journal::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
@@ -23,7 +24,7 @@ use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,6 +40,9 @@ const MESSAGES: usize = 64;
 const EVENTS_BYTES: usize = 256 * 1024;
 /// Events that are looked at for a page.
 const PAGE_EVENTS: usize = 2048;
+/// Questions of other peers that are answered at a time. A further one is not answered and its peer asks again; the log
+/// says so at the first, second, fourth … of them.
+const PAGES_MAX: usize = 64;
 /// As whom questions of other peers are asked: no client, so that none of them ends with one.
 const FOLLOWERS: ClientId = ClientId(0);
 /// Names of peers that are remembered.
@@ -174,7 +178,7 @@ impl Sharing {
         last: u64,
         follower: Follower,
         (reader, writer): (Arc<Reader>, Arc<Writer>),
-        news: Option<Sender<Input>>,
+        news: Option<Inputs>,
     ) -> io::Result<Sharing> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
@@ -195,7 +199,8 @@ impl Sharing {
             follower,
             names: BTreeMap::new(),
             asking: BTreeSet::new(),
-            pages: unbounded(),
+            pages: bounded(PAGES_MAX),
+            unanswered: 0,
             stream: Arc::clone(&stream),
             known: Arc::clone(&known),
             queue: Arc::clone(&queue),
@@ -246,13 +251,15 @@ struct Sharer {
     asking: BTreeSet<Epoch>,
     /// and what it has found for them, and where that goes. At most one for each.
     pages: (Sender<Found>, Receiver<Found>),
+    /// Number of questions that were not answered because of [`PAGES_MAX`].
+    unanswered: u64,
     stream: Arc<Stream>,
     known: Arc<Known>,
     queue: Arc<EventQueue>,
     reader: Arc<Reader>,
     writer: Arc<Writer>,
     /// Who is told that the journal holds more.
-    news: Option<Sender<Input>>,
+    news: Option<Inputs>,
 }
 
 impl Sharer {
@@ -291,7 +298,7 @@ impl Sharer {
                     let fetched = self.follower.take_fetched();
                     if let Some(news) = self.news.as_ref().filter(|_| !fetched.is_empty()) {
                         // If nobody hears it any more, the peer ends.
-                        drop(news.send(Input::Fetched(fetched)));
+                        drop(news.push_wait(Input::Fetched(fetched)));
                     }
                     self.store(now, events);
                 }
@@ -376,9 +383,17 @@ impl Sharer {
     /// One question of a peer at a time: who follows asks the next one when it has the answer.
     fn answer(&mut self, from: Epoch, reply: Subject, question: Question) {
         let server = self.own.server;
-        if !self.claim.is_held() || question.after.server != server || !self.asking.insert(from) {
+        if !self.claim.is_held() || question.after.server != server || self.asking.contains(&from) {
             return;
         }
+        if PAGES_MAX <= self.asking.len() {
+            self.unanswered += 1;
+            if self.unanswered.is_power_of_two() {
+                tracing::warn!(peer = %from, unanswered = self.unanswered, "too many peers ask for events at a time");
+            }
+            return;
+        }
+        self.asking.insert(from);
         let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
         let (own, found_pages, queue) = (self.own.clone(), self.pages.0.clone(), Arc::clone(&self.queue));
         let heard = move |found| {
@@ -390,8 +405,8 @@ impl Sharer {
                     None
                 }
             };
-            // Nobody takes it any more when the peer ends.
-            drop(found_pages.send((from, reply, page)));
+            // There is room for one of each peer in `asking`. Nobody takes it when the peer ends.
+            drop(found_pages.try_send((from, reply, page)));
             queue.push_known(None);
         };
         if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {

@@ -183,7 +183,7 @@ mod tests {
     use crate::event::registrar::Registrar;
     use crate::event::store::{Journal, Series, Span};
     use crate::event::timestamp::Timestamp;
-    use crossbeam_channel::{Receiver, unbounded};
+    use crossbeam_channel::{Receiver, bounded};
     use std::fs;
     use std::path::PathBuf;
     use std::time::Duration;
@@ -231,7 +231,7 @@ mod tests {
 
     impl Askers {
         fn new(place: &Place) -> Askers {
-            let (hears, heard) = unbounded();
+            let (hears, heard) = bounded(4 * ASKER_WAITING_MAX);
             Askers { reader: place.reader(), heard, hears }
         }
 

@@ -1,5 +1,6 @@
 //! Programs that ask about streams: from the engine to the thread of the streams, and back through the mailbox.
 
+use super::inputs::Inputs;
 use super::serve::{Answered, Input};
 use crate::daemon::advise;
 use crate::daemon::engine::Engine;
@@ -83,14 +84,14 @@ impl Cost {
 /// What waits for the thread of the streams.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    inputs: Sender<Input>,
+    inputs: Inputs,
     all: Cost,
     clients: BTreeMap<ClientId, Cost>,
 }
 
 impl Asks {
     /// Nothing yet; `inputs` is where requests go.
-    pub(crate) fn new(inputs: Sender<Input>) -> Asks {
+    pub(crate) fn new(inputs: Inputs) -> Asks {
         Asks { inputs, all: Cost::default(), clients: BTreeMap::new() }
     }
 
@@ -118,7 +119,7 @@ impl Asks {
         let waiting = Waiting { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
         let answered: Answered = Box::new(move |answer| waiting.answer(answer));
         // If the thread has ended, the request is dropped, and answered by that.
-        drop(self.inputs.send(Input::Asked(request, answered)));
+        drop(self.inputs.push(Input::Asked(request, answered)));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! that holds most has to go.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -31,6 +32,8 @@ struct Row {
 /// A client, until it and all that it holds are dropped.
 #[derive(Debug)]
 pub(super) struct Holder {
+    /// Whether more waited for it than it may leave unread.
+    is_behind: AtomicBool,
     memory: Arc<Memory>,
     number: u64,
     end: Arc<Notify>,
@@ -61,7 +64,7 @@ impl Memory {
         let number = state.next;
         state.next += 1;
         state.holders.insert(number, Row { bytes: 0, is_evicted: false, end: Arc::clone(&end) });
-        Arc::new(Holder { memory: Arc::clone(self), number, end })
+        Arc::new(Holder { is_behind: AtomicBool::new(false), memory: Arc::clone(self), number, end })
     }
 
     /// Bytes that are held now, and how many clients had to go so far.
@@ -112,6 +115,17 @@ impl Holder {
         state.row(self.number).bytes += bytes;
         drop(state);
         Held { holder: Arc::clone(self), bytes }
+    }
+
+    /// Too much waits for the client: it has to go.
+    pub(super) fn end_behind(&self) {
+        self.is_behind.store(true, Ordering::Relaxed);
+        self.end.notify_one();
+    }
+
+    /// Whether it has to go because too much waits for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
     }
 
     /// Waits until it has to go.

@@ -3,6 +3,7 @@
 //! The last part of the path names the stream; without one the first stream is meant.
 
 use super::held::{Held, Holder, Memory};
+use super::inputs::{Inputs, Rejected};
 use super::serve::{Input, ToClient};
 use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::config::TlsFiles;
@@ -12,6 +13,7 @@ use crate::daemon::doors::tls;
 use crate::door::access::Access;
 use crate::door::ftn18::call::{Channel, MESSAGE_BYTES};
 use crate::door::ftn18::desk::Conn;
+use crate::door::ftn18::fault::{Fault, Name};
 use crate::door::ftn18::session::{Done, Output, Session};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
@@ -21,7 +23,6 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use crossbeam_channel::Sender;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
@@ -35,7 +36,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -53,6 +55,11 @@ const IDLE_TIME: Duration = Duration::from_secs(90);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a client may take for each byte beside that: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
+/// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
+/// reads too slowly for that is closed.
+const TOLD_MAX: usize = 4096;
+/// Why a client is refused for now.
+pub(super) const BUSY: &str = "too many requests wait; try again";
 /// What encrypted connections begin with (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
@@ -109,6 +116,8 @@ pub struct Counts {
     pub accepted: AtomicU64,
     /// and those for which there was no place.
     pub refused: AtomicU64,
+    /// Calls, groups' answers and clients refused because too many requests of all clients waited.
+    pub busy: AtomicU64,
     /// Requests by POST.
     pub requests: AtomicU64,
     /// WebSockets.
@@ -131,6 +140,14 @@ impl Counts {
         }
     }
 
+    /// Counts a request that is not taken because too many wait, and logs the first, second, fourth … one.
+    fn on_busy(&self) {
+        let count = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::warn!(door = "ftn18", count, "request refused: too many requests of all clients wait");
+        }
+    }
+
     /// Number of connections that the server ended, by reason.
     pub fn ended(&self) -> BTreeMap<&'static str, u64> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -150,7 +167,7 @@ pub struct Http {
 
 pub(super) struct Shared {
     settings: Settings,
-    inputs: Sender<Input>,
+    inputs: Inputs,
     next: AtomicU64,
     pub(super) counts: Arc<Counts>,
     /// Changes when the server ends.
@@ -173,7 +190,7 @@ impl Http {
     ///
     /// # Errors
     /// It cannot listen.
-    pub fn start(settings: Settings, inputs: Sender<Input>) -> Result<Http, HttpError> {
+    pub fn start(settings: Settings, inputs: Inputs) -> Result<Http, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
         let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
@@ -339,41 +356,66 @@ pub(super) struct Client {
 pub(super) type WithBytes = (ToClient, Option<Held>);
 
 impl Client {
-    pub(super) fn open(way: &Way) -> (Client, UnboundedReceiver<WithBytes>) {
+    /// Makes the client known to the thread of the streams; `None` if too many inputs wait there.
+    pub(super) fn open(way: &Way) -> Option<(Client, Receiver<WithBytes>)> {
         let conn = Conn(way.shared.next.fetch_add(1, Ordering::Relaxed));
-        let (sender, told): (UnboundedSender<WithBytes>, _) = unbounded_channel();
-        let client = Client { conn, shared: Arc::clone(&way.shared) };
+        let (sender, told) = channel(TOLD_MAX);
         let holder = Arc::clone(&way.holder);
         let tell = move |what: ToClient| {
             let held = events(&what).map(|events| holder.hold(events.iter().map(StreamEvent::bytes).sum()));
-            drop(sender.send((what, held)));
+            // A client that has ended needs nothing more.
+            if let Err(TrySendError::Full(_)) = sender.try_send((what, held)) {
+                holder.end_behind();
+            }
         };
-        client.tell(Input::Opened(conn, Box::new(tell)));
-        (client, told)
+        match way.shared.inputs.push(Input::Opened(conn, Box::new(tell))) {
+            Err(Rejected::Full) => {
+                way.shared.counts.on_busy();
+                None
+            }
+            // If the thread has ended, so does this soon: nothing can be told.
+            Ok(()) | Err(Rejected::Closed) => Some((Client { conn, shared: Arc::clone(&way.shared) }, told)),
+        }
     }
 
-    /// If the thread has ended, so does this soon.
-    fn tell(&self, input: Input) {
-        drop(self.shared.inputs.send(input));
-    }
-
-    pub(super) fn call(&self, output: Output, stream: usize) -> Option<String> {
-        match output {
-            Output::Send(text) => return Some(text),
+    /// Passes on what the session wants. Gives a message to send. A call that is not taken is answered at once.
+    ///
+    /// # Errors
+    /// Too many inputs wait, and what was not taken cannot be answered.
+    pub(super) fn call(&self, output: Output, stream: usize, session: &mut Session) -> Result<Option<String>, Busy> {
+        let (called, input) = match output {
+            Output::Send(text) => return Ok(Some(text)),
             Output::Call { call, user, what } => {
-                self.tell(Input::Called { conn: self.conn, call, stream, user, what });
+                (Some(call), Input::Called { conn: self.conn, call, stream, user, what })
             }
             Output::Answered { push, seq, is_accepted } => {
-                self.tell(Input::Answered { conn: self.conn, push, seq, is_accepted });
+                (None, Input::Answered { conn: self.conn, push, seq, is_accepted })
+            }
+        };
+        match (self.shared.inputs.push(input), called) {
+            // If the thread has ended, so does the connection soon.
+            (Ok(()) | Err(Rejected::Closed), _) => Ok(None),
+            (Err(Rejected::Full), Some(call)) => {
+                self.shared.counts.on_busy();
+                session.on_done(call, Err(Fault::new(Name::DefenseRejected, BUSY)));
+                Ok(None)
+            }
+            (Err(Rejected::Full), None) => {
+                self.shared.counts.on_busy();
+                Err(Busy)
             }
         }
-        None
     }
 }
 
+/// Too many inputs wait for the thread of the streams.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy;
+
 impl Drop for Client {
     fn drop(&mut self) {
-        self.tell(Input::Closed(self.conn));
+        // Always taken, unless the thread has ended.
+        drop(self.shared.inputs.push(Input::Closed(self.conn)));
     }
 }
 
@@ -461,16 +503,16 @@ impl AsRef<[u8]> for Answer {
     }
 }
 
-/// The answer to a request; `None` if the peer is stopping.
+/// The answer to a request; `None` if the peer is stopping, or too many requests wait.
 async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Bytes> {
     let mut session = way.session(false);
     // What is no UTF-8 is no JSON.
     session.on_message(std::str::from_utf8(body).unwrap_or_default());
-    let (client, mut told) = Client::open(way);
+    let (client, mut told) = Client::open(way)?;
     let mut held = None;
     loop {
         while let Some(output) = session.poll_output() {
-            if let Some(text) = client.call(output, stream) {
+            if let Some(text) = client.call(output, stream, &mut session).ok()? {
                 return Some(Bytes::from_owner(Answer { text, _held: held }));
             }
         }
@@ -478,5 +520,59 @@ async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Bytes> {
             session.on_done(call, done);
             held = bytes;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inputs::{InputReceiver, Limits, inputs};
+    use super::*;
+    use crate::door::ftn18::session::CallId;
+
+    /// A server whose stream service is this receiver, and which takes so many inputs.
+    fn way(count_max: usize) -> (Way, InputReceiver) {
+        let (inputs, receiver) = inputs(Limits { count_max, bytes_max: 1 << 20 });
+        let (_, end) = watch::channel(());
+        let settings = Settings {
+            address: ([127, 0, 0, 1], 0).into(),
+            access: Arc::default(),
+            streams: vec!["main".parse().unwrap()],
+            clients_max: 1,
+            bytes_max: 1 << 20,
+            is_trusted: true,
+            tls: None,
+        };
+        let memory = Memory::new(1 << 20);
+        let holder = memory.holder();
+        let shared = Shared { settings, inputs, next: AtomicU64::new(0), counts: Arc::default(), end, memory };
+        (Way { shared: Arc::new(shared), is_secure: true, holder }, receiver)
+    }
+
+    fn posted(way: &Way) -> Option<Bytes> {
+        let body = br#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(post(way, &Bytes::from_static(body), 0))
+    }
+
+    #[test]
+    fn call_beyond_input_limit_is_answered_busy() {
+        let (way, _receiver) = way(1);
+        let answer = posted(&way).expect("the client was taken, its call was not");
+        let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
+        assert_eq!(posted(&way), None, "there is no place for the next client");
+        assert_eq!(way.shared.counts.busy.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn client_that_reads_nothing_is_ended() {
+        let (way, receiver) = way(1);
+        let (_client, mut told) = Client::open(&way).unwrap();
+        let Some(Input::Opened(_, tell)) = receiver.pop() else { panic!("a client") };
+        (0..TOLD_MAX).for_each(|_| tell(ToClient::Done(CallId(0), Ok(Done::Yes))));
+        assert!(!way.holder.is_behind());
+        tell(ToClient::Done(CallId(0), Ok(Done::Yes)));
+        assert!(way.holder.is_behind());
+        assert_eq!(std::iter::from_fn(|| told.try_recv().ok()).count(), TOLD_MAX);
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod ask;
 pub mod error;
 mod held;
 pub mod http;
+pub mod inputs;
 pub mod peer;
 pub mod postgres;
 mod row;

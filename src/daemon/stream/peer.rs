@@ -3,8 +3,9 @@
 use super::ask::{Asks, FromStreams};
 use super::error::StreamError;
 use super::http::{self, Http, HttpError};
+use super::inputs::{InputReceiver, Inputs, Limits, inputs};
 use super::postgres::PostgresStreams;
-use super::serve::{Events, Input, Streams, inputs};
+use super::serve::{Events, Input, Streams};
 use super::sqlite::SqliteStreams;
 use super::store::Batches;
 use crate::config::{Config, StreamPlace};
@@ -26,7 +27,6 @@ use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::Missed;
 use crate::message::ClientId;
 use crate::time::Now;
-use crossbeam_channel::{Receiver, Sender};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,7 +92,7 @@ impl PeerStreams {
         config: &Config,
         address: SocketAddr,
         journal: Journal,
-        channel: (Sender<Input>, Receiver<Input>),
+        channel: (Inputs, InputReceiver),
     ) -> Result<PeerStreams, OpenError> {
         let store = open(config).map_err(OpenError::Store)?;
         let settings = desk::Settings {
@@ -139,6 +139,7 @@ impl PeerStreams {
             "address": self.http.address().to_string(),
             "clients": counts.clients.load(Ordering::Relaxed),
             "accepted": counts.accepted.load(Ordering::Relaxed),
+            "busy": counts.busy.load(Ordering::Relaxed),
             "refused": counts.refused.load(Ordering::Relaxed),
             "ended": counts.ended(),
             "requests": counts.requests.load(Ordering::Relaxed),
@@ -163,7 +164,7 @@ impl Engine {
         let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
         let client = self.clients.add(now, "streams".into(), Kind::Embedded(BTreeMap::new()));
         let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
-        let channel = inputs();
+        let channel = inputs(Limits::USUAL);
         let news = channel.0.clone();
         let streams = PeerStreams::open(config, address, journal, channel)?;
         self.events.serve_streams(streams, news);
@@ -176,7 +177,7 @@ struct OfPeer {
     reader: Arc<Reader>,
     client: ClientId,
     mailbox: Arc<Mailbox>,
-    inputs: Sender<Input>,
+    inputs: Inputs,
     /// The mailbox had no room.
     is_stuck: bool,
 }
@@ -189,7 +190,7 @@ impl Events for OfPeer {
         let patience = if self.is_stuck { Duration::ZERO } else { MAILBOX_PATIENCE };
         self.is_stuck = self.mailbox.push(Command::AskEvents { asker, request }, patience).is_err();
         if self.is_stuck {
-            drop(self.inputs.send(Input::Registered { number, registered: Err(Refusal::busy()) }));
+            drop(self.inputs.push(Input::Registered { number, registered: Err(Refusal::busy()) }));
         }
     }
 
@@ -212,10 +213,10 @@ impl Events for OfPeer {
                 }
             };
             // If the thread has ended, nobody waits for it.
-            drop(inputs.send(Input::Found { stream, after, found }));
+            drop(inputs.push(Input::Found { stream, after, found }));
         };
         if !self.reader.ask(QUESTIONS, query, Box::new(heard)) {
-            drop(self.inputs.send(Input::Found { stream, after, found: None }));
+            drop(self.inputs.push(Input::Found { stream, after, found: None }));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that serves streams. What comes in meanwhile is done together, stored together, and then told.
 
 use super::error::StreamError;
+use super::inputs::{InputReceiver, Inputs};
 use super::store::Batches;
 use crate::daemon::clock::Clock;
 use crate::door::ftn18::call::{Call, Version};
@@ -15,7 +16,6 @@ use crate::event::store::Answer;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName, UserName};
 use crate::event::stream::store::Missed;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -130,7 +130,7 @@ pub trait Events: Send {
 /// The thread. It ends when this is dropped, with what it was told before.
 #[derive(Debug)]
 pub struct Streams {
-    inputs: Sender<Input>,
+    inputs: Inputs,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -159,11 +159,6 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Where inputs go, and come from: made before the thread, so that others can be told of it.
-pub fn inputs() -> (Sender<Input>, Receiver<Input>) {
-    unbounded()
-}
-
 impl Streams {
     /// Serves these streams of the server, of which the journal holds events up to `held`.
     ///
@@ -174,7 +169,7 @@ impl Streams {
         settings: Settings,
         (server, held): (ServerId, &[EventId]),
         events: Box<dyn Events>,
-        (sender, receiver): (Sender<Input>, Receiver<Input>),
+        (sender, receiver): (Inputs, InputReceiver),
     ) -> Result<Streams, StreamError> {
         let desk = Desk::new(&mut *store, settings, server, held)?;
         let at = store.place();
@@ -196,7 +191,7 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         // If it has panicked, it has told what went wrong.
-        drop(self.inputs.send(Input::Stop));
+        drop(self.inputs.push(Input::Stop));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -207,7 +202,7 @@ struct Serving {
     desk: Desk,
     store: Box<dyn Batches>,
     events: Box<dyn Events>,
-    inputs: Receiver<Input>,
+    inputs: InputReceiver,
     clients: BTreeMap<Conn, Told>,
     /// Who waits for an answer, by its number.
     asked: BTreeMap<u64, Answered>,
@@ -219,16 +214,14 @@ impl Serving {
     fn run(mut self) {
         loop {
             let wait = self.desk.deadline().since(Clock::now().instant);
-            let first = match self.inputs.recv_timeout(wait) {
-                Ok(first) => Some(first),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
+            let mut next = self.inputs.pop_wait(wait);
             self.store.begin();
             let mut goes_on = true;
-            let inputs = self.inputs.clone();
-            for input in first.into_iter().chain(inputs.try_iter().take(INPUTS)) {
+            let mut taken = 0;
+            while let Some(input) = next {
                 goes_on &= self.take(input);
+                taken += 1;
+                next = if taken < INPUTS { self.inputs.pop() } else { None };
             }
             self.desk.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
@@ -256,14 +249,9 @@ impl Serving {
             self.tell_failed(&why);
             let until = Clock::now().instant + RETRY_TIME;
             loop {
-                match self.inputs.recv_timeout(until.since(Clock::now().instant)) {
-                    Ok(input) => {
-                        if !self.refuse(input, &why) {
-                            return false;
-                        }
-                    }
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => return false,
+                let Some(input) = self.inputs.pop_wait(until.since(Clock::now().instant)) else { break };
+                if !self.refuse(input, &why) {
+                    return false;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The WebSockets of the FTN18 listener: messages in both directions, and how each connection ends (RFC 6455, section 5.5.1).
 
-use super::http::{BYTE_TIME, Client, Counts, PING_TIME, Place, Way};
+use super::http::{BUSY, BYTE_TIME, Busy, Client, Counts, PING_TIME, Place, Way};
 use super::serve::ToClient;
 use crate::door::ftn18::call::MESSAGE_BYTES;
 use crate::door::ftn18::session::Output;
@@ -30,6 +30,10 @@ enum End {
     Stalled,
     /// The client holds most of the memory of all clients.
     Evicted,
+    /// More messages wait for the client than it may leave unread.
+    Behind,
+    /// Too many requests of all clients wait, and an answer to a group was not taken.
+    Busy,
     /// Another connection of the consumer took its place, or its stream cannot be pushed.
     Replaced,
     /// A frame breaks the protocol.
@@ -51,6 +55,8 @@ impl End {
             End::Encoding => (1007, "a message is not UTF-8"),
             End::TooLarge => (1009, "a message has more than 65536 bytes"),
             End::Evicted => (1013, "the client holds most of the memory: see door-memory"),
+            End::Behind => (1013, "too many messages wait for the client"),
+            End::Busy => (1013, BUSY),
             End::Replaced => (1000, "nothing more is pushed here"),
         })
     }
@@ -84,7 +90,7 @@ pub(super) async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
     let mut end = way.shared.end.clone();
     let why = tokio::select! {
         why = converse_until_end(&way, &mut socket, stream) => why,
-        () = way.holder.evicted() => End::Evicted,
+        () = way.holder.evicted() => if way.holder.is_behind() { End::Behind } else { End::Evicted },
         _ = end.changed() => End::Stopping,
     };
     if let Some((code, reason)) = why.frame() {
@@ -124,7 +130,7 @@ async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) ->
 /// Exchanges messages until the connection ends.
 async fn exchange(way: &Way, socket: &mut WebSocket, stream: usize) -> Result<std::convert::Infallible, End> {
     let mut session = way.session(true);
-    let (client, mut told) = Client::open(way);
+    let (client, mut told) = Client::open(way).ok_or(End::Busy)?;
     let mut is_pinged = false;
     // What the client holds: an answer that is sent next, and groups until it has answered them.
     let (mut answer, mut groups) = (None, BTreeMap::new());
@@ -133,7 +139,7 @@ async fn exchange(way: &Way, socket: &mut WebSocket, stream: usize) -> Result<st
             if let Output::Answered { push, seq, .. } = output {
                 groups.remove(&(push, seq));
             }
-            if let Some(text) = client.call(output, stream) {
+            if let Some(text) = client.call(output, stream, &mut session).map_err(|Busy| End::Busy)? {
                 send(socket, Message::Text(text.into())).await?;
             }
         }

@@ -6,7 +6,7 @@ use crate::support::postgres_server::PostgresServer;
 use seqcast::rng::Rng;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const URL: &str = "STREAM_CHECK_POSTGRES";
 
 /// The server, until this is dropped.
 pub struct Database {
-    end: Option<Sender<()>>,
+    end: Option<SyncSender<()>>,
     thread: Option<JoinHandle<u64>>,
     _dir: TempDir,
 }
@@ -28,7 +28,7 @@ pub fn start() -> (Vec<(&'static str, String)>, Database) {
     // By its socket, which is there in every network namespace.
     let socket = dir.path().display().to_string().replace('/', "%2F");
     let url = format!("postgres://postgres@{socket}:{}/postgres", server.port());
-    let (end, ended) = channel();
+    let (end, ended) = sync_channel(1);
     let thread = thread::spawn(move || {
         let (mut server, mut rng, mut kills, begun) = (server, Rng::new(1), 0, now());
         let mut wait = |from, to| ended.recv_timeout(Duration::from_millis(rng.between(from, to)));

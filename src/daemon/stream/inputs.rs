@@ -1,0 +1,272 @@
+//! The queue of inputs to the stream service: bounded, since clients fill it.
+//!
+//! What clients send is refused when too much of it waits, and the client is told. All other inputs are always taken, because
+//! something else bounds their number; the comment of [`Inputs::push`] says what.
+
+use super::serve::Input;
+use crate::door::ftn18::call::Call;
+use crate::event::model::ServerId;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a call beside its data.
+const CALL_BYTES: usize = 128;
+/// Bytes of a type that a call names.
+const TYPE_BYTES: usize = 64;
+
+/// Limits of what clients may leave in the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Number of inputs.
+    pub count_max: usize,
+    /// Bytes of their calls.
+    pub bytes_max: usize,
+}
+
+impl Limits {
+    /// Limits of a peer: the inputs of some turns of the stream service.
+    pub const USUAL: Limits = Limits { count_max: 16_384, bytes_max: 32 << 20 };
+}
+
+/// Why an input was not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// Too many inputs of clients wait.
+    Full,
+    /// The stream service has ended.
+    Closed,
+}
+
+#[derive(Debug)]
+struct Queue {
+    limits: Limits,
+    state: Mutex<State>,
+    arrived: Condvar,
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inputs: VecDeque<Input>,
+    /// Number of the inputs that count against the limits.
+    count: usize,
+    /// Bytes of these.
+    bytes: usize,
+    /// Servers with an [`Input::News`] in the queue.
+    news: BTreeSet<ServerId>,
+    is_closed: bool,
+}
+
+/// The end of the queue that takes inputs.
+#[derive(Clone, Debug)]
+pub struct Inputs(Arc<Queue>);
+
+/// The end of the queue that gives inputs out. The queue is closed when this is dropped.
+#[derive(Debug)]
+pub struct InputReceiver(Arc<Queue>);
+
+/// Makes a queue. It exists before the stream service does, so that others can hold its end.
+pub fn inputs(limits: Limits) -> (Inputs, InputReceiver) {
+    let (state, arrived, room) = (Mutex::default(), Condvar::new(), Condvar::new());
+    let queue = Arc::new(Queue { limits, state, arrived, room });
+    (Inputs(Arc::clone(&queue)), InputReceiver(queue))
+}
+
+/// Bytes that an input counts; `None` if it does not count.
+fn bytes(input: &Input) -> Option<usize> {
+    match input {
+        Input::Opened(..) | Input::Answered { .. } => Some(CALL_BYTES),
+        Input::Called { what, .. } => Some(
+            CALL_BYTES
+                + match what {
+                    Call::Add { data, .. } => data.bytes().len(),
+                    Call::Poll { want, .. } | Call::Ready { want, .. } => {
+                        TYPE_BYTES * want.as_ref().map_or(0, BTreeSet::len)
+                    }
+                    Call::Ping { .. } | Call::Register(_) => 0,
+                },
+        ),
+        Input::Fetched(events) => Some(size_of_val(events.as_slice())),
+        Input::Closed(_)
+        | Input::Asked(..)
+        | Input::Registered { .. }
+        | Input::News(_)
+        | Input::Found { .. }
+        | Input::Stop => None,
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_full(&self, state: &State, bytes: usize) -> bool {
+        let Limits { count_max, bytes_max } = self.limits;
+        count_max <= state.count || (0 < state.bytes && bytes_max < state.bytes + bytes)
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State>, input: Input, counted: Option<usize>) {
+        if let Some(bytes) = counted {
+            (state.count, state.bytes) = (state.count + 1, state.bytes + bytes);
+        }
+        state.inputs.push_back(input);
+        drop(state);
+        self.arrived.notify_one();
+    }
+}
+
+impl Inputs {
+    /// Adds an input without waiting.
+    ///
+    /// Inputs of clients are refused beyond the limits. The others are always taken: there is one [`Input::Closed`] for each
+    /// client that was taken, one [`Input::Registered`] and [`Input::Found`] for each request of the stream service, one
+    /// [`Input::News`] for each server, and the engine bounds [`Input::Asked`].
+    ///
+    /// # Errors
+    /// The limits are reached, or the stream service has ended. The input is dropped.
+    pub fn push(&self, input: Input) -> Result<(), Rejected> {
+        let counted = bytes(&input);
+        let mut state = self.0.state();
+        match &input {
+            _ if state.is_closed => return Err(Rejected::Closed),
+            _ if counted.is_some_and(|bytes| self.0.is_full(&state, bytes)) => return Err(Rejected::Full),
+            Input::News(server) if !state.news.insert(*server) => return Ok(()),
+            _ => {}
+        }
+        self.0.add(state, input, counted);
+        Ok(())
+    }
+
+    /// Adds an input, and waits for room as long as the stream service lives.
+    ///
+    /// # Errors
+    /// The stream service has ended. The input is dropped.
+    pub fn push_wait(&self, input: Input) -> Result<(), Rejected> {
+        let counted = bytes(&input);
+        let is_full = |state: &mut State| !state.is_closed && counted.is_some_and(|bytes| self.0.is_full(state, bytes));
+        let state = self.0.room.wait_while(self.0.state(), is_full).unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return Err(Rejected::Closed);
+        }
+        self.0.add(state, input, counted);
+        Ok(())
+    }
+}
+
+impl InputReceiver {
+    /// Takes the next input; waits for at most `timeout`.
+    pub fn pop_wait(&self, timeout: Duration) -> Option<Input> {
+        let is_empty = |state: &mut State| state.inputs.is_empty();
+        let state = self.0.arrived.wait_timeout_while(self.0.state(), timeout, is_empty);
+        self.take(state.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Takes the next input if there is one.
+    pub fn pop(&self) -> Option<Input> {
+        self.take(self.0.state())
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>) -> Option<Input> {
+        let input = state.inputs.pop_front()?;
+        if let Input::News(server) = &input {
+            state.news.remove(server);
+        }
+        if let Some(bytes) = bytes(&input) {
+            (state.count, state.bytes) = (state.count - 1, state.bytes - bytes);
+            drop(state);
+            self.0.room.notify_all();
+        }
+        Some(input)
+    }
+}
+
+impl Drop for InputReceiver {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_closed = true;
+        // Dropping an input can tell that it has no answer, which takes locks of others.
+        let inputs = std::mem::take(&mut state.inputs);
+        drop(state);
+        self.0.room.notify_all();
+        drop(inputs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::ftn18::desk::Conn;
+    use crate::event::follow::Fetched;
+    use crate::event::model::EventId;
+    use std::thread;
+
+    fn opened(number: u64) -> Input {
+        Input::Opened(Conn(number), Box::new(|_| {}))
+    }
+
+    fn fetched() -> Input {
+        let id = EventId { server: ServerId(1), session: 1, instance: 1 };
+        Input::Fetched(vec![Fetched { id, is_lost: false }])
+    }
+
+    #[test]
+    fn full_queue_refuses_clients_and_takes_ends() {
+        let (inputs, receiver) = inputs(Limits { count_max: 2, bytes_max: 1 << 20 });
+        assert_eq!([1, 2, 3].map(|number| inputs.push(opened(number)).is_ok()), [true, true, false]);
+        assert_eq!(inputs.push(opened(3)), Err(Rejected::Full));
+        assert_eq!(inputs.push(Input::Closed(Conn(1))), Ok(()));
+        assert!(matches!(receiver.pop(), Some(Input::Opened(Conn(1), _))));
+        assert_eq!(inputs.push(opened(3)), Ok(()), "there is room again");
+        drop(receiver);
+        assert_eq!(inputs.push(Input::Closed(Conn(2))), Err(Rejected::Closed));
+    }
+
+    #[test]
+    fn full_bytes_refuse_more_than_one_call() {
+        let (inputs, receiver) = inputs(Limits { count_max: 9, bytes_max: CALL_BYTES });
+        assert_eq!([1, 2].map(|number| inputs.push(opened(number)).is_ok()), [true, false]);
+        drop(receiver.pop());
+        assert_eq!(inputs.push(opened(2)), Ok(()));
+    }
+
+    #[test]
+    fn news_of_one_server_wait_once() {
+        let (inputs, receiver) = inputs(Limits { count_max: 0, bytes_max: 0 });
+        for server in [1, 1, 2, 1] {
+            inputs.push(Input::News(ServerId(server))).unwrap();
+        }
+        let servers = |receiver: &InputReceiver| {
+            let next = || match receiver.pop()? {
+                Input::News(server) => Some(server.0),
+                other => panic!("{other:?}"),
+            };
+            std::iter::from_fn(next).collect::<Vec<u32>>()
+        };
+        assert_eq!(servers(&receiver), [1, 2]);
+        inputs.push(Input::News(ServerId(1))).unwrap();
+        assert_eq!(servers(&receiver), [1], "what is new after it was taken is told again");
+    }
+
+    #[test]
+    fn fetched_events_wait_for_room() {
+        let (inputs, receiver) = inputs(Limits { count_max: 1, bytes_max: 1 << 20 });
+        inputs.push(opened(1)).unwrap();
+        assert_eq!(inputs.push(fetched()), Err(Rejected::Full));
+        let waiting = thread::spawn({
+            let inputs = inputs.clone();
+            move || [inputs.push_wait(fetched()), inputs.push_wait(fetched())]
+        });
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::Opened(..))));
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::Fetched(_))));
+        while receiver.0.state().count == 0 {
+            thread::yield_now();
+        }
+        let last = thread::spawn(move || inputs.push_wait(fetched()));
+        drop(receiver);
+        assert_eq!(waiting.join().unwrap(), [Ok(()), Ok(())]);
+        assert_eq!(last.join().unwrap(), Err(Rejected::Closed));
+    }
+}
