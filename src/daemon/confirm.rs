@@ -1,11 +1,13 @@
 //! Subscriptions that stand in the whole LAN: who subscribes is told so when every peer that spares messages knows it
 //! (`interest: on`), so that nothing published after that is missing. Where nobody spares any, that is at once.
+//!
+//! The client of a door waits until the other peers know it, too: a request to it must not be answered by "no responders".
 
 use crate::daemon::engine::Engine;
 use crate::door::frame::ToClient;
 use crate::door::refused::Why;
 use crate::message::{ClientId, SubId};
-use crate::proto::peer::known::CONFIRMATION_MAX;
+use crate::proto::peer::known::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 
@@ -25,6 +27,8 @@ pub(super) enum Subscriber {
 pub(super) struct Unconfirmed {
     version: u64,
     until: Instant,
+    /// Time until which peers that suppress nothing are waited for; `None` once they are not.
+    flush_until: Option<Instant>,
     subscriber: Subscriber,
 }
 
@@ -33,11 +37,13 @@ impl Engine {
     /// does not stand yet.
     pub(super) fn confirm(&mut self, now: Now, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
-        if version <= self.peer.confirmed() {
+        let is_flushing = matches!(subscriber, Subscriber::Door(_)) && self.peer.flush_subscriptions(now);
+        if version <= self.peer.confirmed() && !is_flushing {
             self.tell_confirmed(now, version, subscriber);
             return None;
         }
-        self.unconfirmed.push(Unconfirmed { version, until: now.instant + CONFIRMATION_MAX, subscriber });
+        let flush_until = is_flushing.then(|| now.instant + FLUSH_MAX);
+        self.unconfirmed.push(Unconfirmed { version, until: now.instant + CONFIRMATION_MAX, flush_until, subscriber });
         Some(version)
     }
 
@@ -52,9 +58,13 @@ impl Engine {
             return;
         }
         let confirmed = self.peer.confirmed();
-        for unconfirmed in std::mem::take(&mut self.unconfirmed) {
+        for mut unconfirmed in std::mem::take(&mut self.unconfirmed) {
             let is_confirmed = unconfirmed.version <= confirmed;
-            if is_confirmed || unconfirmed.until <= now.instant {
+            if unconfirmed.flush_until.is_some_and(|until| until <= now.instant) {
+                self.peer.end_flush();
+            }
+            unconfirmed.flush_until.take_if(|_| !self.peer.is_flushing(unconfirmed.version));
+            if (is_confirmed || unconfirmed.until <= now.instant) && unconfirmed.flush_until.is_none() {
                 if !is_confirmed {
                     self.unconfirmed_told += 1;
                     self.peer.give_up_confirmation(unconfirmed.version);
@@ -68,7 +78,8 @@ impl Engine {
 
     /// When the first of them has waited for long enough.
     pub(super) fn confirm_deadline(&self) -> Option<Instant> {
-        self.unconfirmed.iter().map(|unconfirmed| unconfirmed.until).min()
+        let ends = |unconfirmed: &Unconfirmed| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
+        self.unconfirmed.iter().map(ends).min()
     }
 
     /// Nobody waits for these any more: those of a client, or one of its subscriptions.

@@ -8,6 +8,9 @@ const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// The longest time between two questions.
 const ASK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
+/// Delay of the first question for a flush: the news of the subscription leaves before it.
+const FLUSH_ASK_DELAY: Duration = Duration::from_millis(1);
+
 /// The least time between two answers.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(4);
 
@@ -25,6 +28,10 @@ pub struct Heeding {
     answered: Option<Instant>,
     /// It was waited for in vain, and is not until it says that it knows more.
     is_given_up: bool,
+    /// Version of the subscriptions here that a flush waits for, though the member suppresses nothing.
+    flushed: u64,
+    /// Whether a flush waited for it in vain. No flush waits for it until it says that it knows more.
+    is_unresponsive: bool,
 }
 
 impl Heeding {
@@ -36,7 +43,7 @@ impl Heeding {
     /// The member says whether it spares messages.
     pub fn on_word(&mut self, spares: bool) {
         self.spares = Some(spares);
-        if !spares {
+        if !spares && self.flushed <= self.known {
             self.ask = None;
         }
     }
@@ -49,7 +56,7 @@ impl Heeding {
     /// The member says up to which version it knows the subscriptions; `version` is that of the last change of them.
     pub fn on_known(&mut self, known: u64, version: u64) {
         if self.known < known || known == version {
-            (self.ask, self.is_given_up) = (None, false);
+            (self.ask, self.is_given_up, self.is_unresponsive) = (None, false, false);
         }
         self.known = known;
     }
@@ -65,9 +72,33 @@ impl Heeding {
         if self.spares.unwrap_or(taken_to) && !self.is_given_up { self.known } else { version }
     }
 
-    /// Whether it is known to spare messages and has yet to know this version.
+    /// Whether it has yet to know this version, and is known to spare messages or waited for by a flush.
     pub fn is_awaited(&self, version: u64) -> bool {
-        self.spares == Some(true) && self.known < version
+        self.spares == Some(true) && self.known < version || self.known < self.flushed
+    }
+
+    /// Asks a member that suppresses nothing to say that it knows this version. One that suppresses says so unasked, and one that
+    /// has never mentioned subscriptions may not implement them.
+    pub fn flush(&mut self, now: Instant, version: u64) {
+        if self.spares == Some(false) && !self.is_unresponsive && self.known < version {
+            self.flushed = version;
+            self.ask.get_or_insert((now + FLUSH_ASK_DELAY, ASK_INTERVAL / 2));
+        }
+    }
+
+    /// Returns whether a flush of this version waits for it.
+    pub fn is_flushing(&self, version: u64) -> bool {
+        self.known < self.flushed && self.known < version
+    }
+
+    /// Ends the waiting of flushes for a member that has not answered in time.
+    pub fn end_flush(&mut self) {
+        if self.known < self.flushed {
+            (self.flushed, self.is_unresponsive) = (0, true);
+            if self.spares != Some(true) {
+                self.ask = None;
+            }
+        }
     }
 
     /// It is to be told what is known of its own subscriptions.

@@ -3,8 +3,11 @@
 use super::client::{Client, Library};
 use super::lan::{Host, Lan, Peer, in_namespaces, until};
 use super::{ONE_IN_TEN, group};
+use crate::doors::talk::{Nats, Talk};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A peer with both doors on each of the hosts.
 fn start(hosts: &[Host], settings: &[&str]) -> Vec<Peer> {
@@ -270,5 +273,39 @@ fn any_nats_client_polls_a_history() {
             let next = client.request(&format!("_POLL.P1.{subject}"), &offset).expect("P1 answers");
             assert_eq!(next, client.await_messages(1, 2)[1], "{library:?}");
         }
+    });
+}
+
+#[test]
+fn flushed_responder_is_followed_by_no_503_under_loss() {
+    in_namespaces("netns::doors::flushed_responder_is_followed_by_no_503_under_loss", || {
+        const ROUNDS: u32 = 300;
+        let lan = Lan::new(2);
+        let _peers = start(&lan.hosts, &["nats=0.0.0.0", "nats-open=yes", "reliability=10 sec"]);
+        let [mut requester, mut responder] = [1, 2].map(|number| {
+            let mut client = Talk::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
+            client.enter();
+            client
+        });
+        requester.subscribe("_INBOX.1", 1);
+        for host in &lan.hosts {
+            host.fault("udp dport != 0 numgen random mod 100 < 5 counter name hits drop");
+        }
+        let mut refused = Vec::new();
+        for round in 0..ROUNDS {
+            responder.subscribe(&format!("work.{round}"), 1 + round);
+            requester.send(format!("PUB work.{round} _INBOX.1 1\r\nx\r\n"));
+            // Before the responder sends anything, only the status 503 can come.
+            let is_refused = requester.message_within(Duration::from_millis(5)).is_some();
+            responder.message();
+            if is_refused {
+                refused.push(round);
+            } else {
+                responder.send(Nats.publish("_INBOX.1", "re"));
+                assert_eq!(requester.message().1, b"re");
+            }
+        }
+        assert!(20 < lan.hosts.iter().map(Host::heal).sum::<u64>(), "the fault was there");
+        assert!(refused.is_empty(), "{} of {ROUNDS} requests got 503: {refused:?}", refused.len());
     });
 }

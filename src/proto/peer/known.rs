@@ -15,6 +15,9 @@ const DISCOVERY: Duration = Duration::from_millis(500);
 /// Who spares messages is not waited for longer than this until it knows a subscription.
 pub const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
 
+/// Longest time that a flush waits for peers that suppress nothing. A question is repeated after 20, 60 and 140 ms.
+pub const FLUSH_MAX: Duration = Duration::from_millis(250);
+
 /// The subscriptions that are told of publishers.
 #[derive(Debug)]
 pub(super) struct News {

@@ -104,6 +104,25 @@ impl Peer {
         late.for_each(|member| member.heeding.give_up());
     }
 
+    /// Asks every peer that is up to say that it knows the subscriptions here. Returns whether one of them has yet to say so.
+    pub fn flush_subscriptions(&mut self, now: Now) -> bool {
+        let version = self.interest.version();
+        let up = self.members.values_mut().filter(|member| member.state == MemberState::Up);
+        up.for_each(|member| member.heeding.flush(now.instant, version));
+        self.is_flushing(version)
+    }
+
+    /// Returns whether a peer that is up has yet to say that it knows this version, after [`Peer::flush_subscriptions`].
+    pub fn is_flushing(&self, version: u64) -> bool {
+        let mut up = self.members.values().filter(|member| member.state == MemberState::Up);
+        up.any(|member| member.heeding.is_flushing(version))
+    }
+
+    /// Ends the waiting for peers that have not answered a flush in time.
+    pub fn end_flush(&mut self) {
+        self.members.values_mut().for_each(|member| member.heeding.end_flush());
+    }
+
     /// What an announcement of this peer says of subscriptions.
     pub(super) fn interest_word(&self, to: Option<&Member>) -> InterestWord {
         let version = self.interest.version();

@@ -24,6 +24,10 @@ impl Lan {
         self.high() - before
     }
 
+    fn receivers(&mut self, host: usize, subject: &str) -> (u64, bool) {
+        self.hosts[host].peer.receivers(ClientId(7), &subject.parse().unwrap())
+    }
+
     fn want(&mut self, host: usize, sub: u32, pattern: &str, news: bool) -> u64 {
         let wanted = pattern.parse::<Pattern>().unwrap().into();
         let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
@@ -88,6 +92,39 @@ fn who_does_not_spare_is_not_waited_for() {
     assert!(version <= lan.hosts[1].peer.confirmed());
     lan.run(6_000, |_| false);
     assert_eq!(lan.cost("y"), 1);
+}
+
+#[test]
+fn flush_waits_until_others_know_subscription() {
+    let mut lan = Lan::new(3, |_| {});
+    lan.run(1_000, |_| false);
+    let flush = |lan: &mut Lan, sub, pattern| {
+        let version = lan.want(1, sub, pattern, false);
+        assert!(lan.hosts[1].peer.flush_subscriptions(at(lan.millis)));
+        version
+    };
+    let version = flush(&mut lan, 1, "x");
+    lan.run(5, |_| false);
+    assert!(!lan.hosts[1].peer.is_flushing(version));
+    assert!([0, 2].into_iter().all(|host| lan.receivers(host, "x") == (1, true)));
+    // The news is lost, and then the first question.
+    let version = flush(&mut lan, 2, "y");
+    lan.run(10, |copy| is_news(copy) || is_from(copy, 1));
+    assert!(lan.hosts[1].peer.is_flushing(version));
+    assert_eq!(lan.receivers(0, "y"), (0, true), "this is why the client waits");
+    lan.run(100, |_| false);
+    assert!(!lan.hosts[1].peer.is_flushing(version));
+    assert_eq!(lan.receivers(0, "y"), (1, true));
+    // A peer that does not answer is waited for once.
+    let version = flush(&mut lan, 3, "z");
+    lan.run(100, |copy| is_from(copy, 0));
+    assert!(lan.hosts[1].peer.is_flushing(version));
+    lan.hosts[1].peer.end_flush();
+    assert!(!lan.hosts[1].peer.is_flushing(version));
+    let version = lan.want(1, 4, "z.z", false);
+    lan.hosts[1].peer.flush_subscriptions(at(lan.millis));
+    lan.run(5, |copy| is_from(copy, 0));
+    assert!(!lan.hosts[1].peer.is_flushing(version), "the third host has answered");
 }
 
 #[test]
