@@ -360,7 +360,7 @@ fn streams_and_events_are_the_same() {
     place.run(&["event", "add", "plant/7/alarm", "4"]).exits(DONE);
     assert_eq!(add(&place, "/alarms", "OWN", &json!(5)), 2);
     assert_eq!(poll(&place, "/alarms", "LIVE", None), [(1, "ALARM {\"level\":3}".into()), (2, "OWN 5".into())]);
-    assert_eq!(poll(&place, "/nowhere", "LIVE", None), [(1, "DEPOSIT {\"x\":1}".into())]);
+    assert_eq!(poll(&place, "/", "LIVE", None), [(1, "DEPOSIT {\"x\":1}".into())]);
     let found = place.run(&["event", "query", "*"]).exits(DONE).stdout;
     assert!(found.contains("main/DEPOSIT") && found.contains("alarms/OWN"), "{found}");
 }
@@ -438,6 +438,48 @@ fn websocket_ends_with_a_close_frame_and_its_code() {
         (2, 1),
         "{log:?}"
     );
+}
+
+#[test]
+fn call_in_url_is_answered() {
+    let place = Place::new();
+    let _peer = peer(&place, &["accounts=user alice password x:y"]);
+    let get = |path: &str, headers: &str| {
+        exchange(&place, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n"))
+    };
+    let basic = "Authorization: Basic YWxpY2U6eDp5\r\n";
+    let (head, body) = get("/main/futoin.evt.gen/1.1/addEvent?type=A&data=%7B%22a%22:1%7D", basic);
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/futoin+json"), "{head}");
+    assert_eq!(body, r#"{"r":"1"}"#);
+    let (_, body) = get("/futoin.ping/1.0/ping/alice%3Ax%3Ay?echo=42", "");
+    assert_eq!(body, r#"{"r":{"echo":42}}"#);
+    let (_, body) = get("/futoin.ping/1.0/ping?echo=42", "Authorization: Basic YWxpY2U6eA==\r\n");
+    assert!(body.contains("SecurityError"), "{body}");
+    let (_, body) = get("/futoin.ping/1.0/ping?echo=4+2", basic);
+    assert!(body.contains(r#"\"echo\" is no JSON: trailing characters at line 1 column 3"#), "{body}");
+    for header in ["Referer: http://evil.example/\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        let (head, _) = get("/futoin.ping/1.0/ping?echo=42", &format!("{basic}{header}"));
+        assert!(head.starts_with("HTTP/1.1 403 "), "{header}: {head}");
+    }
+    let (head, _) = get("/mian/futoin.ping/1.0/ping?echo=42", basic);
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+}
+
+#[test]
+fn malformed_message_is_answered_with_place() {
+    let place = Place::new();
+    let _peer = peer(&place, &[]);
+    for (body, text) in [
+        ("{\"f\":1,\n x}", "key must be a string at line 2 column 2"),
+        ("[1]", "a message is a JSON object: invalid type: sequence, expected a map at line 1 column 0"),
+        ("{\"f\":1,\"p\":{}}", "f is no string"),
+        ("{\"f\":\"futoin.ping:1.0:ping\",\"p\":1}", "p is no object"),
+    ] {
+        let (_, answer) = post_to(&place, "/", body);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["e"], "InvalidRequest");
+        assert!(answer["edesc"].as_str().unwrap().contains(text), "{body}: {answer}");
+    }
 }
 
 #[test]

@@ -14,7 +14,9 @@ use crate::door::access::Access;
 use crate::door::ftn18::call::{Channel, MESSAGE_BYTES};
 use crate::door::ftn18::desk::Conn;
 use crate::door::ftn18::fault::{Fault, Name};
+use crate::door::ftn18::message::response;
 use crate::door::ftn18::session::{Done, Output, Session};
+use crate::door::ftn18::url::CallPath;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use axum::Router;
@@ -45,6 +47,8 @@ use tokio_rustls::TlsAcceptor;
 const CONTENT_TYPE: &str = "application/futoin+json";
 /// The type since FTN5 1.4; answered to those that use it.
 const CONTENT_TYPE_VND: &str = "application/vnd.futoin+json";
+/// Headers that browsers send with the requests of a page, but for `none` of the last.
+const BROWSER_HEADERS: [&str; 3] = ["origin", "referer", "sec-fetch-site"];
 /// After so long without anything from a client it is asked whether it is there, and again, and then left.
 pub(super) const PING_TIME: Duration = Duration::from_secs(60);
 /// How long a client may take to send a request, or to encrypt.
@@ -430,8 +434,8 @@ fn events(what: &ToClient) -> Option<&[StreamEvent]> {
 
 impl Shared {
     /// Returns the index of the stream that a path names, the first one if the path is empty.
-    fn stream(&self, uri: &Uri) -> Option<usize> {
-        let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    fn stream(&self, path: &str) -> Option<usize> {
+        let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         if last.is_empty() { Some(0) } else { self.settings.streams.iter().position(|name| name.as_str() == last) }
     }
 }
@@ -448,7 +452,10 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
         // Any page that a browser on this host shows could call.
         return (StatusCode::FORBIDDEN, "pages of browsers need an account: see accounts\n").into_response();
     }
-    let Some(stream) = way.shared.stream(request.uri()) else {
+    let uri = request.uri().clone();
+    let in_url =
+        Some(request.method()).filter(|method| *method == Method::GET).and_then(|_| CallPath::find(uri.path()));
+    let Some(stream) = way.shared.stream(in_url.as_ref().map_or(uri.path(), |call| call.stream)) else {
         let names: Vec<&str> = way.shared.settings.streams.iter().map(StreamName::as_str).collect();
         let text = format!("there is no such stream here, but /{}\n", names.join(", /"));
         return (StatusCode::NOT_FOUND, text).into_response();
@@ -463,8 +470,11 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
             Err(refused) => refused.into_response(),
         };
     }
+    if let Some(call) = in_url {
+        return answer_in_url(&way, &call, &uri, request.headers(), stream).await;
+    }
     if request.method() != Method::POST {
-        let text = "post a request of FutoIn, or open a WebSocket\n";
+        let text = "post a request of FutoIn, call by GET /STREAM/INTERFACE/VERSION/FUNCTION, or open a WebSocket\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let content_type = content_type(request.headers());
@@ -472,16 +482,35 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
     match tokio::time::timeout(REQUEST_TIME, body).await {
         Ok(Ok(body)) => {
             way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
-            match post(&way, &body, stream).await {
-                Some(answer) => ([(header::CONTENT_TYPE, content_type)], answer).into_response(),
-                None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            }
+            let message = std::str::from_utf8(&body)
+                .map_err(|error| Fault::new(Name::InvalidRequest, format!("the message is not UTF-8: {error}")));
+            answered(post(&way, message, stream).await, content_type)
         }
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
         Err(_) => {
             way.shared.counts.on_ended("no whole request in time");
             StatusCode::REQUEST_TIMEOUT.into_response()
         }
+    }
+}
+
+/// Answers a call in a URL. Browsers send such a request for any page, an image for example, so theirs are refused.
+async fn answer_in_url(way: &Way, call: &CallPath<'_>, uri: &Uri, headers: &HeaderMap, stream: usize) -> Response {
+    let is_of_page = |name: &str| headers.get(name).is_some_and(|value| value != "none");
+    if BROWSER_HEADERS.iter().any(|name| is_of_page(name)) {
+        return (StatusCode::FORBIDDEN, "pages of browsers cannot call in a URL: post the request\n").into_response();
+    }
+    way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+    // A header that is no text proves nobody.
+    let authorization = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+    let message = call.message(uri.query().unwrap_or_default(), authorization);
+    answered(post(way, message.as_deref().map_err(Clone::clone), stream).await, content_type(headers))
+}
+
+fn answered(answer: Option<Bytes>, content_type: &'static str) -> Response {
+    match answer {
+        Some(answer) => ([(header::CONTENT_TYPE, content_type)], answer).into_response(),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
@@ -504,10 +533,12 @@ impl AsRef<[u8]> for Answer {
 }
 
 /// The answer to a request; `None` if the peer is stopping, or too many requests wait.
-async fn post(way: &Way, body: &Bytes, stream: usize) -> Option<Bytes> {
+async fn post(way: &Way, message: Result<&str, Fault>, stream: usize) -> Option<Bytes> {
     let mut session = way.session(false);
-    // What is no UTF-8 is no JSON.
-    session.on_message(std::str::from_utf8(body).unwrap_or_default());
+    match message {
+        Ok(text) => session.on_message(text),
+        Err(fault) => return Some(response(None, &Err(fault)).into()),
+    }
     let (client, mut told) = Client::open(way)?;
     let mut held = None;
     loop {
@@ -549,9 +580,9 @@ mod tests {
     }
 
     fn posted(way: &Way) -> Option<Bytes> {
-        let body = br#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#;
+        let body = r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(post(way, &Bytes::from_static(body), 0))
+        runtime.block_on(post(way, Ok(body), 0))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | layer | file |
 //! |---|---|
 //! | messages: JSON objects, requests and responses (FTN3) | [`message`] |
+//! | calls in a URL (FTN5), as messages | [`url`] |
 //! | what can be called, and the checks in their order | [`call`] |
 //! | who calls (FTN8.1), and one connection | [`session`] |
 //! | what is told when something is wrong | [`fault`] |
@@ -24,3 +25,4 @@ pub mod message;
 pub mod session;
 #[cfg(test)]
 mod tests;
+pub mod url;
