@@ -20,7 +20,12 @@ struct State {
     holders: BTreeMap<u64, Row>,
     next: u64,
     evicted: u64,
+    /// Bytes that clients have let go since the allocator last gave memory back.
+    freed: usize,
 }
+
+/// Bytes to let go before the allocator gives memory back to the system: fewer are soon needed again.
+const FREED_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug)]
 struct Row {
@@ -65,6 +70,16 @@ impl Memory {
         state.next += 1;
         state.holders.insert(number, Row { bytes: 0, is_evicted: false, end: Arc::clone(&end) });
         Arc::new(Holder { is_behind: AtomicBool::new(false), memory: Arc::clone(self), number, end })
+    }
+
+    /// Whether clients have let go so much that memory is to be given back to the system; true once.
+    pub(super) fn take_is_freed(&self) -> bool {
+        let mut state = self.state();
+        let is_freed = FREED_BYTES_MIN <= state.freed;
+        if is_freed {
+            state.freed = 0;
+        }
+        is_freed
     }
 
     /// Bytes that are held now, and how many clients had to go so far.
@@ -144,7 +159,17 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.holder.memory.state();
         state.bytes -= self.bytes;
+        state.freed = state.freed.saturating_add(self.bytes);
         state.row(self.holder.number).bytes -= self.bytes;
+    }
+}
+
+/// Gives memory back to the system that the allocator holds and nobody uses. Without it glibc keeps what one large answer took.
+pub(super) fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function takes the allocator's own locks, and touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -180,5 +205,18 @@ mod tests {
         assert_eq!((told(&holders), memory.counts()), (vec![false, true], (110, 2)));
         drop((third, more, last));
         assert_eq!(memory.counts(), (0, 2));
+    }
+
+    #[test]
+    fn large_answers_let_go_give_memory_back_once() {
+        let memory = Memory::new(1 << 30);
+        let holder = memory.holder();
+        let held = holder.hold(FREED_BYTES_MIN - 1);
+        assert!(!memory.take_is_freed(), "it is held");
+        drop(held);
+        assert!(!memory.take_is_freed(), "it is too little");
+        drop(holder.hold(1));
+        assert!(memory.take_is_freed());
+        assert!(!memory.take_is_freed());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The last part of the path names the stream; without one the first stream is meant.
 
-use super::held::{Held, Holder, Memory};
+use super::held::{Held, Holder, Memory, give_back};
 use super::inputs::{Inputs, Rejected};
 use super::serve::{Input, ToClient};
 use super::websocket::{self, MESSAGE_BYTES_READ};
@@ -57,6 +57,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 const IDLE_TIME: Duration = Duration::from_secs(90);
 /// How long nobody is taken in when the system refuses to.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks at whether memory can be given back.
+const TRIM_TIME: Duration = Duration::from_secs(1);
 /// How long a client may take for each byte beside that: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
@@ -215,12 +217,13 @@ impl Http {
             memory: Arc::clone(&memory),
         };
         let shared = Arc::new(shared);
-        let is_open = Arc::clone(&counts);
+        let (is_open, trimmed) = (Arc::clone(&counts), Arc::clone(&memory));
         let serve = async move {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => {
                     tokio::select! {
                         () = accept(shared, listener, tls) => {}
+                        () = trim(&trimmed) => {}
                         _ = ended.changed() => {}
                     }
                     // WebSockets say goodbye; all else that is under way ends with the runtime.
@@ -272,6 +275,16 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Gives memory back to the system when clients have let go much of it, for ever.
+async fn trim(memory: &Memory) {
+    loop {
+        tokio::time::sleep(TRIM_TIME).await;
+        if memory.take_is_freed() {
+            give_back();
+        }
     }
 }
 
