@@ -501,11 +501,13 @@ pub enum Reason {
     Reported,
     /// The publisher's unicast words come and its multicasts do not (reliability.md 3.4). In advisories only.
     Blackhole,
+    /// Datagrams in the publisher's name contradict each other, so somebody else sent one of them.
+    Contradicted,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Disabled,
         Reason::Deadline,
         Reason::Expired,
@@ -515,6 +517,7 @@ impl Reason {
         Reason::Crashed,
         Reason::Reported,
         Reason::Blackhole,
+        Reason::Contradicted,
     ];
 
     /// The name in logs, JSON and advisories.
@@ -529,6 +532,7 @@ impl Reason {
             Reason::Crashed => "CRASHED",
             Reason::Reported => "REPORTED",
             Reason::Blackhole => "MCAST_BLACKHOLE",
+            Reason::Contradicted => "CONTRADICTED",
         }
     }
 }
@@ -540,7 +544,7 @@ const _: () = {
         assert!(Reason::ALL[at] as usize == at, "the list is in the order of declaration");
         at += 1;
     }
-    assert!(Reason::Blackhole as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
+    assert!(Reason::Contradicted as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
 };
 
 impl fmt::Display for Reason {

@@ -4,14 +4,17 @@
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
 //! subjects can cost detection (R9).
 
+mod correct;
 mod settled;
 
+pub use correct::{Claim, Forged};
 pub use settled::{Settled, Unexplained};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::ask::{APART, Asking};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
+use correct::Marks;
 use settled::SettledRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -96,6 +99,7 @@ pub struct Ledger {
     /// The highest datagram that arrived or that a manifest lists, or the baseline, and the messages begun up to there. Only words
     /// told of what is above.
     arrived: (Dseq, u64),
+    marks: Marks,
     /// When `states.high` was last known to be the highest.
     high_at: Instant,
     /// Whether what arrives is known not to have been sent long ago.
@@ -128,6 +132,7 @@ impl Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
             count,
             arrived: (baseline, count),
+            marks: Marks::new((baseline, count)),
             high_at: now,
             is_dated: true,
             reached: now,
@@ -225,6 +230,7 @@ impl Ledger {
             self.states.high = dseq;
             self.count = after;
             self.on_proven(dseq, after);
+            self.marks.on_accepted(dseq, after);
             if self.is_dated {
                 self.high_at = self.high_at.max(found.arrived);
             }
@@ -350,6 +356,7 @@ impl Ledger {
             return Accept::Contradiction;
         }
         self.on_proven(Dseq(dseq), after);
+        self.marks.on_accepted(Dseq(dseq), after);
         (self.reached, self.since) = (found.arrived.min(gap.found), gap.since);
         if gap.asked == 1 && dseq == gap.first && !gap.is_known {
             found.asking.on_answer(found.now.since(gap.asked_at));

@@ -3,8 +3,10 @@
 //! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
 //! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
 
+mod correct;
 mod held;
 mod item;
+mod judged;
 mod outcome;
 mod repair;
 #[cfg(test)]
@@ -13,7 +15,7 @@ mod tests;
 pub use item::{Fetched, Gone, Item};
 pub use outcome::{Context, Outcome, Sought};
 
-use crate::message::{Count, DeliveryMode, Dseq, MissingDatagrams, Reason, Verdict};
+use crate::message::{Count, Dseq, MissingDatagrams, Reason, Verdict};
 use crate::proto::ask::Asking;
 use crate::proto::fragment::{Doomed, Joined, Reassembly};
 use crate::proto::interest::Matched;
@@ -28,6 +30,7 @@ use crate::time::Instant;
 use crate::wire::{Fragment, Record};
 use held::{Held, Position};
 use item::Arrival;
+use judged::{Judged, hand_on, unwanted};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,20 +53,6 @@ pub enum Kind {
     Ptp,
 }
 
-/// What becomes of an item.
-enum Judged {
-    /// It has to wait.
-    Waits,
-    /// Nothing: nobody wants it, or it came before, or what it stands for has been told.
-    Done,
-    /// It is for this peer itself.
-    Service,
-    /// It is for a member of a queue group that is not here any more.
-    Unserved,
-    /// All but its first `repeated` messages are handed on.
-    Deliver { repeated: usize, verdict: Verdict, offset: Option<u32>, matched: Arc<Matched> },
-}
-
 /// The receiving side of one stream.
 #[derive(Clone, Debug)]
 pub struct Recv {
@@ -80,6 +69,8 @@ pub struct Recv {
     sought: Vec<Option<Sought>>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
+    /// When numbers were last found to be somebody else's; what is remembered of subjects from before that proves nothing.
+    corrected: Option<Instant>,
 }
 
 impl Recv {
@@ -95,6 +86,7 @@ impl Recv {
             partly: BTreeMap::new(),
             sought: Vec::new(),
             evicted: false,
+            corrected: None,
         }
     }
 
@@ -136,6 +128,9 @@ impl Recv {
     ) -> Accept {
         let messages = records.iter().map(Record::messages_begun).sum();
         let mut accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, (before, messages));
+        if accept == Accept::Contradiction && self.is_corrected(ctx, (dseq, before), messages, out) {
+            accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, (before, messages));
+        }
         match accept {
             Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
             Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
@@ -312,7 +307,10 @@ impl Recv {
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
     pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
-        let fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
+        let mut fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
+        if !fits && self.is_corrected_by_word(ctx, high, count, out) {
+            fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
+        }
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
         }
@@ -428,9 +426,13 @@ impl Recv {
         // which somebody began to, for it may have come before.
         let interrupted =
             entry.is_some_and(|entry| entry.at <= matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
-        let judged = match place.judge(entry.as_ref()) {
+        let judged = place.judge(entry.as_ref());
+        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, (dseq, arrival), item, judged, out));
+        let interrupted = interrupted || is_untrue;
+        let judged = match judged {
             Judgement::Skip(_) | Judgement::Restart if interrupted => Judgement::First,
-            judged => judged,
+            judged if !is_untrue => judged,
+            _ => Judgement::First,
         };
         let mut repeated = 0;
         let (verdict, skip) = match judged {
@@ -642,26 +644,6 @@ impl Recv {
         self.rebuilds.assert_invariants();
         assert!(self.held.is_empty() || self.ledger.is_waiting());
         assert_eq!(self.ledger.states().held, self.held.datagrams());
-    }
-}
-
-/// What becomes of an item that no subscription here wants.
-fn unwanted(ctx: &Context<'_>, item: &Item) -> Judged {
-    // Members of queue groups are in mode repair.
-    let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
-    if is_unserved { Judged::Unserved } else { Judged::Done }
-}
-
-/// Hands on an item that does not wait.
-#[inline]
-fn hand_on(kind: Kind, item: Item, arrival: Arrival, judged: Judged, out: &mut Vec<Outcome>) {
-    match judged {
-        Judged::Deliver { repeated, verdict, offset, matched } => {
-            out.push(Outcome::Deliver { item, repeated, repaired: arrival.repaired, verdict, offset, matched });
-        }
-        Judged::Service => item.for_each(|message| out.push(Outcome::Service(message))),
-        Judged::Unserved => out.push(Outcome::Unserved { item, directed: kind == Kind::Ptp }),
-        Judged::Waits | Judged::Done => {}
     }
 }
 

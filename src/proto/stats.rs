@@ -76,6 +76,8 @@ counters! {
     discard_stale_control,
     /// Discarded: cumulative counts that contradict what is known.
     discard_contradiction,
+    /// Times that accepted datagrams of a publisher were found to be somebody else's, and told as unverified.
+    contradicted,
     /// Held back as implausible: a jump of more than 2^20 datagrams, of data or of control.
     discard_quarantined,
     /// BYEs that somebody else said: their epochs went on.

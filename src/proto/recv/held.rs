@@ -159,6 +159,19 @@ impl Held {
         self.items.keys().filter(|(dseq, _)| last.replace(*dseq) != Some(*dseq)).count() as u64
     }
 
+    /// Drops what is held of datagrams from `dseq` on, and names these datagrams.
+    pub(super) fn drop_from(&mut self, dseq: Dseq) -> Vec<Dseq> {
+        let mut datagrams = Vec::new();
+        for (at, (_, item)) in self.items.split_off(&(dseq, 0)) {
+            self.forget(at, &item);
+            self.due.remove(&at);
+            if datagrams.last() != Some(&at.0) {
+                datagrams.push(at.0);
+            }
+        }
+        datagrams
+    }
+
     /// The indices name what is held and nothing else.
     pub(super) fn assert_invariants(&self) {
         let items = || self.items.iter().map(|(at, (_, item))| (*at, item));

@@ -1,7 +1,7 @@
 //! Streams with faults, received twice: as the product does, and by looking at everything held again each time.
 
 use super::*;
-use crate::message::{ClientId, Epoch, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
 use crate::proto::effect::Target;
 use crate::proto::interest::Interest;
 use crate::proto::loss::LossCounters;

@@ -141,3 +141,102 @@ fn forged_high_without_repair_is_reported_and_costs_nothing_more() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 0);
     s.peer.assert_invariants();
 }
+
+/// A datagram that somebody sends in the publisher's name instead of its next one: `subjects` are published by a peer that did the same
+/// as the publisher until now.
+fn forged_data(published: u64, subjects: &str) -> Bytes {
+    let mut twin = Host::new("P.test", 2, 1000);
+    twin.tick(1000);
+    for index in 0..published {
+        twin.publish(1001 + index, "a");
+    }
+    twin.publish(1500, subjects)
+}
+
+/// A subscriber and a publisher, three of whose messages have come.
+fn pair_with_three() -> (Host, Host) {
+    let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
+    s.subscribe(0, "a");
+    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
+    for millis in 1001..1004 {
+        let data = p.publish(millis, "a");
+        s.hear(millis, p.address, &data);
+    }
+    assert_eq!(s.told(), deliveries(3));
+    (s, p)
+}
+
+#[test]
+fn forged_data_with_many_messages_costs_what_is_told() {
+    let (mut s, mut p) = pair_with_three();
+    let forged = forged_data(3, &["a"; 300].join(" "));
+    s.hear(1600, p.address, &forged);
+    assert_eq!(s.told().len(), 300);
+    let mut told = Vec::new();
+    for millis in 2000..2020 {
+        let data = p.publish(millis, "a");
+        s.hear(millis, p.address, &data);
+        told.extend(s.told());
+    }
+    // The forged datagram stands for the first of 20, and the second one, which contradicts it, is discarded until the third agrees.
+    assert_eq!(told[0], "unverified 4-5 0..2");
+    assert_eq!(told[1..], deliveries(18));
+    let counters = s.peer.counters();
+    assert_eq!((counters.contradicted, counters.discard_duplicate, counters.discard_contradiction), (1, 1, 1));
+    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 0);
+}
+
+#[test]
+fn word_corrects_what_forged_data_says() {
+    let (mut s, mut p) = pair_with_three();
+    let forged = forged_data(3, "a a a");
+    s.hear(1600, p.address, &forged);
+    s.told();
+    let real = p.publish(2000, "a");
+    s.hear(2000, p.address, &real);
+    let mut told = Vec::new();
+    for millis in (2020..2300).step_by(20) {
+        p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+        s.tick_quietly(millis);
+        told.extend(s.told());
+    }
+    assert_eq!(told, ["unverified 4-4 0..1"]);
+    let next = p.publish(2300, "a");
+    s.hear(2300, p.address, &next);
+    assert_eq!(s.told(), ["a"]);
+}
+
+#[test]
+fn forged_data_far_ahead_leaves_room_for_true_data() {
+    let (mut s, mut p) = pair_with_three();
+    let mut twin = Host::new("P.test", 2, 1000);
+    twin.tick(1000);
+    let ahead = (0..10).map(|index| twin.publish(1001 + index, "a a a a a a a a")).last().unwrap();
+    s.hear(1600, p.address, &ahead);
+    let told = run(&mut s, &mut p, 2000, 6000);
+    let delivered = told.iter().filter(|told| told.starts_with('a')).count();
+    let unverified: Vec<_> = told.iter().filter(|told| told.starts_with("unverified")).collect();
+    assert!(39 <= delivered + unverified.len() && 30 <= delivered, "{told:?}");
+    assert_eq!(run(&mut s, &mut p, 6000, 8000), deliveries(20), "{told:?}");
+}
+
+#[test]
+fn forged_number_of_subject_withholds_no_later_message() {
+    let (mut s, mut p, mut twin) =
+        (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000), Host::new("P.test", 2, 1000));
+    s.subscribe(0, "a");
+    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
+    twin.tick(1000);
+    // As many messages as in the publisher's own datagrams, but one more of them on this subject.
+    twin.publish(1001, "a a");
+    for (millis, subjects) in [(1001, "a b"), (1002, "a")] {
+        let data = p.publish(millis, subjects);
+        s.hear(millis, p.address, &data);
+    }
+    let forged = [1002, 1003].map(|millis| twin.publish(millis, "a"))[1].clone();
+    s.hear(1003, p.address, &forged);
+    s.told();
+    let own = [1003, 1004, 1005].map(|millis| p.publish(millis, "a"));
+    own.iter().for_each(|data| s.hear(1006, p.address, data));
+    assert_eq!(s.told(), ["unverified 3-3 0..1", "a", "a"]);
+}
