@@ -25,6 +25,7 @@
 //! | `proof` | no answer goes to an address that did not send back what was sent to it | 5.6 |
 //! | `linger` | who stops stays while others ask, but not for ever | R6 |
 //! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
+//! | `credit` | nobody is sent much more than it can miss, however often it asks | 5.6 |
 //! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
 //! | `pace` | nobody is sent more than it has room for, and nothing is told as sent before it is | 3.2 |
 //! | `pace-resends` | nobody is sent so much that what it still asks for cannot be sent again | 3.2 |
@@ -175,6 +176,7 @@ impl Settings {
             datagram_bytes_max: self.datagram_bytes_max,
             requesters_max: self.peers_max,
         }
+            kept_bytes: self.recovery.ring.bytes_max as u64,
     }
 
     /// Whether missing datagrams are asked for.

@@ -50,6 +50,9 @@ const RANGES_EACH_MAX: usize = 1024;
 const REQUESTS_PER_SECOND: u64 = 1000;
 const REQUESTS_BURST: u64 = 256;
 
+/// What a requester may be sent: so many times what was sent live, for answers get lost like anything else.
+const CREDIT_TIMES: u64 = 4;
+
 /// A manifest may be so many bytes longer than the datagram it stands for.
 const MANIFEST_BYTES_MORE: usize = 24;
 
@@ -69,6 +72,8 @@ pub struct ResendSettings {
     pub datagram_bytes_max: usize,
     /// The most requesters that are known at a time; the requests of others are refused.
     pub requesters_max: usize,
+    /// Bytes of the datagrams that are kept to be sent again: what one requester can miss at once.
+    pub kept_bytes: u64,
 }
 
 /// Whom a resend is for.
@@ -151,11 +156,33 @@ counters! {
     waits,
 }
 
+/// The bytes that one requester may be sent: no more than it can miss, however often it asks. It grows with what is sent live.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    bytes: u64,
+    /// All bytes that had been sent live when it last grew.
+    sent: u64,
+}
+
+impl Credit {
+    /// That of a requester that may miss all that was sent, and is still kept. `sent` bytes were sent live so far.
+    fn new(sent: u64, most: u64) -> Credit {
+        Credit { bytes: BURST_BYTES, sent: 0 }.grown(sent, most)
+    }
+
+    /// The credit after `sent` bytes were sent live altogether; `most` at the most.
+    fn grown(self, sent: u64, most: u64) -> Credit {
+        let more = (sent - self.sent).saturating_mul(CREDIT_TIMES);
+        Credit { bytes: self.bytes.saturating_add(more).min(most), sent }
+    }
+}
+
 /// Who asks, and for what.
 #[derive(Debug)]
 struct Requester {
     bucket: Bucket,
     requests: Bucket,
+    credit: Credit,
     /// Whether it hears no multicasts, by its last request.
     is_deaf: bool,
     /// Datagrams of the directed stream to it.
@@ -167,10 +194,15 @@ struct Requester {
 }
 
 impl Requester {
-    fn new(now: Instant) -> Requester {
+    fn new(now: Instant, credit: Credit) -> Requester {
         let none = Ranges::default;
         let (bucket, requests) = (Bucket::full(now), Bucket::full(now));
-        Requester { bucket, requests, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
+        Requester { bucket, requests, credit, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
+    }
+
+    /// Forgets what it wants, and says how many datagrams that were.
+    fn clear(&mut self) -> u64 {
+        [&mut self.directed, &mut self.datagrams, &mut self.contents].into_iter().map(|wanted| wanted.truncate(0)).sum()
     }
 
     /// The lowest datagram wanted. Directed streams are short and come before any.
@@ -205,6 +237,8 @@ pub struct Resends {
     /// When the next answer may be made; `None` if nothing is asked for.
     next: Option<Instant>,
     last_request: Option<Instant>,
+    /// All bytes that were sent live.
+    sent: u64,
     counters: ResendCounters,
 }
 
@@ -218,6 +252,7 @@ impl Resends {
             memory: Memory::default(),
             next: None,
             last_request: None,
+            sent: 0,
             counters: ResendCounters::default(),
         }
     }
@@ -244,7 +279,13 @@ impl Resends {
 
     /// Live data of so many bytes was sent: first transmissions, of whatever stream.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
+        self.sent += bytes as u64;
         self.budget.on_sent(now, bytes);
+    }
+
+    /// The most credit that a requester can have.
+    fn credit_max(&self) -> u64 {
+        BURST_BYTES + self.settings.kept_bytes.saturating_mul(CREDIT_TIMES)
     }
 
     /// Whether so many bytes may be spent on another answer; if so, they are.
@@ -280,9 +321,14 @@ impl Resends {
             return Asked { refused: named(), ..asked };
         }
         let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
-        let requester = self.requesters.entry(from).or_insert_with(|| Requester::new(now));
+        let (sent, credit_max) = (self.sent, self.credit_max());
+        let answer_bytes_max = self.answer_bytes_max();
+        let new = || Requester::new(now, Credit::new(sent, credit_max));
+        let requester = self.requesters.entry(from).or_insert_with(new);
         requester.requests.refill(now, REQUESTS_PER_SECOND, REQUESTS_BURST);
-        if !requester.requests.has(1) {
+        requester.credit = requester.credit.grown(sent, credit_max);
+        // Rule: credit
+        if !requester.requests.has(1) || requester.credit.bytes < answer_bytes_max {
             self.counters.requests_refused += 1;
             return Asked { refused: named(), ..asked };
         }
@@ -351,8 +397,14 @@ impl Resends {
             }
         };
         self.budget.spend(bytes as u64);
+        let answer_bytes_max = self.answer_bytes_max();
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
         requester.bucket.take(bytes as u64);
+        requester.credit.bytes = requester.credit.bytes.saturating_sub(bytes as u64);
+        if requester.credit.bytes < answer_bytes_max {
+            // Whoever still misses them asks again, and may have more when more was sent.
+            self.counters.over_limit = self.counters.over_limit.saturating_add(requester.clear());
+        }
         self.counters.bytes += bytes as u64;
         Some(answer)
     }

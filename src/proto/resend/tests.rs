@@ -92,7 +92,7 @@ impl Stream {
 }
 
 fn settings(rate_min: u64) -> ResendSettings {
-    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024 }
+    ResendSettings { rate_min, datagram_bytes_max: DATAGRAM_BYTES, requesters_max: 1024, kept_bytes: 1 << 40 }
 }
 
 fn ranges(ranges: &[(u64, u64)]) -> Vec<Range> {
@@ -654,6 +654,7 @@ fn no_play_of_requests_makes_what_is_kept_grow() {
 fn floods_of_requests_are_refused_and_counted() {
     let stream = Stream::of(100, 1400, FAR);
     let mut resends = Resends::new(ResendSettings { requesters_max: 2, ..settings(1) }, at(0));
+    resends.sent = 1 << 30;
     let flood = request(&[(1, u64::MAX / 2)]);
     let looked_at = (0..100_000)
         .filter(|micros| {
@@ -671,5 +672,32 @@ fn floods_of_requests_are_refused_and_counted() {
     assert_eq!(refused, Asked { refused: 3, ..Asked::default() });
     resends.forget(epoch(1));
     assert_eq!(resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high()).accepted, 3);
+    resends.assert_invariants();
+}
+
+// Rule: credit
+#[test]
+fn requester_gets_no_more_than_it_can_miss() {
+    const LIVE: u64 = 1_000_000;
+    let stream = Stream::of(100, 1400, FAR);
+    let mut resends = Resends::new(ResendSettings { kept_bytes: LIVE, ..settings(1 << 30) }, at(0));
+    let flood = |resends: &mut Resends, from: u64, micros: u64| {
+        let before = resends.counters().bytes;
+        for micros in (micros..micros + 10_000_000).step_by(10_000) {
+            resends.on_request(at(micros), epoch(from), &request(&[(1, 100)]), stream.high());
+            drain(resends, at(micros), &stream.ring);
+        }
+        resends.counters().bytes - before
+    };
+    resends.on_sent(at(0), LIVE as usize);
+    let (most, datagram) = (BURST_BYTES + CREDIT_TIMES * LIVE, DATAGRAM_BYTES as u64);
+    let bytes = flood(&mut resends, 1, 1_000_000);
+    assert!((most - 2 * datagram..=most).contains(&bytes), "{bytes} of {most}");
+    assert!(resends.is_idle() && 0 < resends.counters().requests_refused);
+    resends.on_sent(at(20_000_000), 50_000);
+    let bytes = flood(&mut resends, 1, 20_000_000);
+    assert!((198_000..=202_000).contains(&bytes), "{bytes} after 50,000 more");
+    // What others used up is no matter.
+    assert!(LIVE < flood(&mut resends, 2, 40_000_000));
     resends.assert_invariants();
 }
