@@ -37,6 +37,15 @@ pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
 /// that are there have answered: the HELLOs are said at 0, 20 and 60 ms.
 const COLD_TIME: Duration = Duration::from_millis(100);
 
+/// A newcomer whose address is not proven is waited for during this time: many times what the proof takes on a LAN. Whoever
+/// invents newcomers holds up a publisher for no longer than this with each of them.
+const PROOF_TIME: Duration = Duration::from_millis(20);
+
+/// Newcomers that are waited for before their addresses are proven: so many a second, and so many at once. So invented ones hold
+/// up a publisher for a tenth of the time at most.
+const NEWCOMERS_PER_SECOND: u64 = 5;
+const NEWCOMERS_BURST: u64 = 64;
+
 /// Bytes of datagrams that are kept back before publishers are held up.
 const HELD_BYTES_MAX: usize = 256 << 10;
 
@@ -114,6 +123,8 @@ pub struct Receiver {
     /// Its last report.
     report: Option<ReceiverReport>,
     left: Option<LeftBehind>,
+    /// Until when it is waited for although its address is not proven; `None` if it is proven.
+    unproven_until: Option<Instant>,
     /// How often it was left behind.
     times_left: u64,
     /// Datagrams that it has asked for, each counted once: the highest, and how many since the share was looked at.
@@ -125,8 +136,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// One that has not reported yet.
-    pub fn new(now: Instant, pacer: &Pacer) -> Receiver {
+    /// One that has not reported yet, and whose address is not proven.
+    pub fn new(now: Instant, pacer: &mut Pacer) -> Receiver {
         Receiver {
             limit: pacer.sent + pacer.settings.first_bytes,
             resend_limit: u64::MAX,
@@ -134,6 +145,7 @@ impl Receiver {
             number: 0,
             report: None,
             left: None,
+            unproven_until: Some(pacer.wait_for_newcomer(now)),
             times_left: 0,
             asked: (Dseq(0), 0),
             share: SHARE_ALL,
@@ -141,7 +153,18 @@ impl Receiver {
         }
     }
 
-    /// Since when and why it is not waited for, if it is not.
+    /// Its address is proven.
+    pub fn on_proven(&mut self) {
+        self.unproven_until = None;
+    }
+
+    /// Whether this peer waits for it: nobody may hold up a publisher in the name of others.
+    fn is_waited_for(&self, now: Instant) -> bool {
+        // Rule: pace-proven
+        self.left.is_none() && self.unproven_until.is_none_or(|until| now < until)
+    }
+
+    /// Since when and why it is not waited for, if it was too slow.
     pub fn left_behind(&self) -> Option<LeftBehind> {
         self.left
     }
@@ -229,6 +252,9 @@ pub struct Pacer {
     /// Until when, and up to how much, this peer does not know who is there.
     cold: Option<(Instant, u64)>,
     bucket: Option<Bucket>,
+    /// Newcomers that are waited for before their addresses are proven, and until when the last of them is.
+    newcomers: Bucket,
+    newcomer_until: Option<Instant>,
     wait: Option<Wait>,
     held: VecDeque<Sealed>,
     held_bytes: usize,
@@ -261,6 +287,8 @@ impl Pacer {
             is_behind: false,
             cold: None,
             bucket: matches!(settings.pace, Pace::Rate(_)).then(|| Bucket::full(now)),
+            newcomers: Bucket::full(now),
+            newcomer_until: None,
             wait: None,
             held: VecDeque::new(),
             held_bytes: 0,
@@ -268,6 +296,18 @@ impl Pacer {
         };
         pacer.refill(now);
         pacer
+    }
+
+    /// A newcomer has room for a first window only. Says until when it is waited for before its address is proven.
+    fn wait_for_newcomer(&mut self, now: Instant) -> Instant {
+        self.newcomers.refill(now, NEWCOMERS_PER_SECOND, NEWCOMERS_BURST);
+        if !self.newcomers.has(1) {
+            return now;
+        }
+        self.newcomers.take(1);
+        let until = now + PROOF_TIME;
+        self.newcomer_until = Some(until);
+        until
     }
 
     /// Whether receivers are heeded at all.
@@ -408,8 +448,9 @@ impl Pacer {
     pub fn reckon<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a Receiver>) {
         // Rule: pace
         self.cold = self.cold.filter(|(until, _)| now < *until);
+        self.newcomer_until = self.newcomer_until.filter(|until| now < *until);
         let (mut room, mut resends) = (self.cold.map_or(u64::MAX, |(_, limit)| limit), u64::MAX);
-        for receiver in receivers.filter(|receiver| receiver.left.is_none()) {
+        for receiver in receivers.filter(|receiver| receiver.is_waited_for(now)) {
             (room, resends) = (room.min(receiver.limit), resends.min(receiver.resend_limit));
         }
         (self.allowance, self.is_behind) = (room.min(resends), resends < room);
@@ -425,7 +466,7 @@ impl Pacer {
         // Rule: left-behind
         let held = self.held_since.unwrap_or(now);
         let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, held));
-        let is_slow = is_due && receiver.left.is_none() && receiver.least() <= self.sent;
+        let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
         if is_slow {
             receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });
             receiver.times_left += 1;
@@ -459,7 +500,7 @@ impl Pacer {
             }
             _ => None,
         };
-        [Some(wait.until), cold, tokens].into_iter().flatten().min()
+        [Some(wait.until), cold, self.newcomer_until, tokens].into_iter().flatten().min()
     }
 
     fn refill(&mut self, now: Instant) {

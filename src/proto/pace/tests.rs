@@ -25,8 +25,10 @@ struct Story {
 
 impl Story {
     fn new(pace: Pace, receivers: usize) -> Story {
-        let pacer = Pacer::resumed(&settings(pace), RESEND_BYTES, at(0));
-        let receivers = vec![Receiver::new(at(0), &pacer); receivers];
+        let mut pacer = Pacer::resumed(&settings(pace), RESEND_BYTES, at(0));
+        let mut receiver = Receiver::new(at(0), &mut pacer);
+        receiver.on_proven();
+        let receivers = vec![receiver; receivers];
         Story { pacer, receivers, sealed: 0, sent: 0, reports: 0 }
     }
 
@@ -337,4 +339,43 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     taking.make_due();
     taking.forgo();
     assert_eq!(taking.deadline(1), None);
+}
+
+// Rule: pace-proven
+#[test]
+fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
+    let mut story = Story::new(Pace::Auto, 0);
+    let mut held = 0;
+    for millis in 0..100_000 {
+        if millis % 15 == 0 {
+            let newcomer = Receiver::new(at(millis), &mut story.pacer);
+            story.receivers.push(newcomer);
+            story.receivers.drain(..story.receivers.len().saturating_sub(100));
+        }
+        story.send(at(millis), 10);
+        held += u64::from(!story.pacer.is_empty());
+        story.tick(at(millis));
+    }
+    let most = PROOF_TIME.as_millis() as u64 * (NEWCOMERS_BURST + 100 * NEWCOMERS_PER_SECOND);
+    assert!((1000..=most).contains(&held), "{held} of 100,000 ms, at most {most}");
+    assert!(story.receivers.iter().all(|one| one.left.is_none()), "who was not waited for was not too slow");
+}
+
+// Rule: pace-proven
+#[test]
+fn newcomer_is_waited_for_until_it_has_no_proof() {
+    let mut story = Story::new(Pace::Auto, 0);
+    let newcomer = Receiver::new(at(0), &mut story.pacer);
+    story.receivers.push(newcomer);
+    assert_eq!(story.send(at(0), 100), 5, "the first window of 10,000");
+    assert_eq!(story.pacer.deadline(), Some(at(20)));
+    story.tick(at(19));
+    assert_eq!(story.sent, 5);
+    story.tick(at(20));
+    assert_eq!(story.sent, 100);
+    assert_ne!(story.pacer.deadline(), Some(at(20)));
+    story.receivers[0].on_proven();
+    assert_eq!(story.send(at(21), 1), 100, "its first window is used up");
+    story.report(at(22), 0, 100, 40_000);
+    assert_eq!(story.send(at(22), 0), 101);
 }

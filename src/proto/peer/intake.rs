@@ -153,7 +153,7 @@ impl Peer {
         let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);
-        let receiver = Receiver::new(now.instant, &self.pacer);
+        let receiver = Receiver::new(now.instant, &mut self.pacer);
         let mut member =
             Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
         if let Some(former) = former {

@@ -111,6 +111,11 @@ impl Peer {
             self.reckon_pace(now.instant);
             self.send_held(now);
         }
+        // Who reports wants to be waited for, and has to prove its address first.
+        let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
+        if !is_proven && self.may_say(epoch) {
+            self.say_soon(now, epoch);
+        }
     }
 
     /// Time passes for what is kept: who holds it up for too long is left behind.

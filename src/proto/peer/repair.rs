@@ -25,11 +25,13 @@ impl Peer {
         // Rule: proof
         if announce.echo == Some(member.token) && !member.is_proven {
             member.is_proven = true;
+            member.receiver.on_proven();
             let parked = std::mem::take(&mut member.parked);
             parked.into_iter().for_each(|message| self.on_service(now, epoch, message));
             if self.settings.spares {
                 self.confirm_soon(now, epoch);
             }
+            self.reckon_pace(now.instant);
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if announce.token.is_some() && announce.token != member.echo {

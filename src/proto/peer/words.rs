@@ -136,7 +136,10 @@ impl Peer {
         self.hellos = HELLOS;
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
-            member.receiver = Receiver::new(now.instant, &self.pacer);
+            member.receiver = Receiver::new(now.instant, &mut self.pacer);
+            if member.is_proven {
+                member.receiver.on_proven();
+            }
         }
         self.reckon_pace(now.instant);
         self.formers.on_new_epoch();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::message::{Dseq, Queue};
 use crate::proto::send::Word;
-use crate::wire::{Announce, Header, InterestRequest, Kind, Range, Record, ResendRequest};
+use crate::wire::{Announce, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest};
 
 /// Datagrams to an address that has proven nothing, for each datagram from there.
 const MOST: usize = 3;
@@ -156,4 +156,39 @@ fn queue_names_refuse_ascii_space_and_control_only() {
     for name in ["", "a b", "a\tb", "a\u{7f}b"] {
         assert!(name.parse::<Queue>().is_err(), "{name:?}");
     }
+}
+
+/// `host` is sent a datagram by unicast.
+fn hear_alone(host: &mut Host, from: SocketAddr, bytes: &Bytes) {
+    host.peer.handle(at(3000), Input::Datagram { from, path: Path::Unicast, bytes: bytes.clone() });
+}
+
+/// `receiver` tells `host` that it has read up to `taken` and has room for one byte. Returns what that is answered with.
+fn report(host: &mut Host, receiver: &mut Host, taken: u64) -> Vec<Bytes> {
+    let report = ReceiverReport { epoch: host.peer.epoch(), taken: Dseq(taken), window: 1, awaited: None, dropped: 0 };
+    let (now, record) = (at(3000).instant, Record::ReceiverReport(report));
+    let bytes = receiver.peer.control.datagram(now, &receiver.peer.origin, 0, &record, 0);
+    hear_alone(host, receiver.address, &bytes);
+    unicasts(host)
+}
+
+/// Whether some of 100 datagrams is kept back.
+fn is_held_up(host: &mut Host) -> bool {
+    (0..100).for_each(|_| drop(host.publish_large(3000, "a", 1000)));
+    host.peer.has_held()
+}
+
+#[test]
+fn report_without_proof_holds_up_nobody() {
+    let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
+    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    p.tick_quietly(2000);
+    unicasts(&mut p);
+    let asked = report(&mut p, &mut s, 0);
+    assert_eq!(asked.len(), 1, "it is asked for a proof");
+    assert!(!is_held_up(&mut p));
+    asked.iter().for_each(|word| hear_alone(&mut s, p.address, word));
+    unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, s.address, echo));
+    assert!(report(&mut p, &mut s, 100).is_empty());
+    assert!(is_held_up(&mut p));
 }
