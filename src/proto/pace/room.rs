@@ -262,6 +262,11 @@ impl Taking {
         self.first_bytes / PARTS <= untold || now.since(self.data_at) <= REPEAT && self.is_active(now) || is_waited_for
     }
 
+    /// The publisher has sent no more than this: what told of more was wrong.
+    pub fn take_back_to(&mut self, high: Dseq) {
+        (self.high, self.told) = (self.high.min(high), self.told.min(high));
+    }
+
     /// This is the lowest datagram that is asked for. A report is due if the publisher was not told that one is and goes on, or may
     /// wait for that and it is less far back now: by half at least, or for long enough that it would seem stuck.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {

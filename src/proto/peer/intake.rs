@@ -504,13 +504,15 @@ impl Peer {
         let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_word(ctx, high, count, out));
         // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
-        let (high, count) = if is_ours { (announce.directed_high, announce.directed_count) } else { (Dseq(0), 0) };
+        let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
-        let plausible = members::is_plausible(known, high);
-        let directed_fits = high <= known
-            || plausible
+        let directed_fits = !is_ours
+            || members::is_plausible(known, high)
                 && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_word(ctx, high, count, out))
                     == Some(true);
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.taking.take_back_to(member.bcast.ledger().high());
+        }
         if fits != Some(true) || !directed_fits {
             self.counters.discard_contradiction += 1;
         }

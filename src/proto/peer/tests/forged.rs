@@ -240,3 +240,78 @@ fn forged_number_of_subject_withholds_no_later_message() {
     own.iter().for_each(|data| s.hear(1006, p.address, data));
     assert_eq!(s.told(), ["unverified 3-3 0..1", "a", "a"]);
 }
+
+/// A publisher that knows the inbox of a subscriber, and three of whose directed messages have come.
+fn pair_with_directed() -> (Host, Host, String) {
+    let mut settings = settings("S.test");
+    settings.reliability = Duration::from_secs(1);
+    let (mut s, mut p) = (Host::of(settings, 1, 0), Host::new("P.test", 2, 1000));
+    let inbox = format!("_INBOX.{}.1", s.peer.epoch());
+    s.subscribe(0, &inbox);
+    p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
+    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    assert_eq!(direct(&mut s, &mut p, &inbox, 1010), [&inbox[..]; 3]);
+    (s, p, inbox)
+}
+
+/// Sends three directed messages, then a word, and returns what the subscriber's client was told within 5 s.
+fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
+    for millis in from..from + 3 {
+        let data = p.direct(millis, inbox);
+        s.hear(millis, p.address, &data);
+    }
+    for millis in (from + 3..from + 5000).step_by(50) {
+        let word = p.peer.word(at(millis), Word::Heartbeat, Some(s.peer.epoch()), 0);
+        s.peer.handle(at(millis), Input::Datagram { from: p.address, path: Path::Unicast, bytes: word });
+        s.tick_quietly(millis);
+    }
+    s.told()
+}
+
+#[test]
+fn forged_directed_high_costs_no_message() {
+    for high in [2, 20, 1_000_000] {
+        let (mut s, mut p, inbox) = pair_with_directed();
+        let control = p.peer.control.clone();
+        let word = p.peer.word(at(7000), Word::Heartbeat, Some(s.peer.epoch()), 0);
+        p.peer.control = control;
+        let datagram = wire::decode(word).unwrap();
+        let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
+        (announce.directed_high, announce.directed_count) = (Dseq(3 + high), 3 + high);
+        let bytes = wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0);
+        s.peer.handle(at(7000), Input::Datagram { from: p.address, path: Path::Unicast, bytes });
+        assert_eq!(direct(&mut s, &mut p, &inbox, 7010), [&inbox[..]; 3], "{high}");
+        assert_eq!(s.peer.loss_rows()[0].ibx_loss.count, 0, "{high}");
+        s.peer.assert_invariants();
+    }
+}
+
+#[test]
+fn forged_directed_data_costs_what_is_told() {
+    let (mut s, mut p, inbox) = pair_with_directed();
+    let mut twin = Host::new("P.test", 2, 1000);
+    twin.tick(1000);
+    s.tick(6900).iter().for_each(|word| twin.hear(6900, s.address, word));
+    let forged = (0..10).map(|index| twin.direct(6900 + index, &inbox)).last().unwrap();
+    s.hear(7000, p.address, &forged);
+    let told: Vec<String> =
+        [7010, 13_000, 19_000].iter().flat_map(|from| direct(&mut s, &mut p, &inbox, *from)).collect();
+    // The tenth of them is the forged one: nothing tells it from the publisher's own.
+    let delivered = told.iter().filter(|told| **told == inbox).count();
+    assert_eq!(9 - delivered as u64, s.peer.loss_rows()[0].ibx_loss.count, "{told:?}");
+    assert!(6 <= delivered, "{told:?}");
+    assert_eq!(direct(&mut s, &mut p, &inbox, 25_000), [&inbox[..]; 3]);
+}
+
+#[test]
+fn forged_high_is_not_reported_as_read() {
+    let (mut s, mut p) = pair("a", 1000);
+    assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+    let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 1000));
+    s.hear(2000, p.address, &bytes);
+    let epoch = p.peer.epoch();
+    let read = |s: &Host| s.peer.members[&epoch].taking.high();
+    assert!(Dseq(1000) < read(&s));
+    run(&mut s, &mut p, 2100, 2200);
+    assert_eq!(read(&s), p.peer.sent().0);
+}
