@@ -11,6 +11,7 @@ use seqcast::proto::effect::Path;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
+/// Proves: W3, W161
 #[test]
 fn peers_on_one_host_each_hear_every_multicast_once() {
     let (group, port) = fresh_group();
@@ -24,6 +25,7 @@ fn peers_on_one_host_each_hear_every_multicast_once() {
     }
 }
 
+/// Proves: W2
 #[test]
 fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
     let (group, port) = fresh_group();
@@ -60,6 +62,7 @@ fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
     }
 }
 
+/// Proves: W161
 #[test]
 fn groups_on_one_port_do_not_mix() {
     let (group, port) = fresh_group();
@@ -74,6 +77,7 @@ fn groups_on_one_port_do_not_mix() {
     assert_silent(&mut there);
 }
 
+/// Proves: W162
 #[test]
 fn the_self_test_passes_and_loses_nothing() {
     let (group, port) = fresh_group();

@@ -2,12 +2,12 @@
 //!
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
+mod rules;
 mod source;
 
 use crate::support::root;
 use seqcast::config::KEYS;
 use source::{code, functions, without_tests};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -433,71 +433,6 @@ fn the_budget_check_sees_what_it_should() {
     assert_eq!(check_budget("src/a.rs", &format!("//! A.\n{long}")).len(), 1);
     assert!(check_budget("src/a.rs", &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
     assert_eq!(check_budget("src/a.rs", "use x;\n").len(), 1);
-}
-
-// ---- rules
-
-/// The names of the protocol's rules, as the table in the documentation of the core lists them: ``//! | `name` | …``.
-fn declared_rules(core: &str) -> BTreeSet<String> {
-    let name = |line: &str| Some(line.trim().strip_prefix("//! | `")?.split_once('`')?.0.to_owned());
-    core.lines().filter_map(name).collect()
-}
-
-/// The marks `// Rule: name` in a text, with whether each stands in a test.
-fn rule_marks(path: &str, text: &str) -> Vec<(String, bool)> {
-    let product = without_tests(&code(text));
-    let product_lines = product.trim_end().lines().count();
-    let mark = |(index, line): (usize, &str)| {
-        let names = line.trim().strip_prefix("// Rule: ")?;
-        let test = is_test(path) || path.starts_with("src/sim/") || product_lines <= index;
-        let names = names.split(',').map(|name| name.trim().to_owned());
-        Some(names.map(move |name| (name, test)).collect::<Vec<_>>())
-    };
-    text.lines().enumerate().filter_map(mark).flatten().collect()
-}
-
-fn check_rules(files: &[(&str, &str)]) -> Vec<String> {
-    let core = files.iter().find(|(path, _)| *path == "src/proto/mod.rs").map_or("", |(_, text)| text);
-    let declared = declared_rules(core);
-    let mut complaints = Vec::new();
-    let mut seen: BTreeMap<String, (bool, bool)> = BTreeMap::new();
-    for (path, text) in files {
-        for (name, test) in rule_marks(path, text) {
-            if !declared.contains(&name) {
-                complaints.push(format!("{path}: the rule {name} is not declared in src/proto/mod.rs"));
-            }
-            let (in_code, in_test) = seen.entry(name).or_default();
-            *(if test { in_test } else { in_code }) = true;
-        }
-    }
-    for name in declared {
-        let (in_code, in_test) = seen.get(&name).copied().unwrap_or_default();
-        if !in_code {
-            complaints.push(format!("no code carries '// Rule: {name}'"));
-        }
-        if !in_test {
-            complaints.push(format!("no test carries '// Rule: {name}'"));
-        }
-    }
-    complaints
-}
-
-#[test]
-fn every_rule_is_marked_where_it_is_kept_and_where_it_is_proved() {
-    let files = rust();
-    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    assert_tidy(check_rules(&files));
-}
-
-#[test]
-fn the_rule_check_sees_what_it_should() {
-    let core =
-        ("src/proto/mod.rs", "//! | rule | says |\n//! |---|---|\n//! | `gap` | wait |\n//! | `silence` | tell |\n");
-    let kept = ("src/proto/a.rs", "// Rule: gap, silence\nx();\n#[cfg(test)]\nmod tests {\n    // Rule: gap\n}\n");
-    assert_eq!(check_rules(&[core, kept]), ["no test carries '// Rule: silence'"]);
-    assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n")]), [""; 0]);
-    let unknown = ("src/proto/b.rs", "// Rule: nonsense\n");
-    assert_eq!(check_rules(&[core, kept, ("tests/b.rs", "// Rule: silence\n"), unknown]).len(), 1);
 }
 
 // ---- configuration

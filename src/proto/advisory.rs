@@ -229,7 +229,7 @@ mod tests {
         throttle.on_lost(&subject.parse().unwrap(), Count::Exact(count), Reason::Disabled, &[], 2);
     }
 
-    // Rule: advisory-throttle
+    /// Proves: advisory-throttle
     #[test]
     fn the_first_at_once_then_one_a_second_with_the_sums_and_the_last_flushed() {
         let mut throttle = Throttle::new(Stream::Bcast);

@@ -110,7 +110,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    // Rule: suppress
+    /// Proves: W89, suppress
     #[test]
     fn of_a_thousand_receivers_few_ask_in_the_first_moments() {
         for seed in 0..20 {
@@ -130,6 +130,7 @@ mod tests {
         }
     }
 
+    /// Proves: W89, W90
     #[test]
     fn few_receivers_ask_after_the_grace_and_then_at_growing_intervals() {
         let mut asking = Asking::new(millis(5), true, Rng::new(1));

@@ -330,6 +330,27 @@ mod tests {
         }
     }
 
+    /// Proves: W31
+    #[test]
+    fn parts_that_disagree_are_never_joined() {
+        let changes: [fn(&mut Fragment); 4] = [
+            |part| part.subject = "b".parse().unwrap(),
+            |part| part.total = 31,
+            |part| part.event = true,
+            |part| part.meta = true,
+        ];
+        for change in changes {
+            let mut reassembly = Reassembly::new(1000, 9);
+            let mut take =
+                |part: Fragment| reassembly.on_fragment((Dseq(9 + u64::from(part.index)), Instant::ZERO, false), part);
+            assert_eq!(take(fragment("a", 0)), Joined::Waiting);
+            let mut other = fragment("a", 1);
+            change(&mut other);
+            assert!(matches!(take(other), Joined::Contradiction(Some(_))));
+            assert_eq!(take(fragment("a", 2)), Joined::GivenUp);
+        }
+    }
+
     #[test]
     fn a_late_fragment_of_a_message_given_up_does_not_begin_it_anew() {
         let mut reassembly = Reassembly::new(1000, 1);

@@ -677,6 +677,7 @@ mod tests {
         if ledger.deadline()? <= at(now) { ledger.settle_first(Reason::Deadline) } else { None }
     }
 
+    /// Proves: W64, W67, W73
     #[test]
     fn a_gap_is_settled_with_the_exact_number_of_messages_in_it() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
@@ -700,6 +701,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
+    /// Proves: W58, W64
     #[test]
     fn word_of_a_tail_opens_a_gap_and_contradictions_are_refused() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
@@ -728,6 +730,7 @@ mod tests {
         assert!(text.contains("delivered: 2") && text.contains("report it with the log"), "{text}");
     }
 
+    /// Proves: W164
     #[test]
     fn datagram_takes_back_what_only_words_told() {
         for is_settled in [false, true] {
@@ -742,6 +745,7 @@ mod tests {
         }
     }
 
+    /// Proves: W164
     #[test]
     fn later_word_takes_back_what_an_earlier_one_told() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
@@ -800,7 +804,7 @@ mod tests {
         assert_eq!(since, [at(0), at(0), at(1)]);
     }
 
-    // Rule: overflow
+    /// Proves: W68, overflow
     #[test]
     fn ranges_beyond_the_limit_are_forgotten_but_stay_counted() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 2);
@@ -854,6 +858,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
+    /// Proves: W88, W102
     #[test]
     fn what_is_known_is_not_asked_for_and_what_is_gone_is_settled_in_its_turn() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
@@ -887,8 +892,8 @@ mod tests {
         ledger.assert_invariants();
     }
 
-    // Rule: number
     /// The obviously right twin: one state for each datagram in a plain vector.
+    /// Proves: W63, number
     #[test]
     fn random_histories_agree_with_a_plain_list_of_states() {
         for seed in 0..200 {

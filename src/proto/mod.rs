@@ -3,8 +3,8 @@
 //! There is no socket, clock, thread, lock, log line or global here: time and chance are arguments,
 //! and everything that happens leaves as an [`effect::Effect`].
 //!
-//! The rules of loss accounting have short names. Each stands as `// Rule: <name>` where it is kept and where it is
-//! proved; a test of the tree wants both.
+//! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves: <name>`
+//! in the doc comment of a test that shows it; a test of the tree wants both.
 //!
 //! | rule | says | source |
 //! |---|---|---|

@@ -125,6 +125,7 @@ mod tests {
         transit.on_datagram(at(millis), at(millis), uptime_ms)
     }
 
+    /// Proves: W166
     #[test]
     fn delayed_datagram_is_dated_by_its_uptime() {
         let mut transit = Transit::new(at(1000), 0);
@@ -133,6 +134,7 @@ mod tests {
         assert!(at(1200) <= late && late <= at(1202), "{late:?}");
     }
 
+    /// Proves: W79, W166
     #[test]
     fn one_forged_uptime_makes_nothing_older() {
         let mut transit = Transit::new(at(1000), 0);
@@ -144,6 +146,7 @@ mod tests {
         }
     }
 
+    /// Proves: W166
     #[test]
     fn clock_that_goes_back_is_followed_within_two_windows() {
         let mut transit = Transit::new(at(1000), 10_000);
@@ -156,6 +159,7 @@ mod tests {
         }
     }
 
+    /// Proves: W166
     #[test]
     fn delayed_first_contact_is_corrected_by_two_fresh_datagrams() {
         let mut transit = Transit::new(at(9000), 0);

@@ -51,26 +51,31 @@ fn without_mutants_the_same_scenarios_are_clean() {
     }
 }
 
+/// Proves: W42
 #[test]
 fn no_heartbeat() {
     check(Mutant::NoHeartbeat, &[Fault::Loss]);
 }
 
+/// Proves: W36
 #[test]
 fn no_frame_floor() {
     check(Mutant::NoFrameFloor, &[Fault::TinyPubWindow, Fault::Clock1970, Fault::ClockHours]);
 }
 
+/// Proves: W59
 #[test]
 fn baseline_always_first_heard() {
     check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin]);
 }
 
+/// Proves: W59
 #[test]
 fn baseline_always_zero() {
     check(Mutant::BaselineZero, &[Fault::LateJoin]);
 }
 
+/// Proves: W6
 #[test]
 fn same_epoch_after_restart() {
     check(Mutant::SameEpoch, &[Fault::CrashSoon]);
@@ -81,6 +86,7 @@ fn state_forgotten_on_silence() {
     check(Mutant::ForgetOnSilence, &[Fault::Partition, Fault::Flap]);
 }
 
+/// Proves: W65
 #[test]
 fn settled_before_the_grace() {
     check(Mutant::SettleAtOnce, &[Fault::ReorderWithin]);
@@ -91,26 +97,31 @@ fn one_too_few() {
     check(Mutant::CountOneTooFew, &[Fault::Burst, Fault::NoRepair]);
 }
 
+/// Proves: W72
 #[test]
 fn every_skip_is_one() {
     check(Mutant::SkipIsOne, &[Fault::Burst, Fault::NoRepair]);
 }
 
+/// Proves: W67
 #[test]
 fn late_datagrams_delivered() {
     check(Mutant::DeliverLate, &[Fault::ReorderBeyond, Fault::NoRepair]);
 }
 
+/// Proves: W71
 #[test]
 fn duplicates_delivered() {
     check(Mutant::DeliverDuplicates, &[Fault::Duplicate, Fault::Directed]);
 }
 
+/// Proves: W54, W55
 #[test]
 fn old_heartbeats_refresh_liveness() {
     check(Mutant::StaleHeartbeatRefreshes, &[Fault::Replay, Fault::CrashLate, Fault::Partition]);
 }
 
+/// Proves: W8
 #[test]
 fn cumulative_count_off_by_one() {
     check(Mutant::CountOffByOne, &[Fault::Loss]);
@@ -126,21 +137,25 @@ fn chain_ignored() {
     check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss, Fault::NoRepair]);
 }
 
+/// Proves: W68
 #[test]
 fn overflow_without_a_word() {
     check(Mutant::OverflowSilent, &[Fault::TinyLimits, Fault::Loss]);
 }
 
+/// Proves: W50
 #[test]
 fn bye_announces_too_little() {
     check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss, Fault::NoRepair]);
 }
 
+/// Proves: W44
 #[test]
 fn heartbeat_announces_too_much() {
     check(Mutant::HighTooHigh, &[]);
 }
 
+/// Proves: W70
 #[test]
 fn released_before_the_gap_is_settled() {
     check(Mutant::ReleaseEarly, &[Fault::Loss, Fault::ReorderWithin]);
@@ -210,6 +225,7 @@ fn repaired_before_its_turn() {
     check_by("O3", Mutant::RepairedFirst, &[Fault::Loss, Fault::Burst]);
 }
 
+/// Proves: W83
 #[test]
 fn strangers_are_answered() {
     check_by("proof", Mutant::AnswerUnproven, &[Fault::Loss, Fault::LateJoin, Fault::OneWay]);
@@ -225,6 +241,7 @@ fn what_was_missed_is_not_told() {
     check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
 }
 
+/// Proves: W136
 #[test]
 fn heartbeats_name_what_is_kept_back() {
     check(Mutant::HeldAnnounced, &[Fault::Large]);
@@ -325,27 +342,32 @@ fn late_news_of_subscriptions_applied() {
     );
 }
 
+/// Proves: W150
 #[test]
 fn spared_without_being_certain() {
     check_by("spare", Mutant::SpareUncertain, &[Fault::Spare, Fault::Loss, Fault::LateJoin, Fault::CrashSoon]);
 }
 
+/// Proves: W151
 #[test]
 fn spared_because_somebody_is_not_heard() {
     check_by("spare", Mutant::SpareForgets, &[Fault::Spare, Fault::OneWay, Fault::ShortForget]);
 }
 
+/// Proves: W140
 #[test]
 fn spent_budgets_leave_subscriptions_unknown() {
     let faults = [Fault::Loss, Fault::MulticastDead, Fault::Large, Fault::Resubscribe, Fault::SlowResends];
     check(Mutant::InterestStarves, &[&faults[..], &[Fault::Queues]].concat());
 }
 
+/// Proves: W169
 #[test]
 fn unreported_assignments_vanish() {
     check_by("assigned", Mutant::QueueUnreported, &[Fault::Queues, Fault::Loss, Fault::TinyRing, Fault::Resubscribe]);
 }
 
+/// Proves: W146
 #[test]
 fn every_peer_chooses_a_member_of_a_queue_group() {
     check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);

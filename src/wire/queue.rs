@@ -114,6 +114,7 @@ mod tests {
         Epoch::new(bits).unwrap()
     }
 
+    /// Proves: W145
     #[test]
     fn stamps_are_read_as_they_were_put_and_leave_the_headers_as_they_were() {
         let (q, r): (Queue, Queue) = ("q".parse().unwrap(), "räte".parse().unwrap());
@@ -130,6 +131,7 @@ mod tests {
         assert!(unstamped(&Headers::from_block(handed.into())).is_empty());
     }
 
+    /// Proves: W145
     #[test]
     fn what_only_looks_like_a_stamp_names_nobody_and_goes_with_the_stamps() {
         let bad = [
@@ -158,6 +160,7 @@ mod tests {
         assert_eq!(unstamped(&Headers::from_block(many.into())).block(), &b"a: b\r\n"[..]);
     }
 
+    /// Proves: W144
     #[test]
     fn clients_cannot_use_the_field() {
         let cases = [

@@ -152,6 +152,31 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
+/// A test function with what is written above it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Its name.
+    pub name: String,
+    /// The lines from the first comment or attribute to `fn`, from 0.
+    pub head: std::ops::Range<usize>,
+}
+
+/// The functions with the attribute `#[test]`.
+pub fn tests(text: &str) -> Vec<Test> {
+    let raw: Vec<&str> = text.lines().map(str::trim).collect();
+    let blanked = code(text);
+    let is_head = |line: &str| line.starts_with("//") || line.starts_with("#[");
+    let mut found = Vec::new();
+    for (at, _) in blanked.lines().enumerate().filter(|(_, line)| line.trim() == "#[test]") {
+        let above = raw[..at].iter().rev().take_while(|line| is_head(line)).count();
+        let below = raw[at..].iter().take_while(|line| is_head(line)).count();
+        let signature = raw.get(at + below).and_then(|line| line.split("fn ").nth(1));
+        let name = signature.and_then(|rest| rest.split('(').next()).unwrap_or_default().to_owned();
+        found.push(Test { name, head: at - above..at + below });
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +205,13 @@ mod tests {
         check("#[cfg(test)]\nmod tests;\nb", "\n\nb");
         check("#[cfg(test)]\nconst A: [u8; 2] = [1; 2];\nb", "\n\nb");
         check("b", "b");
+    }
+
+    #[test]
+    fn test_has_its_comments_and_attributes() {
+        let text = "/// A.\nfn helper() {}\n\n/// B.\n#[cfg(unix)]\n#[test]\n// C\nfn b() {}\n#[test]\nfn c() {}\n// #[test]\nfn d() {}";
+        let test = |name: &str, head| Test { name: name.into(), head };
+        assert_eq!(tests(text), [test("b", 3..7), test("c", 8..9)]);
     }
 
     #[test]

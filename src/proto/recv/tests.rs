@@ -11,6 +11,7 @@ use crate::proto::send::{Origin, Send};
 use crate::proto::stats::Counters;
 use crate::proto::window::{Numbering, PubWindow, SubWindow};
 use crate::rng::Rng;
+use crate::seqno::Frame;
 use crate::subject::Pattern;
 use crate::time::{Now, Wall};
 use crate::wire::{self, Entry, Manifest};
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 /// What is handed on when a gap is filled is what a look at everything held would hand on, in the same order.
+/// Proves: W70
 #[test]
 fn nothing_is_released_but_what_a_look_at_everything_would_release() {
     let mut seen = Seen::default();
@@ -80,6 +82,20 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
         _ => None,
     };
     assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
+}
+
+/// Across a frame without a chain, more may be missing than is proven if something old is.
+/// Proves: W74, W170
+#[test]
+fn unchained_frame_counts_only_old_ranges() {
+    let seq = |count| Seq::from_parts(Frame::new(7).unwrap(), count).unwrap();
+    let skip = Skip { first: seq(1), last: seq(2), messages: 2, rest: Rest::Earlier };
+    for (old, expected) in
+        [(0, Count::Exact(2)), (3, Count::Between { min: 2, max: 5 }), (9, Count::Between { min: 2, max: 9 })]
+    {
+        let between = Unexplained { messages: 9, old, ..Unexplained::default() };
+        assert_eq!(count_of(&skip, &between, u64::MAX), expected, "{old} of nine are old");
+    }
 }
 
 /// What came of all streams.

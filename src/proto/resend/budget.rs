@@ -156,9 +156,9 @@ mod tests {
         Instant::from_nanos(micros * 1000)
     }
 
-    // Rule: budget
     /// Whoever spends whenever it may, over any span of time: no more than a burst and what a quarter of the live
     /// rate, or the least rate, gives in it. The twin knows all that was sent and adds it up anew each time.
+    /// Proves: W94, budget
     #[test]
     fn no_span_of_time_sees_more_than_the_rate_and_a_burst() {
         for seed in 0..20 {

@@ -131,7 +131,7 @@ fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(
 
 // ---- the ring
 
-// Rule: resend
+/// Proves: W7, W105, resend
 #[test]
 fn random_rings_agree_with_a_list_of_all_that_was_sent() {
     for seed in 0..60 {
@@ -162,6 +162,7 @@ fn random_rings_agree_with_a_list_of_all_that_was_sent() {
     }
 }
 
+/// Proves: W92
 #[test]
 fn manifests_outlast_datagrams_ten_times() {
     let bytes_max = 100_000;
@@ -191,7 +192,7 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
 
 // ---- who gets what
 
-// Rule: blackhole
+/// Proves: W93, W130, blackhole
 #[test]
 fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
     let stream = Stream::of(4, 100, FAR);
@@ -209,7 +210,7 @@ fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
     assert_eq!(deaf(&mut resends, 4000, 1), "1 1");
 }
 
-// Rule: suppress
+/// Proves: W93, suppress
 #[test]
 fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     let stream = Stream::of(20, 1400, FAR);
@@ -236,8 +237,8 @@ fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     resends.assert_invariants();
 }
 
-// Rule: suppress
 /// A loss at the source: everybody asks, each after a while of its own, until it hears an answer.
+/// Proves: suppress
 #[test]
 fn a_thousand_askers_of_one_datagram_cost_two_resends() {
     let stream = Stream::of(20, 1400, FAR);
@@ -268,7 +269,7 @@ fn a_thousand_askers_of_one_datagram_cost_two_resends() {
     assert_eq!(told(&drain(&mut resends, at(0), &stream.ring)), "group 5", "all at once");
 }
 
-// Rule: resend
+/// Proves: W92, resend
 #[test]
 fn what_is_gone_is_told_by_manifest_or_as_expired() {
     let stream = Stream::of(4000, 1400, RingSettings { bytes_max: 30_000, manifest_bytes_max: 60_000, ..FAR });
@@ -312,6 +313,7 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
     assert_eq!(counts.collect::<Vec<_>>(), [Expired::ranges_max(DATAGRAM_BYTES), 90 - 84]);
 }
 
+/// Proves: W92
 #[test]
 fn directed_streams_are_answered_to_their_receiver_alone() {
     let stream = Stream::of(9, 500, FAR);
@@ -445,7 +447,7 @@ impl Twin {
     }
 }
 
-// Rule: resend, suppress
+/// Proves: resend, suppress
 #[test]
 fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
     for seed in 0..150 {
@@ -496,7 +498,7 @@ fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
 
 // ---- the budget
 
-// Rule: budget
+/// Proves: W94, budget
 #[test]
 fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
     let stream = Stream::of(20_000, 1400, FAR);
@@ -540,8 +542,8 @@ fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
     assert!(0 < resends.counters().waits);
 }
 
-// Rule: budget
 /// 63 members each ask for a part of the history of their own, or all for all of it; one more asks for little.
+/// Proves: W94, budget
 #[test]
 fn who_wants_much_does_not_delay_who_wants_little() {
     let stream = Stream::of(64 * 300, 1400, FAR);
@@ -582,6 +584,7 @@ fn who_wants_much_does_not_delay_who_wants_little() {
 
 // ---- bad input
 
+/// Proves: W85, W95
 #[test]
 fn absurd_requests_cost_what_they_have_bytes() {
     let mut stream = Stream::of(3000, 200, RingSettings { bytes_max: 100_000, manifest_bytes_max: 10_000, ..FAR });
@@ -650,6 +653,7 @@ fn no_play_of_requests_makes_what_is_kept_grow() {
     assert!(0 < counters.over_limit && 0 < counters.requests_refused, "{counters:?}");
 }
 
+/// Proves: W95
 #[test]
 fn floods_of_requests_are_refused_and_counted() {
     let stream = Stream::of(100, 1400, FAR);
@@ -675,7 +679,7 @@ fn floods_of_requests_are_refused_and_counted() {
     resends.assert_invariants();
 }
 
-// Rule: credit
+/// Proves: credit
 #[test]
 fn requester_gets_no_more_than_it_can_miss() {
     const LIVE: u64 = 1_000_000;

@@ -44,6 +44,7 @@ fn subscriber() -> Host {
     host
 }
 
+/// Proves: W77
 #[test]
 fn one_unproven_datagram_earns_three_small_answers() {
     let claims: [(&str, Claim); 4] = [
@@ -69,6 +70,7 @@ fn one_unproven_datagram_earns_three_small_answers() {
     assert!(sent.len() <= MOST && sent.iter().all(|bytes| *bytes <= 300), "data after a gap: {sent:?}");
 }
 
+/// Proves: W77
 #[test]
 fn one_forged_multicast_is_answered_by_few_of_many_peers() {
     const PEERS: u64 = 64;
@@ -91,6 +93,7 @@ fn one_forged_multicast_is_answered_by_few_of_many_peers() {
     assert!((1..=48).contains(&answers), "{answers}");
 }
 
+/// Proves: W78
 #[test]
 fn forged_epochs_keep_no_newcomer_out() {
     let mut host = subscriber();
@@ -117,7 +120,7 @@ fn unicasts(host: &mut Host) -> Vec<Bytes> {
     host.drain().into_iter().filter_map(unicast).collect()
 }
 
-// W83, W86, W87.
+/// Proves: W83, W87
 #[test]
 fn unproven_request_gets_one_answer_if_padded() {
     let (own, asking) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
@@ -147,7 +150,7 @@ fn unproven_request_gets_one_answer_if_padded() {
     }
 }
 
-// W137.
+/// Proves: W137
 #[test]
 fn queue_names_refuse_ascii_space_and_control_only() {
     for name in ["a\u{85}b", "a\u{a0}b", "a\u{3000}b"] {

@@ -44,6 +44,7 @@ fn deliveries(count: usize) -> Vec<String> {
     vec!["a".to_owned(); count]
 }
 
+/// Proves: W79
 #[test]
 fn forged_uptime_withholds_nothing_of_later_subscription() {
     let (mut s, mut p) = pair("a", 1000);
@@ -56,6 +57,7 @@ fn forged_uptime_withholds_nothing_of_later_subscription() {
     assert_eq!((row.msg_loss.count, row.unverified.count), (0, 0));
 }
 
+/// Proves: W79, W163
 #[test]
 fn forged_bye_ends_nothing_that_goes_on() {
     let (mut s, mut p) = pair("a", 1000);
@@ -69,6 +71,7 @@ fn forged_bye_ends_nothing_that_goes_on() {
     assert_eq!(s.peer.counters().false_byes, 1);
 }
 
+/// Proves: W163
 #[test]
 fn heartbeat_reopens_epoch_after_forged_bye() {
     let (mut s, mut p) = pair("a", 1000);
@@ -81,6 +84,7 @@ fn heartbeat_reopens_epoch_after_forged_bye() {
     assert_eq!(s.peer.member_rows(at(3000))[0].state, MemberState::Up);
 }
 
+/// Proves: W54, W79
 #[test]
 fn forged_control_number_makes_no_later_word_old() {
     let (mut s, mut p) = pair("a", 1000);
@@ -97,6 +101,7 @@ fn forged_control_number_makes_no_later_word_old() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
 }
 
+/// Proves: W54
 #[test]
 fn first_contact_with_forged_control_number_is_corrected() {
     let mut s = Host::new("S.test", 1, 0);
@@ -114,6 +119,7 @@ fn first_contact_with_forged_control_number_is_corrected() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
 }
 
+/// Proves: W164
 #[test]
 fn forged_high_costs_no_datagram_that_is_sent_later() {
     for high in [20, 1_048_566] {
@@ -166,6 +172,7 @@ fn pair_with_three() -> (Host, Host) {
     (s, p)
 }
 
+/// Proves: W178
 #[test]
 fn forged_data_with_many_messages_costs_what_is_told() {
     let (mut s, mut p) = pair_with_three();
@@ -186,6 +193,7 @@ fn forged_data_with_many_messages_costs_what_is_told() {
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 0);
 }
 
+/// Proves: W178
 #[test]
 fn word_corrects_what_forged_data_says() {
     let (mut s, mut p) = pair_with_three();
@@ -206,6 +214,7 @@ fn word_corrects_what_forged_data_says() {
     assert_eq!(s.told(), ["a"]);
 }
 
+/// Proves: W178
 #[test]
 fn forged_data_far_ahead_leaves_room_for_true_data() {
     let (mut s, mut p) = pair_with_three();
@@ -220,6 +229,7 @@ fn forged_data_far_ahead_leaves_room_for_true_data() {
     assert_eq!(run(&mut s, &mut p, 6000, 8000), deliveries(20), "{told:?}");
 }
 
+/// Proves: W179
 #[test]
 fn forged_number_of_subject_withholds_no_later_message() {
     let (mut s, mut p, mut twin) =

@@ -188,7 +188,7 @@ impl Lan {
     }
 }
 
-// Rule: resend
+/// Proves: W88, W104, resend
 #[test]
 fn what_is_missing_is_asked_for_and_handed_on_in_its_place() {
     let mut lan = Lan::new(2, |_| {});
@@ -216,7 +216,7 @@ fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
     assert_eq!((lan.told(1).as_str(), requests), ("1r", 4));
 }
 
-// Rule: blackhole
+/// Proves: W43, W130, blackhole
 #[test]
 fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast() {
     let mut lan = Lan::new(8, |_| {});
@@ -253,7 +253,7 @@ fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast()
     assert_eq!(events(&mut lan), ["back"; 7]);
 }
 
-// Rule: suppress
+/// Proves: suppress
 #[test]
 fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
     let mut lan = Lan::new(30, |_| {});
@@ -275,6 +275,7 @@ fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
     assert!(lan.hosts[0].peer.counters().resends <= 2);
 }
 
+/// Proves: W100
 #[test]
 fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
@@ -290,6 +291,7 @@ fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
     assert_eq!((row.datagrams.pending, row.datagrams.lost, row.datagrams.unverified), (0, 0, 0));
 }
 
+/// Proves: W66, W100
 #[test]
 fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told() {
     let mut lan = Lan::new(2, |settings| {
@@ -308,6 +310,7 @@ fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told
     assert_eq!(row.datagrams.repaired, 5, "of eight that were missing, each is counted once");
 }
 
+/// Proves: W102
 #[test]
 fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number() {
     let mut lan = Lan::new(2, |settings| {
@@ -321,6 +324,7 @@ fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number()
     assert_eq!(lan.told(1), "lost 1-2 2 EXPIRED, 3");
 }
 
+/// Proves: W65
 #[test]
 fn without_answers_the_loss_is_told_when_the_time_is_over() {
     let mut lan = Lan::new(2, |_| {});
@@ -333,6 +337,7 @@ fn without_answers_the_loss_is_told_when_the_time_is_over() {
     assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
 }
 
+/// Proves: W65
 #[test]
 fn time_counts_only_while_the_publisher_is_heard() {
     let mut lan = Lan::new(2, |_| {});
@@ -345,6 +350,7 @@ fn time_counts_only_while_the_publisher_is_heard() {
     assert_eq!(lan.told(1), "1r, 2");
 }
 
+/// Proves: W69
 #[test]
 fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_back() {
     let mut lan = Lan::new(2, |settings| settings.forget = Duration::from_secs(8));
@@ -400,6 +406,7 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
     (lan.told(1), lan.hosts[0].peer.counters().history_questions)
 }
 
+/// Proves: W100
 #[test]
 fn a_large_message_that_left_the_ring_comes_whole_from_the_history() {
     for (missing, told, questions) in [
@@ -578,7 +585,7 @@ fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     assert_eq!(lan.told(1), "2r, 3");
 }
 
-// Rule: proof
+/// Proves: W62
 #[test]
 fn gap_found_before_subscription_is_not_its_loss() {
     let mut lan = Lan::new(2, |settings| settings.recovery.history.count_max = 2);
@@ -618,6 +625,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     assert_eq!(lan.told(1), "6, 6", "both are at the end of the stream");
 }
 
+/// Proves: W83, proof
 #[test]
 fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     let mut lan = Lan::new(2, |_| {});
@@ -658,7 +666,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
 }
 
-// Rule: proof
+/// Proves: W82, proof
 #[test]
 fn an_address_is_proven_soon_though_words_are_lost() {
     let mut lan = Lan::unmet(2, |_| {});
@@ -715,6 +723,7 @@ fn histories_can_be_asked_from_afar_and_at_home() {
     assert!(lan.hosts[1].drain().contains(&late));
 }
 
+/// Proves: W106
 #[test]
 fn a_publisher_hears_what_others_lost_of_its_data() {
     let mut lan = Lan::new(2, |_| {});
@@ -727,7 +736,7 @@ fn a_publisher_hears_what_others_lost_of_its_data() {
     assert_eq!((report[0].report.lost_min, report[0].report.lost_max, report[0].report.missing), (1, 1, 1));
 }
 
-// Rule: linger
+/// Proves: W107, linger
 #[test]
 fn a_peer_that_stops_answers_until_all_is_quiet() {
     let mut lan = Lan::new(2, |_| {});

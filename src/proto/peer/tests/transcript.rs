@@ -107,6 +107,7 @@ fn name(record: &Record) -> &'static str {
     }
 }
 
+/// Proves: W7, W8, W46, W49, W80, W82
 #[test]
 fn transcript_of_the_specification_is_what_peers_send() {
     let mut transcript = Transcript::new();
