@@ -3,7 +3,9 @@
 use super::*;
 use crate::proto::send::Word;
 use crate::seqno::Seq;
-use crate::wire::{Announce, Builder, Entry, Expired, Header, Kind, Range, ReceiverReport, Record, ResendRequest};
+use crate::wire::{
+    Announce, Builder, Entry, Expired, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest,
+};
 
 /// Room that a question leaves for its answer.
 const QUESTION_BYTES: usize = 256;
@@ -164,7 +166,7 @@ fn echo_counts_by_unicast_to_its_receiver_alone() {
     }
 }
 
-/// Proves: W85, W101, W135
+/// Proves: W85, W101, W135, W140
 #[test]
 fn records_for_another_epoch_change_nothing() {
     let (mut s, mut p) = acquainted("a");
@@ -176,13 +178,16 @@ fn records_for_another_epoch_change_nothing() {
     };
     let report =
         |epoch| Record::ReceiverReport(ReceiverReport { epoch, taken: Dseq(0), window: 1, awaited: None, dropped: 0 });
+    let interest = |epoch| Record::InterestRequest(InterestRequest { epoch, from: 0, base: 0 });
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
     let strangers = p.peer.counters().discard_stranger;
     for (record, from, discards) in [
         (request(other), s.address, (1, 0)),
         (report(other), s.address, (2, 0)),
-        (request(publisher), elsewhere, (2, 1)),
-        (report(publisher), elsewhere, (2, 2)),
+        (interest(other), s.address, (3, 0)),
+        (request(publisher), elsewhere, (3, 1)),
+        (report(publisher), elsewhere, (3, 2)),
+        (interest(publisher), elsewhere, (3, 3)),
     ] {
         let bytes = control(&mut s, 1100, &record);
         unicast(&mut p, 1100, from, bytes);
