@@ -299,3 +299,33 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
     let verdicts: Vec<Verdict> = effects.into_iter().flat_map(delivered).map(|delivery| delivery.verdict).collect();
     assert_eq!(verdicts, [Verdict::First]);
 }
+
+/// Proves: W50
+#[test]
+fn bye_is_said_three_times_with_final_numbers() {
+    let (_, mut p) = acquainted("a");
+    p.publish(1050, "a");
+    let last = Message::new("a".parse().unwrap(), &b"x"[..]);
+    p.peer.handle(at(1100), Input::Request { client: CLIENT, request: Request::Publish(last) });
+    p.peer.handle(at(1100), Input::Stop);
+    let mut sent = Vec::new();
+    for millis in 1100..4000 {
+        p.tick_quietly(millis);
+        for effect in p.drain() {
+            let (path, bytes) = match effect {
+                Effect::Multicast(bytes) => (Path::Multicast, bytes),
+                Effect::Unicast { bytes, .. } => (Path::Unicast, bytes),
+                _ => continue,
+            };
+            let datagram = wire::decode(bytes).unwrap();
+            match &datagram.records[0] {
+                Record::Bye(bye) => sent.push((path, bye.high, datagram.header.count)),
+                Record::Run(_) => assert!(sent.is_empty(), "data after a BYE at {millis}"),
+                other => panic!("after a BYE at {millis}: {other:?}"),
+            }
+        }
+    }
+    // The address of S is not proven: one datagram went there before, and it gets three (W77).
+    let paths = [Path::Unicast, Path::Multicast, Path::Unicast, Path::Multicast, Path::Multicast];
+    assert_eq!(sent, paths.map(|path| (path, Dseq(2), 2)));
+}
