@@ -33,10 +33,10 @@ impl Marks {
         self.next = (self.next + 1) % MARKS;
     }
 
-    /// The highest datagram accepted below `dseq` with at most `before` messages begun up to its end.
+    /// The highest datagram accepted below `dseq` that fits `before` messages begun below that.
     fn last_true(&self, dseq: Dseq, before: u64) -> Option<(Dseq, u64)> {
-        let fits = |mark: &&(Dseq, u64)| mark.0 < dseq && mark.1 <= before;
-        self.accepted.iter().filter(fits).max().copied()
+        let claim = Claim { dseq, before: Some(before), after: before };
+        self.accepted.iter().filter(|mark| mark.0 < dseq && claim.fits(**mark)).max().copied()
     }
 
     /// Messages begun in a datagram that was accepted lately, if that is known.
@@ -70,7 +70,7 @@ impl Claim {
     }
 }
 
-/// Datagrams that somebody else may have sent, and what is missing in their place.
+/// Datagrams that somebody else may have sent, and what is missing in their place. None if the first is above the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged {
     /// The first of them.

@@ -49,14 +49,19 @@ impl Recv {
         let Forged { first, last, messages } = self.ledger.go_on_at(dseq, before);
         (self.corrected, self.evicted) = (Some(ctx.now.instant), true);
         ctx.counters.contradicted += 1;
-        match &mut self.kind {
+        if let Kind::Bcast { birth } = &mut self.kind {
+            *birth = None;
+        }
+        if messages == 0 || last < first {
+            return;
+        }
+        match self.kind {
             Kind::Ptp => {
                 let (reason, missing) = (Reason::Contradicted, MissingDatagrams::default());
                 ctx.losses.ibx_loss.add(messages, ctx.now.wall);
                 out.push(Outcome::Inbox { messages, reason, missing });
             }
-            Kind::Bcast { birth } => {
-                *birth = None;
+            Kind::Bcast { .. } => {
                 let range = Settled { last, ..Settled::of_content(first, ctx.now.instant, Reason::Contradicted) };
                 out.push(Outcome::Unverified { range, messages: Count::from_bounds(0, messages) });
             }
