@@ -10,8 +10,8 @@ import asyncsteps from "futoin-asyncsteps";
 import { createInterface } from "node:readline";
 
 const [port, credentials, tls] = process.argv.slice(2);
-const http = `${tls ? "https" : "secure+http"}://127.0.0.1:${port}/ftn`;
-const socket = `${tls ? "wss" : "secure+ws"}://127.0.0.1:${port}/ftn`;
+const http = `${tls ? "https" : "secure+http"}://127.0.0.1:${port}/main`;
+const socket = `${tls ? "wss" : "secure+ws"}://127.0.0.1:${port}/main`;
 const tell = (fields) => process.stdout.write(JSON.stringify(fields) + "\n");
 const options = { limitZone: "unlimited" };
 
