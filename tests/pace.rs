@@ -92,7 +92,8 @@ fn meet(publisher: &Bus, receiver: &mut Embedded) {
     eventually("the peers meet", || {
         receiver.drive(Duration::from_millis(1)).unwrap();
         let known = receiver.show(&json!({ "show": "peers" }));
-        peer(&known)["state"] == "up" && peer(&publisher.show("peers").unwrap())["state"] == "up"
+        // A publisher waits for nobody who has not proven its address.
+        peer(&known)["state"] == "up" && peer(&publisher.show("peers").unwrap())["proven"] == true
     });
 }
 

@@ -258,6 +258,7 @@ fn peer(row: &MemberRow) -> Value {
             "unverified": row.unverified,
             "duplicate_name": row.duplicate_name,
             "multicast_dead": row.is_multicast_dead,
+            "proven": row.is_proven,
             "left_behind": row.left_behind.map(|(span, has_reported)| json!({
                 "for_ms": millis(span),
                 "why": if has_reported { "slow" } else { "no report" },

@@ -46,6 +46,8 @@ pub const HELLO_BYTES: usize = 256;
 
 /// Datagrams that are sent to an address that has proven nothing, for each datagram that is accepted from there.
 const UNPROVEN_DATAGRAMS: u8 = 3;
+/// A token that did not come back after so long is replaced when its peer wants an answer: longer than a round trip on a LAN.
+const TOKEN_TIME: Duration = Duration::from_millis(50);
 /// Peers that answer the first multicast of an address that has proven nothing, on the average; twice as many answer the next one.
 const ANSWERING_PEERS: u64 = 8;
 /// After so many datagrams that were not answered by unicast, no more than [`ANSWERING_PEERS`] answer any multicast.
@@ -152,6 +154,9 @@ pub struct Member {
     pub pub_window_time: Option<Duration>,
     /// What it must send back from its address before it gets answers (reliability.md 5.6).
     pub token: u64,
+    /// The token before that, which may be on its way back, and when the present one was drawn.
+    former_token: u64,
+    token_drawn: Instant,
     /// What it wants sent back.
     pub echo: Option<u64>,
     /// Whether it has sent back the token.
@@ -240,6 +245,8 @@ impl Member {
             bcast: broadcast(settings, contact, arrived, listening, rng),
             ptp: inbox(settings, arrived, (Dseq(0), 0), rng),
             token: rng.next_u64() | 1,
+            former_token: 0,
+            token_drawn: now,
             echo: None,
             is_proven: false,
             is_heard_by_unicast: false,
@@ -287,6 +294,19 @@ impl Member {
             duplicate_name: false,
             forgotten: false,
         }
+    }
+
+    /// Draws another token if the present one did not come back in time: a token is sent back once, and that may be lost.
+    pub fn renew_token(&mut self, now: Instant, rng: &mut Rng) {
+        if !self.is_proven && TOKEN_TIME <= now.since(self.token_drawn) {
+            self.former_token = self.token;
+            (self.token, self.token_drawn) = (rng.next_u64() | 1, now);
+        }
+    }
+
+    /// Whether this proves its address: it is a token that was sent there.
+    pub fn is_token(&self, echo: Option<u64>) -> bool {
+        echo.is_some_and(|echo| echo == self.token || self.former_token != 0 && echo == self.former_token)
     }
 
     /// Whether one datagram of it was heard and nothing since, and its address is not proven: anybody can forge that.
@@ -593,6 +613,7 @@ impl Member {
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.hearing.is_dead(),
             left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
+            is_proven: self.is_proven,
             times_left: self.receiver.times_left(),
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }

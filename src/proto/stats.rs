@@ -299,6 +299,8 @@ pub struct MemberRow {
     pub duplicate_name: bool,
     /// Whether its unicast words come and its multicasts do not (reliability.md 3.4).
     pub is_multicast_dead: bool,
+    /// Whether it has proven its address.
+    pub is_proven: bool,
     /// For how long this peer has not waited for it any more because it took too little, and whether it ever told how much it
     /// can take; `None` while it is waited for.
     pub left_behind: Option<(Duration, bool)>,

@@ -37,14 +37,13 @@ pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
 /// that are there have answered: the HELLOs are said at 0, 20 and 60 ms.
 const COLD_TIME: Duration = Duration::from_millis(100);
 
-/// A newcomer whose address is not proven is waited for during this time: many times what the proof takes on a LAN. Whoever
-/// invents newcomers holds up a publisher for no longer than this with each of them.
-const PROOF_TIME: Duration = Duration::from_millis(20);
+/// A newcomer whose address is not proven is waited for during this time: a few times what the proof takes where much is lost.
+const PROOF_TIME: Duration = Duration::from_millis(200);
 
-/// Newcomers that are waited for before their addresses are proven: so many a second, and so many at once. So invented ones hold
-/// up a publisher for a tenth of the time at most.
-const NEWCOMERS_PER_SECOND: u64 = 5;
-const NEWCOMERS_BURST: u64 = 64;
+/// Milliseconds a second during which newcomers are waited for before their addresses are proven, and so many at once. So whoever
+/// invents newcomers holds up a publisher for a tenth of the time at most.
+const PROOF_MILLIS_PER_SECOND: u64 = 100;
+const PROOF_MILLIS_BURST: u64 = 2000;
 
 /// Bytes of datagrams that are kept back before publishers are held up.
 const HELD_BYTES_MAX: usize = 256 << 10;
@@ -252,8 +251,8 @@ pub struct Pacer {
     /// Until when, and up to how much, this peer does not know who is there.
     cold: Option<(Instant, u64)>,
     bucket: Option<Bucket>,
-    /// Newcomers that are waited for before their addresses are proven, and until when the last of them is.
-    newcomers: Bucket,
+    /// Milliseconds during which newcomers are waited for before their addresses are proven, and until when the last of them is.
+    proof_millis: Bucket,
     newcomer_until: Option<Instant>,
     wait: Option<Wait>,
     held: VecDeque<Sealed>,
@@ -287,7 +286,7 @@ impl Pacer {
             is_behind: false,
             cold: None,
             bucket: matches!(settings.pace, Pace::Rate(_)).then(|| Bucket::full(now)),
-            newcomers: Bucket::full(now),
+            proof_millis: Bucket::full(now),
             newcomer_until: None,
             wait: None,
             held: VecDeque::new(),
@@ -298,14 +297,17 @@ impl Pacer {
         pacer
     }
 
-    /// A newcomer has room for a first window only. Says until when it is waited for before its address is proven.
+    /// A newcomer has room for a first window only. Says until when it is waited for before its address is proven. Time during which
+    /// others are waited for anyway costs nothing.
     fn wait_for_newcomer(&mut self, now: Instant) -> Instant {
-        self.newcomers.refill(now, NEWCOMERS_PER_SECOND, NEWCOMERS_BURST);
-        if !self.newcomers.has(1) {
+        self.proof_millis.refill(now, PROOF_MILLIS_PER_SECOND, PROOF_MILLIS_BURST);
+        let until = now + PROOF_TIME;
+        let more = until.since(self.newcomer_until.map_or(now, |before| before.max(now)));
+        let millis = nanos(more).div_ceil(1_000_000);
+        if !self.proof_millis.has(millis) {
             return now;
         }
-        self.newcomers.take(1);
-        let until = now + PROOF_TIME;
+        self.proof_millis.take(millis);
         self.newcomer_until = Some(until);
         until
     }

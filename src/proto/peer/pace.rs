@@ -104,6 +104,7 @@ impl Peer {
         let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, header.number, report) else {
             return;
         };
+        member.earn_room();
         if heard.is_back && member.receiver.times_left().is_power_of_two() {
             self.tell(epoch, MemberEvent::CaughtUp);
         }
@@ -114,7 +115,7 @@ impl Peer {
         // Who reports wants to be waited for, and has to prove its address first.
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
         if !is_proven && self.may_say(epoch) {
-            self.say_soon(now, epoch);
+            self.ask_for_proof(now, epoch);
         }
     }
 

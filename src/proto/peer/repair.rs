@@ -23,7 +23,7 @@ impl Peer {
     pub(super) fn on_proof(&mut self, now: Now, epoch: Epoch, announce: &Announce) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
-        if announce.echo == Some(member.token) && !member.is_proven {
+        if !member.is_proven && member.is_token(announce.echo) {
             member.is_proven = true;
             member.receiver.on_proven();
             let parked = std::mem::take(&mut member.parked);
@@ -48,6 +48,14 @@ impl Peer {
         if member.said.is_none_or(|at| SAY_INTERVAL <= now.instant.since(at)) {
             member.said = Some(now.instant);
             self.say(now, Word::Heartbeat, Some(epoch), 0);
+        }
+    }
+
+    /// Says a word to a member that has yet to prove its address, with a token to send back.
+    pub(super) fn ask_for_proof(&mut self, now: Now, epoch: Epoch) {
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.renew_token(now.instant, &mut self.rng);
+            self.say_soon(now, epoch);
         }
     }
 
@@ -121,7 +129,7 @@ impl Peer {
         if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
-                self.say_soon(now, header.epoch);
+                self.ask_for_proof(now, header.epoch);
             }
             return;
         }

@@ -162,16 +162,16 @@ fn queue_names_refuse_ascii_space_and_control_only() {
 }
 
 /// `host` is sent a datagram by unicast.
-fn hear_alone(host: &mut Host, from: SocketAddr, bytes: &Bytes) {
-    host.peer.handle(at(3000), Input::Datagram { from, path: Path::Unicast, bytes: bytes.clone() });
+fn hear_alone(host: &mut Host, millis: u64, from: SocketAddr, bytes: &Bytes) {
+    host.peer.handle(at(millis), Input::Datagram { from, path: Path::Unicast, bytes: bytes.clone() });
 }
 
 /// `receiver` tells `host` that it has read up to `taken` and has room for one byte. Returns what that is answered with.
-fn report(host: &mut Host, receiver: &mut Host, taken: u64) -> Vec<Bytes> {
+fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<Bytes> {
     let report = ReceiverReport { epoch: host.peer.epoch(), taken: Dseq(taken), window: 1, awaited: None, dropped: 0 };
-    let (now, record) = (at(3000).instant, Record::ReceiverReport(report));
+    let (now, record) = (at(millis).instant, Record::ReceiverReport(report));
     let bytes = receiver.peer.control.datagram(now, &receiver.peer.origin, 0, &record, 0);
-    hear_alone(host, receiver.address, &bytes);
+    hear_alone(host, millis, receiver.address, &bytes);
     unicasts(host)
 }
 
@@ -187,11 +187,30 @@ fn report_without_proof_holds_up_nobody() {
     s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
     p.tick_quietly(2000);
     unicasts(&mut p);
-    let asked = report(&mut p, &mut s, 0);
+    let asked = report(&mut p, &mut s, 0, 3000);
     assert_eq!(asked.len(), 1, "it is asked for a proof");
     assert!(!is_held_up(&mut p));
-    asked.iter().for_each(|word| hear_alone(&mut s, p.address, word));
-    unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, s.address, echo));
-    assert!(report(&mut p, &mut s, 100).is_empty());
+    asked.iter().for_each(|word| hear_alone(&mut s, 3001, p.address, word));
+    unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, 3002, s.address, echo));
+    assert!(report(&mut p, &mut s, 100, 3003).is_empty());
     assert!(is_held_up(&mut p));
+}
+
+#[test]
+fn lost_proof_is_asked_for_again() {
+    let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
+    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    p.tick_quietly(2000);
+    unicasts(&mut p);
+    // The answer to the first one is lost, and the same token would not be answered again.
+    for millis in [3000, 3060] {
+        let asked = report(&mut p, &mut s, 0, millis);
+        asked.iter().for_each(|word| hear_alone(&mut s, millis, p.address, word));
+        let answers = unicasts(&mut s);
+        assert_eq!(answers.len(), 1, "at {millis} ms");
+        if millis == 3060 {
+            answers.iter().for_each(|echo| hear_alone(&mut p, millis, s.address, echo));
+        }
+    }
+    assert!(p.peer.member_rows(at(3060))[0].is_proven);
 }
