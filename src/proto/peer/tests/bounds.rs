@@ -181,6 +181,7 @@ fn is_held_up(host: &mut Host) -> bool {
     host.peer.has_held()
 }
 
+/// Proves: pace-proven, W177
 #[test]
 fn report_without_proof_holds_up_nobody() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
@@ -196,6 +197,7 @@ fn report_without_proof_holds_up_nobody() {
     assert!(is_held_up(&mut p));
 }
 
+/// Proves: W82
 #[test]
 fn lost_proof_is_asked_for_again() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
