@@ -330,11 +330,12 @@ fn windows(figures: &mut Figures) {
             }),
         );
         figures.add(
-            format!("sub window, {count} streams: lookup"),
+            format!("sub window, {count} streams: find and renew"),
             nanos_each(order.len(), || {
                 for subject in &order {
-                    let entry = sub_window.lookup(1, subject).expect("inserted above");
-                    entry.last = entry.last.forward(1).expect("far from the end");
+                    let (place, entry) = sub_window.find(1, subject, None).expect("inserted above");
+                    let last = entry.last.forward(1).expect("far from the end");
+                    sub_window.renew(place, SubEntry { last, ..entry });
                 }
             }),
         );

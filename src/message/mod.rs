@@ -680,15 +680,6 @@ pub enum Missing {
     },
 }
 
-/// Something that a subscriber of the bus gets: a message, or word of one that it will not get.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A message.
-    Message(Delivery),
-    /// A loss on the network.
-    Loss(Loss),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,14 +2,11 @@
 
 use super::log::Record;
 use super::subjects::{Run, Slot};
-use super::{History, HistoryEvent, Selection};
-use crate::message::{Headers, Message};
+use super::{History, Selection};
 use crate::offset::Span;
 use crate::seqno::Seq;
-use crate::subject::Subject;
 use crate::time::{Instant, Wall};
 use crate::wire::entry::{self, Parts};
-use bytes::Bytes;
 
 /// What is kept of one subject: at least one event, none of them too old.
 #[derive(Clone, Copy)]
@@ -146,11 +143,15 @@ impl Held<'_> {
     pub fn body_bytes(&self) -> usize {
         self.reply.len() + self.headers.len() + self.payload.len()
     }
+}
 
-    /// A copy that can be given out.
-    pub fn event(&self, subject: &Subject) -> HistoryEvent {
-        let reply = (!self.reply.is_empty())
-            .then(|| Subject::from_bytes(Bytes::copy_from_slice(self.reply)).expect("only messages are recorded"));
+#[cfg(test)]
+impl Held<'_> {
+    /// A copy of it, as it is read from an answer.
+    pub fn event(&self, subject: &crate::subject::Subject) -> super::HistoryEvent {
+        use crate::message::{Headers, Message};
+        use bytes::Bytes;
+        let reply = crate::subject::Subject::from_bytes(Bytes::copy_from_slice(self.reply)).ok();
         let message = Message {
             subject: subject.clone(),
             reply,
@@ -158,7 +159,7 @@ impl Held<'_> {
             payload: Bytes::copy_from_slice(self.payload),
             event: self.event,
         };
-        HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
+        super::HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
     }
 }
 

@@ -13,7 +13,7 @@ mod subjects;
 mod tests;
 
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef};
-use crate::offset::{Case, Modulus, Span};
+use crate::offset::Span;
 use crate::proto::streak::Key;
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
@@ -87,17 +87,6 @@ pub struct HistoryEvent {
     pub time: Wall,
     /// What was published.
     pub message: Message,
-}
-
-/// The answer to a poll with one offset (seed 000).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// Case 1: the event after the offset.
-    Event(HistoryEvent),
-    /// Case 2: nothing new. The span is `None` if nothing is kept of the subject.
-    NoEvent(Option<Span>),
-    /// Case 3: the offset is not known, this is what there is.
-    Recovery(Span),
 }
 
 /// Which part of what is kept of a subject, from its newest event back.
@@ -556,47 +545,6 @@ impl History {
         }
         let id = self.subjects.find(self.subjects.hash(subject), subject)?;
         Kept::new(self, self.subjects.slot(id))
-    }
-
-    /// Answers a poll with offset `n`, as in the seed's table.
-    pub fn poll(&self, subject: &Subject, n: u32) -> Polled {
-        let Some(kept) = self.kept(subject.as_bytes()) else { return Polled::NoEvent(None) };
-        match Span::answer(Some(kept.span), Modulus::WIRE, n) {
-            Case::Successor => Polled::Event(kept.held(kept.index_after(n)).event(subject)),
-            Case::NoEvent => Polled::NoEvent(Some(kept.span)),
-            Case::Recovery => Polled::Recovery(kept.span),
-        }
-    }
-
-    /// Up to `count_max` events that follow offset `n` and together have at most `bytes_max` bytes, though one
-    /// at least; and whether there are more. Nothing if a poll with `n` gives no event.
-    pub fn successors(
-        &self,
-        subject: &Subject,
-        n: u32,
-        count_max: usize,
-        bytes_max: usize,
-    ) -> (Vec<HistoryEvent>, bool) {
-        let Some(kept) = self.kept(subject.as_bytes()) else { return (Vec::new(), false) };
-        if Span::answer(Some(kept.span), Modulus::WIRE, n) != Case::Successor {
-            return (Vec::new(), false);
-        }
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        for index in kept.index_after(n)..kept.len() {
-            let held = kept.held(index);
-            bytes += held.body_bytes();
-            if count_max <= events.len() || !events.is_empty() && bytes_max < bytes {
-                return (events, true);
-            }
-            events.push(held.event(subject));
-        }
-        (events, false)
-    }
-
-    /// The events of a subject whose numbers are from `first` to `last`.
-    pub fn by_seq(&self, subject: &Subject, first: Seq, last: Seq) -> Vec<HistoryEvent> {
-        let Some(kept) = self.kept(subject.as_bytes()) else { return Vec::new() };
-        (kept.index_of(first)..kept.index_past(last)).map(|index| kept.held(index).event(subject)).collect()
     }
 
     /// Up to `limit` subjects that match `pattern`, with what is selected of them. `from` is 0 at first, then what the

@@ -1,7 +1,9 @@
 //! The history against a slow twin that keeps a list for each subject, against its limits, and through the seed's polls.
 
 use super::*;
-use crate::message::Headers;
+use crate::message::{Dseq, Epoch, Headers};
+use crate::offset::Case;
+use crate::proto::question::{self, Answer, AnswerContent, Fetch, Poll, PollAnswer, Question};
 use crate::rng::Rng;
 use std::collections::BTreeSet;
 
@@ -40,24 +42,46 @@ fn record(history: &mut History, name: &str, first: u32, count: u32) {
     }
 }
 
+/// The parts of the answer to a question, as others read them.
+fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
+    let parts = question::answer(history, Epoch::new(5).unwrap(), Dseq(1), &question.encode());
+    parts.iter().map(|part| Answer::decode(part).unwrap().content).collect()
+}
+
+/// The answer to a poll with offset `n` for up to `count` events.
+fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
+    let poll = Poll { subject: subject(name), offset: n, count };
+    match &ask(history, &Question::Poll(vec![poll]))[..] {
+        [AnswerContent::Poll { answers, .. }] => answers[0].clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The case of a poll with offset `n`, what is kept, and the offset of the event that is given out.
+fn poll(history: &History, name: &str, n: u32) -> (Case, Option<Span>, Option<u32>) {
+    let answer = poll_many(history, name, n, 1);
+    (answer.case, answer.span, answer.events.first().map(|event| event.offset))
+}
+
 #[test]
 fn the_seeds_three_cases() {
     let mut history = History::new(&settings(3, 1 << 20, 60, 1 << 20), 1);
-    let name = subject("a.b");
-    assert_eq!(history.poll(&name, 0), Polled::NoEvent(None), "an empty history has no event");
+    assert_eq!(poll(&history, "a.b", 0), (Case::NoEvent, None, None), "an empty history has no event");
     record(&mut history, "a.b", u32::MAX - 1, 5);
     // The events kept are 0, 1, 2.
-    let span = Span { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) };
+    let span = Some(Span { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) });
     for (n, expected) in [(u32::MAX, 0), (0, 1), (1, 2)] {
-        let Polled::Event(event) = history.poll(&name, n) else { panic!("case 1 for {n}") };
-        assert_eq!((event.offset, event.message.payload), (expected, Bytes::from(expected.to_string())));
+        let answer = poll_many(&history, "a.b", n, 1);
+        let [event] = &answer.events[..] else { panic!("case 1 for {n}") };
+        assert_eq!((answer.case, answer.span, event.offset), (Case::Successor, span, expected));
+        assert_eq!(event.message.payload, Bytes::from(expected.to_string()));
         assert_eq!(event.seq, seq(1, 3 + u64::from(expected)));
     }
-    assert_eq!(history.poll(&name, 2), Polled::NoEvent(Some(span)));
+    assert_eq!(poll(&history, "a.b", 2), (Case::NoEvent, span, None));
     for n in [3, 4, u32::MAX - 1, 1 << 31] {
-        assert_eq!(history.poll(&name, n), Polled::Recovery(span), "{n}");
+        assert_eq!(poll(&history, "a.b", n), (Case::Recovery, span, None), "{n}");
     }
-    assert_eq!(history.poll(&subject("a.c"), 0), Polled::NoEvent(None), "nor has an unknown subject");
+    assert_eq!(poll(&history, "a.c", 0), (Case::NoEvent, None, None), "nor has an unknown subject");
 }
 
 #[test]
@@ -65,7 +89,7 @@ fn a_history_that_is_off_keeps_nothing() {
     let mut history = History::new(&settings(0, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 9);
     assert!(history.is_off());
-    assert_eq!((history.totals().events, history.poll(&subject("a"), 0)), (0, Polled::NoEvent(None)));
+    assert_eq!((history.totals().events, history.kept(b"a").is_none()), (0, true));
 }
 
 #[test]
@@ -93,7 +117,7 @@ fn a_subject_that_is_created_anew_forgets_what_was_before() {
     record(&mut history, "a", 100, 5);
     history.record(at(0), seq(9, 1), 5000, &message("a", "new"));
     let span = Span { first: 5000, last: 5000, first_seq: seq(9, 1), last_seq: seq(9, 1) };
-    assert_eq!(history.poll(&subject("a"), 104), Polled::Recovery(span));
+    assert_eq!(poll(&history, "a", 104), (Case::Recovery, Some(span), None));
     assert_eq!(history.totals().events, 1);
 }
 
@@ -102,7 +126,7 @@ fn a_message_too_large_leaves_nothing_before_it() {
     let mut history = History::new(&settings(10, 1000, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 5);
     history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - EVENT_BYTES]));
-    assert_eq!(history.poll(&subject("a"), 4), Polled::NoEvent(None));
+    assert_eq!(poll(&history, "a", 4), (Case::NoEvent, None, None));
     let totals = history.totals();
     assert_eq!((totals.subjects, totals.events, totals.too_large, totals.replaced), (0, 0, 1, 5));
     history.record(at(0), seq(1, 7), 6, &Message::new(subject("a"), vec![0; 1000 - EVENT_BYTES]));
@@ -122,7 +146,7 @@ fn what_is_given_out_is_what_was_published() {
     let bare = Message::new(subject("a"), Bytes::new());
     history.record(at(5), seq(3, 1), 7, &full);
     history.record(at(6), seq(3, 2), 8, &bare);
-    let (events, more) = history.successors(&subject("a"), 6, 9, 1 << 20);
+    let PollAnswer { events, more, .. } = poll_many(&history, "a", 6, 9);
     let event = |seq, offset, nanos, message: &Message| HistoryEvent {
         seq,
         offset,
@@ -136,23 +160,26 @@ fn what_is_given_out_is_what_was_published() {
 fn batches_are_bounded_and_say_whether_there_is_more() {
     let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 10, 20);
-    let name = subject("a");
-    // Each content has two bytes.
-    for (n, count_max, bytes_max, count, more) in [
-        (9, 5, 1000, 5, true),
-        (9, 20, 1000, 20, false),
-        (9, 99, 11, 5, true),
-        (9, 99, 0, 1, true),
-        (28, 99, 0, 1, false),
-        (29, 99, 99, 0, false),
-        (5, 99, 99, 0, false),
+    for (n, count_max, count, more) in [
+        (9, 5, 5, true),
+        (9, 20, 20, false),
+        (9, 99, 20, false),
+        (28, 99, 1, false),
+        (29, 99, 0, false),
+        (5, 99, 0, false),
     ] {
-        let (events, told) = history.successors(&name, n, count_max, bytes_max);
-        assert_eq!((events.len(), told), (count, more), "{n} {count_max} {bytes_max}");
-        let offsets: Vec<u32> = events.iter().map(|event| event.offset).collect();
+        let answer = poll_many(&history, "a", n, count_max);
+        assert_eq!((answer.events.len(), answer.more), (count, more), "{n} {count_max}");
+        let offsets: Vec<u32> = answer.events.iter().map(|event| event.offset).collect();
         assert_eq!(offsets, (n + 1..).take(count).collect::<Vec<_>>());
     }
-    let by_seq = |first, last| history.by_seq(&name, seq(1, first), seq(1, last)).len();
+    let by_seq = |first, last| {
+        let fetch = Fetch { subject: subject("a"), first: seq(1, first), last: seq(1, last) };
+        match &ask(&history, &Question::Fetch(vec![fetch]))[..] {
+            [AnswerContent::Fetch { answers, .. }] => answers[0].events.len(),
+            other => panic!("{other:?}"),
+        }
+    };
     assert_eq!((by_seq(1, 20), by_seq(3, 5), by_seq(20, 99), by_seq(21, 99)), (20, 3, 1, 0));
 }
 
@@ -174,7 +201,7 @@ fn events_leave_with_time_and_the_tables_with_them() {
     assert_eq!((count(&history, "a"), count(&history, "short")), (30, 5));
     history.on_tick(at(69 * SECOND).instant);
     assert_eq!((count(&history, "a"), count(&history, "short")), (21, 0));
-    assert_eq!(history.poll(&subject("short"), 29), Polled::NoEvent(None), "too old is gone");
+    assert_eq!(poll(&history, "short", 29), (Case::NoEvent, None, None), "too old is gone");
     let selection = Selection { newest: None, age: Some(Duration::from_secs(45)) };
     let span = history.kept(b"a").and_then(|kept| kept.select(selection)).unwrap();
     assert_eq!((span.first, span.last), (24, 29));
@@ -349,11 +376,12 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
     assert_eq!((kept.span.first, kept.span.last), (first, last), "{context} {name}");
     for n in [first.wrapping_sub(2), first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
         let present = |n: u32| expected.iter().any(|(_, offset, ..)| *offset == n);
-        match history.poll(&subject(name), n) {
-            Polled::Event(event) => assert!(present(n.wrapping_add(1)) && event.offset == n.wrapping_add(1)),
-            Polled::NoEvent(span) => assert!(present(n) && !present(n.wrapping_add(1)) && span == Some(kept.span)),
-            Polled::Recovery(span) => assert!(!present(n) && !present(n.wrapping_add(1)) && span == kept.span),
-        }
+        let (case, offset) = match (present(n), present(n.wrapping_add(1))) {
+            (_, true) => (Case::Successor, Some(n.wrapping_add(1))),
+            (true, false) => (Case::NoEvent, None),
+            (false, false) => (Case::Recovery, None),
+        };
+        assert_eq!(poll(history, name, n), (case, Some(kept.span), offset), "{context} {name} {n}");
     }
 }
 

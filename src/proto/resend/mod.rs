@@ -236,7 +236,6 @@ pub struct Resends {
     memory: Memory,
     /// When the next answer may be made; `None` if nothing is asked for.
     next: Option<Instant>,
-    last_request: Option<Instant>,
     /// All bytes that were sent live.
     sent: u64,
     counters: ResendCounters,
@@ -251,7 +250,6 @@ impl Resends {
             requesters: BTreeMap::new(),
             memory: Memory::default(),
             next: None,
-            last_request: None,
             sent: 0,
             counters: ResendCounters::default(),
         }
@@ -260,11 +258,6 @@ impl Resends {
     /// What was asked and answered so far.
     pub fn counters(&self) -> &ResendCounters {
         &self.counters
-    }
-
-    /// When the last request came, whatever it was.
-    pub fn last_request_at(&self) -> Option<Instant> {
-        self.last_request
     }
 
     /// Whether everything asked for is answered.
@@ -311,7 +304,6 @@ impl Resends {
 
     /// A proven member asks; `high` is the last datagram of the stream that it asks about.
     pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> Asked {
-        self.last_request = Some(now);
         self.counters.requests += 1;
         let mut asked = Asked::default();
         let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);

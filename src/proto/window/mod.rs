@@ -197,18 +197,14 @@ impl SubWindow {
         SubWindow { streams: Rotating::new(settings, seed) }
     }
 
-    /// The entry of a stream, if there is one; it then stays for another `time` at least.
-    pub fn lookup(&mut self, publisher: u32, subject: &Subject) -> Option<&mut SubEntry> {
-        self.streams.touch(publisher, subject.into()).map(|slot| &mut slot.entry)
-    }
-
     /// Where the entry of a stream stands, until one leaves. Several that are sought one after the other are waited for together:
     /// none depends on what another finds in memory.
     pub fn seek(&mut self, publisher: u32, subject: &Subject) -> Option<StreamPlace> {
         self.streams.seek(publisher, subject.as_bytes()).map(StreamPlace)
     }
 
-    /// The entry of a stream and where it stands, as [`SubWindow::lookup`]; `sought` is where it was found before, if it was.
+    /// The entry of a stream and where it stands, if there is one; it then stays for another `time` at least. `sought` is where it
+    /// was found before, if it was.
     pub fn find(
         &mut self,
         publisher: u32,

@@ -2,8 +2,9 @@
 
 use super::script::Script;
 use crate::message::{Dseq, Epoch, Message};
-use crate::proto::history::{History, HistoryRule, HistorySettings, Polled, Selection};
-use crate::proto::question::{self, Answer, AnswerContent, PART_BYTES_MAX, Question};
+use crate::offset::Case;
+use crate::proto::history::{History, HistoryRule, HistorySettings, Selection};
+use crate::proto::question::{self, Answer, AnswerContent, PART_BYTES_MAX, Poll, Question};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::{Instant, Now, Wall};
@@ -63,6 +64,21 @@ fn check_question(history: &History, payload: &Bytes) {
     }
 }
 
+/// A poll with the offset of the newest event of a subject gives none, if the history is on and has room for it.
+fn check_newest(history: &History, subject: Subject, offset: u32, seq: Seq) {
+    let question = Question::Poll(vec![Poll { subject, offset, count: 1 }]);
+    let parts = question::answer(history, Epoch::new(1).expect("not 0"), Dseq(7), &question.encode());
+    match Answer::decode(&parts[0]).expect("what is encoded decodes").content {
+        AnswerContent::Refused(_) if history.is_off() => {}
+        AnswerContent::Poll { answers, .. } => {
+            assert_eq!(answers[0].case, Case::NoEvent, "the newest event is the last one");
+            let span = answers[0].span;
+            assert!(span.is_none_or(|span| (span.last, span.last_seq) == (offset, seq)), "{span:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What is read of an answer is no larger than the answer.
 fn check_answer(payload: &Bytes) {
     let Ok(answer) = Answer::decode(payload) else { return };
@@ -116,11 +132,7 @@ fn check_operations(script: &mut Script<'_>) {
                 let payload = vec![0; usize::from(script.u8()) << (kind - 3)];
                 let seq = Seq::new(*count).expect("not 0");
                 history.record(now, seq, *offset, &Message::new(name.clone(), payload));
-                match history.poll(&name, *offset) {
-                    Polled::NoEvent(None) => {}
-                    Polled::NoEvent(Some(span)) => assert_eq!((span.last, span.last_seq), (*offset, seq)),
-                    polled => panic!("the newest event is the last one: {polled:?}"),
-                }
+                check_newest(&history, name, *offset, seq);
             }
         }
         assert!(history.bytes() <= settings.total_bytes_max + GROWTH_BYTES, "{} bytes", history.bytes());
