@@ -46,7 +46,7 @@ pub const HELLO_BYTES: usize = 256;
 
 /// Datagrams that are sent to an address that has proven nothing, for each datagram that is accepted from there.
 const UNPROVEN_DATAGRAMS: u8 = 3;
-/// A token that did not come back after so long is replaced when its peer wants an answer: longer than a round trip on a LAN.
+/// A token that did not come back after so long is replaced in the next word to its peer: longer than a round trip on a LAN.
 const TOKEN_TIME: Duration = Duration::from_millis(50);
 /// Peers that answer the first multicast of an address that has proven nothing, on the average; twice as many answer the next one.
 const ANSWERING_PEERS: u64 = 8;
@@ -154,9 +154,10 @@ pub struct Member {
     pub pub_window_time: Option<Duration>,
     /// What it must send back from its address before it gets answers (reliability.md 5.6).
     pub token: u64,
-    /// The token before that, which may be on its way back, and when the present one was drawn.
-    former_token: u64,
-    token_drawn: Instant,
+    /// When that was sent first.
+    token_sent: Option<Instant>,
+    /// The token that was sent before it, which may be on its way back.
+    former_token: Option<u64>,
     /// What it wants sent back.
     pub echo: Option<u64>,
     /// Whether it has sent back the token.
@@ -245,8 +246,8 @@ impl Member {
             bcast: broadcast(settings, contact, arrived, listening, rng),
             ptp: inbox(settings, arrived, (Dseq(0), 0), rng),
             token: rng.next_u64() | 1,
-            former_token: 0,
-            token_drawn: now,
+            token_sent: None,
+            former_token: None,
             echo: None,
             is_proven: false,
             is_heard_by_unicast: false,
@@ -296,17 +297,20 @@ impl Member {
         }
     }
 
-    /// Draws another token if the present one did not come back in time: a token is sent back once, and that may be lost.
-    pub fn renew_token(&mut self, now: Instant, rng: &mut Rng) {
-        if !self.is_proven && TOKEN_TIME <= now.since(self.token_drawn) {
-            self.former_token = self.token;
-            (self.token, self.token_drawn) = (rng.next_u64() | 1, now);
+    /// The token that a word to it carries: another one if the last did not come back in time. A token is sent back once, and that
+    /// may be lost.
+    pub fn next_token(&mut self, now: Instant, rng: &mut Rng) -> u64 {
+        if !self.is_proven && self.token_sent.is_some_and(|sent| TOKEN_TIME <= now.since(sent)) {
+            self.former_token = Some(self.token);
+            (self.token, self.token_sent) = (rng.next_u64() | 1, None);
         }
+        self.token_sent.get_or_insert(now);
+        self.token
     }
 
-    /// Whether this proves its address: it is a token that was sent there.
+    /// Whether this proves its address: it is one of the last two tokens that were sent there.
     pub fn is_token(&self, echo: Option<u64>) -> bool {
-        echo.is_some_and(|echo| echo == self.token || self.former_token != 0 && echo == self.former_token)
+        echo.is_some() && (echo == Some(self.token) || echo == self.former_token)
     }
 
     /// Whether one datagram of it was heard and nothing since, and its address is not proven: anybody can forge that.

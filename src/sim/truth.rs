@@ -167,8 +167,8 @@ pub struct Stream {
     control: u64,
     /// What it may spend on answers.
     meter: Meter,
-    /// The last token sent to each receiver.
-    tokens: HashMap<u64, u64>,
+    /// The last token sent to each receiver, and the one before.
+    tokens: HashMap<u64, (u64, Option<u64>)>,
     /// When each control datagram was sealed, by its number less one.
     pub controls: Vec<u64>,
     /// When the next multicast datagram is due at the latest, and the interval after that.
@@ -529,7 +529,10 @@ impl Truth {
             };
             let receiver = announce.directed_receiver.map(Epoch::bits);
             if let (Some(receiver), Some(token)) = (receiver, announce.token) {
-                stream.tokens.insert(receiver, token);
+                let sent = stream.tokens.entry(receiver).or_insert((token, None));
+                if sent.0 != token {
+                    *sent = (token, Some(sent.0));
+                }
             }
             stream.on_interest(announce, out);
             says = Says::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };

@@ -86,7 +86,7 @@ impl Peer {
         if !member.is_proven {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
-                self.ask_for_proof(now, header.epoch);
+                self.say_soon(now, header.epoch);
             }
             return;
         }

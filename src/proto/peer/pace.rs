@@ -115,7 +115,7 @@ impl Peer {
         // Who reports wants to be waited for, and has to prove its address first.
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
         if !is_proven && self.may_say(epoch) {
-            self.ask_for_proof(now, epoch);
+            self.say_soon(now, epoch);
         }
     }
 

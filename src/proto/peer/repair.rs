@@ -51,14 +51,6 @@ impl Peer {
         }
     }
 
-    /// Says a word to a member that has yet to prove its address, with a token to send back.
-    pub(super) fn ask_for_proof(&mut self, now: Now, epoch: Epoch) {
-        if let Some(member) = self.members.get_mut(&epoch) {
-            member.renew_token(now.instant, &mut self.rng);
-            self.say_soon(now, epoch);
-        }
-    }
-
     /// Asks a publisher for what is missing of its streams and due to be asked for.
     pub(super) fn ask(&mut self, now: Now, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -129,7 +121,7 @@ impl Peer {
         if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
-                self.ask_for_proof(now, header.epoch);
+                self.say_soon(now, header.epoch);
             }
             return;
         }

@@ -190,7 +190,7 @@ impl Peer {
             if member.parked.len() < PARKED_MAX {
                 member.parked.push(message);
             }
-            self.ask_for_proof(now, from);
+            self.say_soon(now, from);
             return;
         }
         let allowance = Duration::from_nanos(1_000_000_000 / ANSWER_RATE * (message.payload.len() as u64).max(1));

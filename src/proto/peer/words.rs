@@ -30,6 +30,9 @@ impl Peer {
     }
 
     pub(super) fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
+        let token = to
+            .and_then(|epoch| self.members.get_mut(&epoch))
+            .map(|member| member.next_token(now.instant, &mut self.rng));
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let (high, count) = self.sent();
         let mut announced = high;
@@ -50,7 +53,7 @@ impl Peer {
             directed_count: member.map_or(0, |member| member.directed.count()),
             directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
-            token: member.map(|member| member.token),
+            token,
             echo: member.and_then(|member| member.echo),
             interest: Some(self.interest_word(member)),
             interest_known: to.map(|epoch| self.remote.tell_complete(epoch)),

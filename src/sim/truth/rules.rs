@@ -118,9 +118,9 @@ impl Stream {
         }
     }
 
-    /// Whether this is the token that a receiver was given last.
+    /// Whether this is one of the last two tokens that were sent to a receiver.
     pub fn is_token(&self, receiver: u64, token: u64) -> bool {
-        self.tokens.get(&receiver) == Some(&token)
+        self.tokens.get(&receiver).is_some_and(|(last, former)| token == *last || Some(token) == *former)
     }
 
     /// Whether the publisher may have let go of a datagram, and of its manifest.
