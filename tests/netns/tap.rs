@@ -132,8 +132,7 @@ fn messages_of(record: &Record) -> Vec<SentMessage> {
     let sent = (first..).zip(run.messages()).map(|(seq, message)| SentMessage {
         subject: message.subject.as_str().to_owned(),
         seq,
-        // The tests send text; what the peers tell each other is not.
-        payload: String::from_utf8_lossy(&message.payload).into_owned(),
+        payload: String::from_utf8(message.payload.to_vec()).expect("the tests send text"),
     });
     sent.collect()
 }
