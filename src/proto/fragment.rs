@@ -207,6 +207,13 @@ impl Reassembly {
         self.join(at)
     }
 
+    /// Drops the fragments of the message that begins in datagram `first`. A later fragment begins it anew.
+    pub fn remove(&mut self, first: Dseq) {
+        if let Some(at) = self.partials.iter().position(|partial| partial.first == first) {
+            self.take(at);
+        }
+    }
+
     fn take(&mut self, at: usize) -> Partial {
         let partial = self.partials.remove(at).expect("the caller has the index");
         self.bytes -= partial.bytes();

@@ -200,6 +200,10 @@ impl Recv {
         }
         let is_head = fragment.index == 0;
         let first = Dseq(dseq.0 - u64::from(fragment.index));
+        // The message came whole from the history and waits for the datagram in which it begins.
+        if !is_head && self.rebuilds.has_whole(first) {
+            return;
+        }
         // The last fragment stands first in its datagram, the first one last.
         match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
             Joined::Waiting if is_head => self.rebuilds.on_head(dseq),

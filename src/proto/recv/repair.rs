@@ -91,6 +91,10 @@ impl Recv {
         if let Some(fetched) = self.rebuilds.on_fetched(dseq, (subject, first, last), messages) {
             self.place_large(ctx, dseq, fetched, out);
         }
+        // Its fragments are needed no more; a limit on them must not report a message that is here.
+        if self.rebuilds.has_whole(dseq) {
+            self.reassembly.remove(dseq);
+        }
         self.doom(ctx, out);
         self.release(ctx, out);
         self.complete_ready(ctx, out);

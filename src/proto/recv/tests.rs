@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
+use crate::proto::WindowSettings;
 use crate::proto::effect::Target;
 use crate::proto::interest::Interest;
 use crate::proto::loss::LossCounters;
@@ -82,6 +83,62 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
         _ => None,
     };
     assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
+}
+
+/// A message that came whole from the history waits for the rest of the datagram in which it begins. A fragment of it that comes
+/// meanwhile finds no room, which must not report it as lost: here no window remembers that it was delivered.
+#[test]
+fn fetched_message_is_not_lost_to_the_reassembly_limit() {
+    let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
+    let mut send = Send::new(None, 576, Mutants::default());
+    let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
+    for (subject, bytes) in [("t.0", 1), ("t.0", 1), ("t.1", 600), ("t.2", 1)] {
+        let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
+        let Numbering::Numbered { seq, stamp, chain, .. } = window.number(&message.subject, at(0), &mut Rng::new(1))
+        else {
+            unreachable!("the window has room")
+        };
+        let entry = Entry { message: (&message).into(), seq: Some(seq), stamp, chain };
+        send.push(Instant::ZERO, &origin, &entry, &mut sealed);
+        if sealed.is_empty() || subject == "t.2" {
+            send.seal(Instant::ZERO, &origin, &mut sealed);
+        }
+    }
+    // 0: a small message; 1: another one and the beginning of the large one; 2: its rest and the last small one.
+    let datagrams: Vec<Bytes> = sealed.into_iter().map(|datagram| datagram.bytes).collect();
+    assert_eq!(datagrams.len(), 3);
+    let mut receiver = Receiver::new(1);
+    receiver.recv.reassembly = Reassembly::new(0, 0);
+    receiver.window = SubWindow::new(WindowSettings { bytes: 0, bytes_max: 0, ..settings("B.sub").sub_window }, 1);
+    receiver.take(1, &Input::Datagram(0), &datagrams);
+    receiver.take(2, &Input::Word(2), &datagrams);
+    receiver.hand_in(3, &Input::Manifest(1, 1), &datagrams);
+    let mut asked = Vec::new();
+    receiver.with(3, |recv, ctx, _| {
+        let ask = |_: Dseq, subject: &Subject, first: Seq, _: Seq| asked.push((subject.clone(), first));
+        recv.rebuilds.ask_due(ctx.now.instant, ask);
+    });
+    let large = asked.pop().expect("the large message is asked for");
+    let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
+        let messages = vec![(seq, Message::new(subject.clone(), vec![7; bytes]))];
+        receiver.with(4, |recv, ctx, out| recv.on_fetched(ctx, Dseq(2), (&subject, seq, seq), messages, out));
+    };
+    fetch(&mut receiver, large, 600);
+    receiver.hand_in(5, &Input::Datagram(2), &datagrams);
+    let small = receiver.outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
+        _ => None,
+    });
+    fetch(&mut receiver, small.expect("the small message is asked for"), 1);
+    let mut seen = Vec::new();
+    for outcome in &receiver.outcomes {
+        match outcome {
+            Outcome::Deliver { item, .. } => seen.push(format!("{} delivered", item.subject())),
+            Outcome::Fetch { .. } => {}
+            other => seen.push(format!("{other:?}")),
+        }
+    }
+    assert_eq!(seen, ["t.0 delivered", "t.0 delivered", "t.1 delivered", "t.2 delivered"]);
 }
 
 /// Across a frame without a chain, more may be missing than is proven if something old is.
