@@ -91,6 +91,8 @@ const LIVE_BIT: u32 = 1 << 31;
 pub struct Contact {
     /// Its own word on how long it had been running, in milliseconds, saturating.
     pub uptime_ms: u32,
+    /// Whether that is known to be the uptime of now. A datagram of data may be sent again, with the uptime of its sealing.
+    pub is_fresh: bool,
     /// The datagram before the first one that follows for certain: one below the datagram heard, or the highest
     /// that a heartbeat tells.
     pub below: Dseq,
@@ -103,12 +105,24 @@ pub struct Contact {
 impl Contact {
     /// From a control datagram.
     pub fn of_word(header: &Header, announce: &Announce) -> Contact {
-        Contact { uptime_ms: header.uptime_ms, below: announce.high, count: header.count, control: Some(header.number) }
+        Contact {
+            uptime_ms: header.uptime_ms,
+            is_fresh: true,
+            below: announce.high,
+            count: header.count,
+            control: Some(header.number),
+        }
     }
 
     /// From a data datagram.
     pub fn of_data(header: &Header) -> Contact {
-        Contact { uptime_ms: header.uptime_ms, below: Dseq(header.number - 1), count: header.count, control: None }
+        Contact {
+            uptime_ms: header.uptime_ms,
+            is_fresh: false,
+            below: Dseq(header.number - 1),
+            count: header.count,
+            control: None,
+        }
     }
 }
 
@@ -639,7 +653,7 @@ pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
 pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant, rng: &mut Rng) -> Recv {
     let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
     let age = arrived.since(listening);
-    let older = is_older(contact.uptime_ms, age);
+    let older = contact.is_fresh && is_older(contact.uptime_ms, age);
     // Rule: baseline
     let owed_all = match () {
         () if settings.mutants.is(Mutant::BaselineFirstHeard) => false,

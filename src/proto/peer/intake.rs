@@ -254,7 +254,7 @@ impl Peer {
         self.early.values().map(|early| early.since + self.settings.heartbeat * 2).min()
     }
 
-    /// Takes the data for which no word came.
+    /// Takes the data for which no word came. Unless something else told the uptime of now, this peer does not count as older.
     pub(super) fn on_early_tick(&mut self, now: Now) {
         while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
             let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
@@ -263,7 +263,7 @@ impl Peer {
                 Some((_, header, _)) => {
                     let of_data = Contact::of_data(header);
                     let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, arrived));
-                    let contact = Contact { uptime_ms, ..of_data };
+                    let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
                     self.arrived = arrived;
                     self.meet(now, from, epoch, contact, None);
                 }
