@@ -372,6 +372,11 @@ impl Peer {
         self.stop.is_some_and(|stop| stop.is_over)
     }
 
+    /// Returns whether this epoch has sent its first BYE.
+    fn has_said_bye(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.byes < BYES)
+    }
+
     fn me(&self) -> Publisher {
         Publisher { name: Some(self.settings.name.clone()), epoch: self.origin.epoch, uid: 0 }
     }

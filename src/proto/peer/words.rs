@@ -30,6 +30,8 @@ impl Peer {
     }
 
     pub(super) fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
+        // Any other word would take the BYE back (W50, W163).
+        let word = if self.has_said_bye() { Word::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
             .map(|member| member.next_token(now.instant, &mut self.rng));
@@ -68,6 +70,9 @@ impl Peer {
 
     /// Asks whoever is at an address, and may not be known yet, for a word.
     pub(super) fn greet(&mut self, now: Now, address: SocketAddr) {
+        if self.has_said_bye() {
+            return;
+        }
         let hello = Word::Hello { cookie: self.cookie, wants_reply: true };
         let datagram = self.word(now, hello, None, HELLO_BYTES);
         self.send(Some(address), datagram);

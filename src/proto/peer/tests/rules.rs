@@ -122,6 +122,21 @@ fn unicast_bye_carries_token_and_echo() {
     assert!(bye.token.is_some() && bye.echo.is_some(), "{bye:?}");
 }
 
+/// Proves: W50
+#[test]
+fn stopped_peer_answers_a_token_with_bye() {
+    let (mut s, mut p) = pair("a", 1000);
+    s.tick_quietly(3000);
+    let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
+    let bytes = s.drain().into_iter().find_map(unicast).expect("a heartbeat with a token");
+    p.peer.handle(at(3001), Input::Stop);
+    p.drain();
+    p.peer.handle(at(3002), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
+    let answers = unicasts(p.drain());
+    let [(to, Record::Bye(bye))] = &answers[..] else { panic!("a unicast BYE: {answers:?}") };
+    assert!(*to == s.address && bye.echo.is_some(), "{bye:?}");
+}
+
 /// Proves: W120
 #[test]
 fn question_with_foreign_reply_subject_is_counted_unanswered() {
