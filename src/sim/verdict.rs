@@ -234,7 +234,10 @@ impl Oracle {
             let bound = self.bound(receiver, stream, track, sent);
             // A message of a publisher that died in the middle of it is within the tail or told; one that is too young
             // for a verdict when the subscription ends is optional (A6).
-            if !stands_at_end && until < sent.at.saturating_add(bound) {
+            let is_young = until < sent.at.saturating_add(bound);
+            // A living publisher's pacer may keep a message back so long that it leaves, or is finished, just before the end.
+            let is_held_back = sent.sealed.saturating_add(bound) <= until && (is_young || !sent.is_whole);
+            if !stands_at_end && is_young || stands_at_end && truth.ended == NEVER && is_held_back {
                 continue;
             }
             let whole = self.silence_bound(receiver, truth);

@@ -1,7 +1,7 @@
 //! Queue groups: no message goes to two members of one, wherever they are, and once nothing changes any more each goes to one.
 
 use super::interest::QueueMember;
-use super::{NEVER, Oracle};
+use super::{NEVER, Oracle, Run};
 use crate::message::{Delivery, Loss, Missing, Queue, Verdict};
 use crate::proto::effect::Target;
 use crate::proto::peer::Peer;
@@ -9,6 +9,9 @@ use crate::sim::scenario::SECOND;
 use crate::subject::Pattern;
 use crate::time::nanos;
 use std::collections::BTreeSet;
+
+/// Number of large messages in reassembly at a time that no scenario exceeds while nothing is lost.
+const REASSEMBLY_SETS_ENOUGH: usize = 64;
 
 /// The first of the clients that are in queue groups; all above are too.
 pub(crate) const QUEUE_CLIENT: u32 = 70;
@@ -124,8 +127,9 @@ impl Oracle {
 
     /// Messages published when nothing had changed for long went to one member each.
     pub(crate) fn check_shares(&mut self, alive: &[usize]) {
-        // What a limit ends early is lost, though nothing was.
-        if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(|run| run.is_limited()) {
+        // A message that a limit ends early is lost, though its datagrams arrive. Its publisher counts it (`check_assignments`).
+        let may_lose = |run: &Run| run.is_limited() || run.settings.reassembly_sets_max < REASSEMBLY_SETS_ENOUGH;
+        if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(may_lose) {
             return;
         }
         let heartbeat = self.truth.streams.iter().map(|stream| nanos(stream.settings.heartbeat)).max().unwrap_or(0);
