@@ -22,7 +22,7 @@ const FLAG_META: u8 = 0x08;
 const FLAG_OFFSET: u8 = 0x10;
 
 /// (Value on the wire, reason); both directions use it.
-const REASONS: [(u8, Reason); 10] = [
+const REASONS: [(u8, Reason); 11] = [
     (0, Reason::Disabled),
     (1, Reason::Deadline),
     (2, Reason::Expired),
@@ -33,6 +33,7 @@ const REASONS: [(u8, Reason); 10] = [
     (7, Reason::Reported),
     (8, Reason::Blackhole),
     (9, Reason::Contradicted),
+    (10, Reason::Start),
 ];
 
 /// The part of a MESSAGE frame that is the same for all clients.

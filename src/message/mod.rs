@@ -503,11 +503,13 @@ pub enum Reason {
     Blackhole,
     /// Datagrams in the publisher's name contradict each other, so somebody else sent one of them.
     Contradicted,
+    /// Sent before the first contact with a publisher whose age is not known, so nobody can tell whether it is owed.
+    Start,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::Disabled,
         Reason::Deadline,
         Reason::Expired,
@@ -518,6 +520,7 @@ impl Reason {
         Reason::Reported,
         Reason::Blackhole,
         Reason::Contradicted,
+        Reason::Start,
     ];
 
     /// The name in logs, JSON and advisories.
@@ -533,6 +536,7 @@ impl Reason {
             Reason::Reported => "REPORTED",
             Reason::Blackhole => "MCAST_BLACKHOLE",
             Reason::Contradicted => "CONTRADICTED",
+            Reason::Start => "START",
         }
     }
 }
@@ -544,7 +548,7 @@ const _: () = {
         assert!(Reason::ALL[at] as usize == at, "the list is in the order of declaration");
         at += 1;
     }
-    assert!(Reason::Contradicted as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
+    assert!(Reason::Start as usize + 1 == Reason::ALL.len(), "the last reason ends the list");
 };
 
 impl fmt::Display for Reason {

@@ -485,7 +485,9 @@ impl Oracle {
 
     /// R4: the subscription is older than the epoch by more than the margin.
     pub(crate) fn is_owed_all(&self, sub: &Sub, stream: &Stream, track: &Track) -> bool {
-        let Some((contact, _)) = track.contact.filter(|_| !track.returned) else { return false };
+        let Some((contact, _)) = track.contact.filter(|_| !track.returned && !track.is_age_unknown) else {
+            return false;
+        };
         // Nobody is older than the time itself.
         let margin = 100 * MILLIS + contact / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
         sub.start + margin < stream.born

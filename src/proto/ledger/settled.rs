@@ -43,6 +43,20 @@ impl Settled {
         }
     }
 
+    /// The datagrams up to `last`, with `messages` begun in them, which were sent before the first contact.
+    pub fn before_contact(last: Dseq, messages: u64) -> Settled {
+        Settled {
+            first: Dseq(1),
+            last,
+            messages,
+            unexplained: messages,
+            since: Instant::ZERO,
+            overrun: 0,
+            reason: Reason::Start,
+            is_content: false,
+        }
+    }
+
     /// Number of its missing datagrams, and how many of them the kernel dropped.
     pub fn missing(&self) -> MissingDatagrams {
         // One that stands for content that is known is not missing.

@@ -153,6 +153,8 @@ impl Peer {
         let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);
+        let is_age_unknown =
+            !contact.is_fresh && members::is_older(contact.uptime_ms, arrived.since(listening)) && 0 < contact.count;
         let receiver = Receiver::new(now.instant, &mut self.pacer);
         let mut member =
             Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
@@ -171,6 +173,9 @@ impl Peer {
         self.reckon_pace(now.instant);
         self.tell(epoch, MemberEvent::Up);
         self.tell_news(epoch, absent);
+        if is_age_unknown {
+            self.report_before_contact(now, epoch, contact);
+        }
         for (arrived, header, records) in followers {
             self.arrived = arrived;
             self.accept(now, header, records);
@@ -254,7 +259,8 @@ impl Peer {
         self.early.values().map(|early| early.since + self.settings.heartbeat * 2).min()
     }
 
-    /// Takes the data for which no word came. Unless something else told the uptime of now, this peer does not count as older.
+    /// Takes the data for which no word came. Unless another control datagram told the uptime of now, this peer does not count as
+    /// older than the epoch.
     pub(super) fn on_early_tick(&mut self, now: Now) {
         while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
             let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };

@@ -7,7 +7,8 @@ use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream}
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, MemberEvent, Targets};
 use crate::proto::interest::Matched;
-use crate::proto::members::{Member, Side};
+use crate::proto::ledger::Settled;
+use crate::proto::members::{Contact, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::{Context, Outcome, Recv};
 use crate::proto::stats::MemberState;
@@ -148,6 +149,17 @@ impl Peer {
     pub(super) fn report(&mut self, to: Targets, loss: Loss) {
         if !to.is_empty() {
             self.effects.push_back(Effect::Report { to, loss });
+        }
+    }
+
+    /// Reports that nobody can tell whether the subscriptions here are owed what an epoch sent before its first contact.
+    pub(super) fn report_before_contact(&mut self, now: Now, epoch: Epoch, contact: Contact) {
+        let range = Settled::before_contact(contact.below, contact.count);
+        for side in [Side::Bcast, Side::Live] {
+            self.with_stream(now, epoch, side, |_, ctx, out| {
+                ctx.losses.unverified_at = Some(ctx.now.wall);
+                out.push(Outcome::Unverified { range, messages: Count::from_bounds(0, contact.count) });
+            });
         }
     }
 

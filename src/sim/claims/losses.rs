@@ -199,6 +199,9 @@ impl View<'_> {
         if last < first || first == 0 || high < last {
             return self.wrong("O4", format!("datagrams {first}..{last} unverified, {high} were sent"));
         }
+        if reason == Reason::Start {
+            return self.on_age_unknown(first, last, count);
+        }
         // Where anything of the datagram without a number was handed on, it came, and word is of its large message.
         let broken = self.broken(first, last, count);
         let came = broken.is_some() && self.unnumbered(first).into_iter().any(|message| self.is_delivered(message));
@@ -236,6 +239,21 @@ impl View<'_> {
         for message in range.chain(going_on) {
             self.track_mut().cover(message, at);
         }
+    }
+
+    /// O5: what was sent before the first contact is unverified only if no word told the age of the epoch before.
+    fn on_age_unknown(&mut self, first: u64, last: u64, count: Count) {
+        let all = self.truth().streams[self.stream].bcast.begun_in(first, last).len() as u64;
+        if first != 1 || count.min() != 0 || count.max() != all {
+            self.wrong("O5", format!("{count} messages before the contact in {first}..{last}, in truth {all}"));
+        }
+        if self.track().word_at < self.at {
+            self.wrong("O5", format!("the age was not known at {}, a word had come", self.at));
+        }
+        if let Some(dseq) = (first..=last).find(|dseq| self.had_read(*dseq)) {
+            self.wrong("O5", format!("datagram {dseq} unverified though it had come before the contact"));
+        }
+        self.track_mut().is_age_unknown = true;
     }
 
     /// The large message without a number that a report of one datagram is about: it begins there, in a datagram that

@@ -133,6 +133,8 @@ pub(crate) struct Track {
     pub signs: Vec<u64>,
     /// When it was told as crashed.
     pub ends: Vec<End>,
+    /// Whether what was sent before the first contact was reported as unverified, since no word had told the age of the epoch.
+    pub is_age_unknown: bool,
     /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
     pub returned: bool,
     pub bye_read: bool,
@@ -190,6 +192,7 @@ impl Default for Track {
             misled: Vec::new(),
             signs: Vec::new(),
             ends: Vec::new(),
+            is_age_unknown: false,
             returned: false,
             bye_read: false,
             states: Vec::new(),
