@@ -423,11 +423,11 @@ impl Truth {
         (flow.open.is_some() && is_it).then_some((stream, None, index))
     }
 
-    /// Messages of a run that have yet to leave, and their bytes.
+    /// Messages of a run that may yet leave, and their bytes. Those before the last one that left never will.
     pub fn kept_back(&self, run: usize) -> (usize, usize) {
-        let is_kept = |message: &&Published| message.run == run && message.sent.is_none() && message.must_be_sent;
-        let kept = self.published.iter().filter(is_kept);
-        kept.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
+        let kept = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
+        kept.filter(|message| message.sent.is_none())
+            .fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
     }
 
     /// A peer sends a datagram.
