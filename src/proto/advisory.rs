@@ -142,13 +142,16 @@ impl Throttle {
     }
 
     /// Another peer says how much more it lost of this peer's data: messages (at least, at most) and datagrams whose
-    /// content it does not know. `missing` are the datagrams that held them.
-    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64, missing: MissingDatagrams) {
+    /// content it does not know. `missing` are the datagrams that held them, and whether this is the first report of them: an
+    /// advisory counts each datagram once.
+    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64, (missing, is_new): (MissingDatagrams, bool)) {
         if max == 0 && unverified == 0 {
             return;
         }
         let sums = self.sums(Reason::Reported);
-        sums.missing = sums.missing.plus(missing);
+        if is_new || sums.missing == MissingDatagrams::default() {
+            sums.missing = sums.missing.plus(missing);
+        }
         sums.lost_min = sums.lost_min.saturating_add(min);
         sums.lost_max = sums.lost_max.saturating_add(max);
         sums.unverified = sums.unverified.saturating_add(unverified);

@@ -46,7 +46,7 @@ impl Former {
             left: member.state == MemberState::Left,
             directed: (member.directed.high(), member.directed.count()),
             high: (member.bcast.ledger().high(), member.bcast.ledger().count()),
-            control: member.control,
+            control: member.control.number(),
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
             suppresses: member.heeding.suppresses(),
             assigned: [member.assigned[0].totals(), member.assigned[1].totals()],

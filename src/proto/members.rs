@@ -9,6 +9,7 @@ use crate::proto::hearing::Hearing;
 use crate::proto::heeding::Heeding;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
+use crate::proto::newest::NewestControl;
 use crate::proto::pace::{Receiver, Taking};
 use crate::proto::queue_ledger::{Assignments, ReceivedShares};
 use crate::proto::recv::{Kind, Recv};
@@ -38,9 +39,6 @@ pub const LAST_REPORT: Duration = Duration::from_millis(200);
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
-/// The largest plausible jump of the number of control datagrams. A peer sends at most some thousands a second, and says a word to
-/// all each second.
-const CONTROL_JUMP_MAX: u64 = 1 << 20;
 /// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
 pub const HELLO_BYTES: usize = 256;
 
@@ -49,7 +47,7 @@ const UNPROVEN_DATAGRAMS: u8 = 3;
 /// A token that did not come back after so long is replaced in the next word to its peer: longer than a round trip on a LAN.
 const TOKEN_TIME: Duration = Duration::from_millis(50);
 /// Peers that answer the first multicast of an address that has proven nothing, on the average; twice as many answer the next one.
-const ANSWERING_PEERS: u64 = 8;
+pub const ANSWERING_PEERS: u64 = 8;
 /// After so many datagrams that were not answered by unicast, no more than [`ANSWERING_PEERS`] answer any multicast.
 const UNANSWERED_MAX: u8 = 8;
 
@@ -152,16 +150,12 @@ pub struct Member {
     pub started: Instant,
     /// How long its datagrams are under way.
     transit: Transit,
-    /// The last control datagrams whose numbers were implausible.
-    control_claim: Option<u64>,
-    /// Whether a second control datagram has confirmed the numbers of this epoch.
-    is_control_confirmed: bool,
     /// Whether its multicasts arrive.
     pub hearing: Hearing,
     /// When it left or was given up.
     pub ended: Option<Instant>,
-    /// The number of the last control datagram accepted.
-    pub control: u64,
+    /// The newest control datagram accepted.
+    pub control: NewestControl,
     /// Its heartbeat interval.
     pub heartbeat: Duration,
     /// Its publication window time, once told.
@@ -283,11 +277,9 @@ impl Member {
             last_heard: now,
             started: arrived - uptime,
             transit: Transit::new(now, contact.uptime_ms),
-            control_claim: None,
-            is_control_confirmed: false,
             hearing: Hearing::new(now),
             ended: None,
-            control: 0,
+            control: NewestControl::default(),
             heartbeat: settings.heartbeat,
             pub_window_time: None,
             answered: None,
@@ -351,6 +343,16 @@ impl Member {
         may
     }
 
+    /// The newest control datagram was accepted. Its uptime is bounded by this peer's own clock.
+    pub fn on_control(&mut self, now: Instant, header: &Header) {
+        self.control.accept(header.number, header.uptime_ms, self.uptime_max_ms(now));
+    }
+
+    /// Returns the latest plausible uptime of the peer, in milliseconds.
+    pub fn uptime_max_ms(&self, now: Instant) -> u32 {
+        self.transit.uptime_max_ms(now)
+    }
+
     /// A new datagram of it was accepted, which earns room for some to it.
     pub fn earn_room(&mut self) {
         self.unproven_room = UNPROVEN_DATAGRAMS;
@@ -367,29 +369,9 @@ impl Member {
         sealed.latest
     }
 
-    /// Whether a control datagram of this number is taken. A number far from the last one is not, unless a second control datagram
-    /// agrees with it: one forged number must not make all that follow look old. Numbers lower by as much are believed in the same
-    /// way while the first one of the epoch is all that speaks against them.
-    pub fn accepts_control(&mut self, number: u64) -> bool {
-        let is_far = self.control.saturating_add(CONTROL_JUMP_MAX) < number
-            || !self.is_control_confirmed && number.saturating_add(CONTROL_JUMP_MAX) < self.control;
-        if self.control == 0 || !is_far {
-            self.is_control_confirmed |= 0 < self.control && self.control < number;
-            self.control_claim = None;
-            return true;
-        }
-        let agrees = |claim: u64| claim < number && number - claim <= CONTROL_JUMP_MAX;
-        if self.control_claim.is_some_and(agrees) {
-            (self.control, self.control_claim, self.is_control_confirmed) = (number - 1, None, true);
-            return true;
-        }
-        self.control_claim = Some(number);
-        false
-    }
-
     /// Takes up the directed streams where they were when the member was forgotten.
     pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant, rng: &mut Rng) {
-        self.control = former.control;
+        self.control = NewestControl::resume(former.control);
         if let Some(suppresses) = former.suppresses {
             self.heeding.on_word(suppresses);
         }
@@ -507,10 +489,12 @@ impl Member {
         // Datagrams that were given up; what they held may be reported later than they.
         let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
         let datagrams = more(gone(report), gone(before));
-        if 0 < datagrams {
+        let is_new = 0 < datagrams;
+        if is_new {
             self.reported_missing = MissingDatagrams { datagrams, overrun: more(report.overrun, before.overrun) };
         }
-        self.throttles[2].on_report(lost, more(report.unverified, before.unverified), self.reported_missing);
+        let unverified = more(report.unverified, before.unverified);
+        self.throttles[2].on_report(lost, unverified, (self.reported_missing, is_new));
     }
 
     /// The run of the peer.

@@ -50,6 +50,7 @@ mod ledger;
 mod loss;
 mod members;
 pub mod mutant;
+mod newest;
 pub mod pace;
 pub mod peer;
 pub mod question;

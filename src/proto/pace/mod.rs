@@ -15,6 +15,7 @@ use room::ACTIVE;
 pub use room::{Change, Room, Taking};
 
 use crate::message::Dseq;
+use crate::proto::newest::NewestControl;
 use crate::proto::resend::Bucket;
 use crate::proto::send::Sealed;
 use crate::time::{Instant, nanos};
@@ -117,8 +118,8 @@ pub struct Receiver {
     resend_limit: u64,
     /// How far that had come when it last came on by much, and when that was.
     progress: (u64, Instant),
-    /// The control datagram that carried its last report; 0 before the first.
-    number: u64,
+    /// The control datagram that carried its last report.
+    reported: NewestControl,
     /// Its last report.
     report: Option<ReceiverReport>,
     left: Option<LeftBehind>,
@@ -141,7 +142,7 @@ impl Receiver {
             limit: pacer.sent + pacer.settings.first_bytes,
             resend_limit: u64::MAX,
             progress: (0, now),
-            number: 0,
+            reported: NewestControl::default(),
             report: None,
             left: None,
             unproven_until: Some(pacer.wait_for_newcomer(now)),
@@ -403,19 +404,20 @@ impl Pacer {
         self.marks.get(at).copied()
     }
 
-    /// A member reports in a control datagram of this number; `None` if that is old news.
+    /// A member reports in a control datagram of this number and uptime in milliseconds; `None` if that is old news.
     pub fn on_report(
         &mut self,
         now: Instant,
         receiver: &mut Receiver,
-        number: u64,
+        (number, uptime_ms): (u64, u32),
         report: ReceiverReport,
     ) -> Option<Heard> {
-        if number <= receiver.number {
+        if !receiver.reported.admits(number, uptime_ms) || number <= receiver.reported.number() {
             return None;
         }
         receiver.look_at_share(now, self.next);
-        (receiver.number, receiver.report) = (number, Some(report));
+        receiver.reported.accept(number, uptime_ms, u32::MAX);
+        receiver.report = Some(report);
         let before = receiver.least();
         if let Some(sent) = self.sent_up_to(report.taken) {
             // Where there is room, there is some for a datagram.

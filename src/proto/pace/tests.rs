@@ -62,7 +62,7 @@ impl Story {
         self.reports += 1;
         let (epoch, taken, awaited) = (Epoch::new(1).unwrap(), Dseq(taken), awaited.map(Dseq));
         let report = ReceiverReport { epoch, taken, window, awaited, dropped: 0 };
-        self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, report)
+        self.pacer.on_report(now, &mut self.receivers[receiver], (self.reports, 0), report)
     }
 
     /// Time passes; says who is left behind now.

@@ -4,7 +4,7 @@ use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Accept;
-use crate::proto::members::{self, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::members::{self, ANSWERING_PEERS, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::Receiver;
 use crate::proto::send::Word;
@@ -12,11 +12,15 @@ use crate::proto::stats::MemberState;
 use crate::time::{Instant, Now};
 use crate::wire::{self, Announce, Discard, Header, Kind, Record};
 use bytes::Bytes;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Bytes of the data of all epochs that wait for their words.
 const EARLY_BYTES_MAX: usize = 4 << 20;
+/// Epochs of one IP address that are not proven fill at most this part of the room for peers: a quarter.
+const UNPROVEN_SHARE: usize = 4;
+/// Number of such epochs that have room in any case.
+const UNPROVEN_MIN: usize = 16;
 /// Epochs whose data waits.
 const EARLY_MAX: usize = 64;
 /// The HELLOs of one peer are answered at most this often, and one that is not known is greeted: less than the 20 ms between the
@@ -62,7 +66,7 @@ impl Peer {
     /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
     fn accepts_control(&mut self, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
-        member.is_none_or(|member| member.accepts_control(header.number))
+        member.is_none_or(|member| member.control.admits(header.number, header.uptime_ms))
     }
 
     pub(super) fn on_discard(&mut self, discard: &Discard) {
@@ -141,6 +145,7 @@ impl Peer {
             }
             _ => contact,
         };
+        self.bound_unproven(now, from.ip());
         if self.settings.peers_max <= self.members.len() && !self.make_room(now) {
             self.counters.discard_peers_full += 1;
             self.sparing.hold(now.instant + self.settings.forget);
@@ -237,6 +242,8 @@ impl Peer {
         }
         let arrived = self.arrived;
         let waiting: usize = self.early.values().map(|early| early.bytes).sum();
+        let peers = self.members.len() as u64;
+        let is_among_few = peers <= ANSWERING_PEERS || self.rng.below(peers) < ANSWERING_PEERS;
         let Some(early) = self.early_of(now, epoch, from) else {
             self.counters.discard_peers_full += 1;
             self.sparing.hold(now.instant + self.settings.forget);
@@ -247,9 +254,12 @@ impl Peer {
         }
         early.bytes += bytes;
         early.datagrams.push((arrived, *header, records.to_vec()));
-        // Asks for its word once, with no more bytes than came.
-        if early.datagrams.len() == 1 && HELLO_BYTES <= bytes {
-            self.greet(now, from);
+        // Asks for its word once, with no more bytes than came. All peers may have heard a multicast, so few of them ask.
+        if early.greeted.is_none() && HELLO_BYTES <= bytes {
+            early.greeted = is_among_few.then_some(now.instant);
+            if is_among_few {
+                self.greet(now, from);
+            }
         }
         true
     }
@@ -275,6 +285,17 @@ impl Peer {
                 }
                 None => drop(self.early.remove(&epoch)),
             }
+        }
+    }
+
+    /// Drops an epoch whose address is not proven if too many have this IP address: the one of which nothing was heard for the
+    /// longest time. One host that forges epochs keeps nobody else out.
+    fn bound_unproven(&mut self, now: Now, ip: IpAddr) {
+        let unproven = self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
+        let mut unproven: Vec<(Instant, Epoch)> = unproven.map(|member| (member.last_heard, member.epoch())).collect();
+        if (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) <= unproven.len() {
+            unproven.sort_unstable();
+            self.forget(now, unproven[0].1);
         }
     }
 
@@ -457,18 +478,18 @@ impl Peer {
             return;
         }
         // After its BYE an epoch says no other word.
-        self.reopen_if_left(now, epoch, |member| !bye && member.control < header.number);
+        self.reopen_if_left(now, epoch, |member| !bye && member.control.number() < header.number);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let left = member.state == MemberState::Left;
         // A later BYE may be the one that tells of the directed stream.
-        if header.number <= member.control || (left && !bye) {
+        if header.number <= member.control.number() || (left && !bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
                 self.on_heard(now, epoch);
             }
             return;
         }
-        member.control = header.number;
+        member.on_control(now.instant, header);
         member.is_heard_by_unicast |= source.path == Path::Unicast;
         member.on_announce(&announce);
         let is_report_due = source.path == Path::Multicast

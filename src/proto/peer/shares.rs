@@ -58,7 +58,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let [multicast, directed] = &mut member.assigned;
         let lost = multicast.on_report(report.multicast) + directed.on_report(report.directed);
-        member.throttles[2].on_report((lost, lost), 0, MissingDatagrams::default());
+        member.throttles[2].on_report((lost, lost), 0, (MissingDatagrams::default(), false));
         self.counters.queue_lost += lost;
     }
 
@@ -66,7 +66,7 @@ impl Peer {
     pub(super) fn give_up_assignments(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let uncertain: u64 = member.assigned.iter_mut().map(Assignments::give_up).sum();
-        member.throttles[2].on_report((0, uncertain), 0, MissingDatagrams::default());
+        member.throttles[2].on_report((0, uncertain), 0, (MissingDatagrams::default(), false));
         self.counters.queue_uncertain += uncertain;
     }
 

@@ -173,7 +173,10 @@ impl Peer {
         let up = self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up);
         let due = up.filter_map(|(epoch, member)| member.heeding.take_due(now.instant, version).then_some(*epoch));
         for epoch in due.collect::<Vec<Epoch>>() {
-            self.say(now, Word::Heartbeat, Some(epoch), 0);
+            // Anybody can forge a heartbeat that says that its peer suppresses messages.
+            if self.may_say(epoch) {
+                self.say(now, Word::Heartbeat, Some(epoch), 0);
+            }
         }
     }
 

@@ -47,7 +47,11 @@ fn subscriber() -> Host {
 /// Proves: W77
 #[test]
 fn one_unproven_datagram_earns_three_small_answers() {
-    let claims: [(&str, Claim); 4] = [
+    let claims: [(&str, Claim); 5] = [
+        ("that it suppresses messages", |_, announce| {
+            announce.heartbeat = Duration::from_secs(60);
+            announce.interest = Some(wire::InterestWord { version: 1, spares: true, asks: true });
+        }),
         ("its own interval", |_, _| {}),
         ("an interval of 60 s", |_, announce| announce.heartbeat = Duration::from_secs(60)),
         ("much that is missing", |header, announce| (header.count, announce.high) = (1_000_000, Dseq(1_000_000))),
@@ -93,15 +97,48 @@ fn one_forged_multicast_is_answered_by_few_of_many_peers() {
     assert!((1..=48).contains(&answers), "{answers}");
 }
 
+/// Data of an epoch that looks younger waits for its word, and is large enough for a HELLO to ask for that.
+/// Proves: W77
+#[test]
+fn forged_data_is_greeted_by_few_of_many_peers() {
+    const PEERS: u64 = 64;
+    let mut victim = Host::new("victim", 7777, 900);
+    let data = victim.publish_large(950, "a", 300).into_iter().find(|bytes| bytes[4] == 0).expect("a datagram of data");
+    let mut greetings = 0;
+    for number in 0..PEERS {
+        let mut host = Host::new("S.test", 100 + number, 0);
+        host.subscribe(0, ">");
+        for other in (0..PEERS).filter(|other| *other != number) {
+            let mut other = Host::new("S.test", 100 + other, 0);
+            other.address.set_port(10_000 + other.peer.epoch().bits() as u16);
+            let hello = other.tick(900).remove(0);
+            host.hear(900, other.address, &hello);
+        }
+        host.hear(1200, victim.address, &data);
+        greetings += sent_to(&mut host, victim.address).len();
+    }
+    assert!((1..=24).contains(&greetings), "{greetings}");
+}
+
 /// Proves: W78
 #[test]
 fn forged_epochs_keep_no_newcomer_out() {
+    // Two datagrams each, so that none of them looks like one that was forged once.
+    for datagrams in [1, 2] {
+        forged_epochs_leave_room(datagrams);
+    }
+}
+
+fn forged_epochs_leave_room(datagrams: u64) {
     let mut host = subscriber();
     for number in 0..1100 {
         let mut stranger = Host::new("stranger", 1000 + number, 0);
+        stranger.address.set_ip([192, 0, 2, 66].into());
         stranger.address.set_port(10_000 + number as u16);
-        let bytes = forged(&mut stranger, |_, _| {});
-        host.hear(1000 + number, stranger.address, &bytes);
+        for step in 0..datagrams {
+            let bytes = forged(&mut stranger, |header, _| header.number += step);
+            host.hear(1000 + number, stranger.address, &bytes);
+        }
     }
     let mut p = Host::new("P.test", 2, 3000);
     for millis in (3000..3100).step_by(20) {

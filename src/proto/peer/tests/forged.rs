@@ -101,6 +101,29 @@ fn forged_control_number_makes_no_later_word_old() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
 }
 
+/// A number that is plausible is taken; two honest words behind it prove that it was forged.
+/// Proves: W54, W79
+#[test]
+fn plausible_forged_control_number_silences_nobody() {
+    for (jump, uptime) in [(1 << 20, 0), ((1 << 20) - 1, 60_000)] {
+        let (mut s, mut p) = pair("a", 1000);
+        assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
+        let bytes = forged(&mut p, 2000, |header, _| {
+            header.number += jump - 1;
+            header.uptime_ms += uptime;
+        });
+        s.hear(2000, p.address, &bytes);
+        assert_eq!(s.peer.counters().discard_quarantined, 0, "it is plausible");
+        let _lost = p.publish(2100, "a");
+        for millis in (2120..5000).step_by(20) {
+            p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
+            s.tick_quietly(millis);
+        }
+        assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+        assert_eq!(s.peer.member_rows(at(5000))[0].state, MemberState::Up);
+    }
+}
+
 /// Proves: W54
 #[test]
 fn first_contact_with_forged_control_number_is_corrected() {

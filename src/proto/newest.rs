@@ -1,0 +1,110 @@
+//! The newest control datagram of one peer, by number: what is older says nothing, and one forged number must not make all that
+//! follow look old (docs/wire.md W54).
+//!
+//! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that one of two
+//! datagrams was forged, while a datagram that is late or replayed has the earlier uptime too.
+
+/// The largest plausible jump of the number. A peer sends at most some thousands of control datagrams a second, and some each second.
+const JUMP_MAX: u64 = 1 << 20;
+
+/// The newest control datagram accepted from a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewestControl {
+    number: u64,
+    /// Uptime in milliseconds at which that was sealed; `u32::MAX` if it is not known.
+    uptime_ms: u32,
+    /// Number of a datagram that contradicts it. A second one that follows this is believed.
+    claim: Option<u64>,
+    /// Whether a second datagram has confirmed the first number.
+    is_confirmed: bool,
+}
+
+impl NewestControl {
+    /// The newest one of a peer that was forgotten, by its number alone.
+    pub fn resume(number: u64) -> NewestControl {
+        NewestControl { number, uptime_ms: u32::MAX, ..NewestControl::default() }
+    }
+
+    /// Returns its number; 0 if there is none.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
+    /// Notes the newest datagram, which was sealed at `uptime_ms` by its own word, and not after `uptime_max_ms`.
+    pub fn accept(&mut self, number: u64, uptime_ms: u32, uptime_max_ms: u32) {
+        (self.number, self.uptime_ms) = (number, uptime_ms.min(uptime_max_ms));
+    }
+
+    /// Returns whether a datagram of this number and uptime is looked at; it may still be older than the newest. A number far from
+    /// the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
+    /// the newest, that was forged, and the second one takes its place.
+    pub fn admits(&mut self, number: u64, uptime_ms: u32) -> bool {
+        if self.number == 0 {
+            return true;
+        }
+        let is_far = self.number.saturating_add(JUMP_MAX) < number
+            || !self.is_confirmed && number.saturating_add(JUMP_MAX) < self.number;
+        let is_contradiction = number <= self.number && self.uptime_ms < uptime_ms;
+        if !is_far && !is_contradiction {
+            self.is_confirmed |= self.number < number;
+            self.claim = None;
+            return true;
+        }
+        let agrees = |claim: u64| claim < number && number - claim <= JUMP_MAX;
+        if self.claim.is_some_and(agrees) {
+            (self.number, self.claim, self.is_confirmed) = (number - 1, None, true);
+            return true;
+        }
+        self.claim = Some(number);
+        !is_far
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn newest() -> NewestControl {
+        let mut newest = NewestControl::default();
+        for number in 1..=10 {
+            assert!(newest.admits(number, 100 * number as u32));
+            newest.accept(number, 100 * number as u32, u32::MAX);
+        }
+        newest
+    }
+
+    /// Proves: W54
+    #[test]
+    fn forged_number_is_replaced_by_two_later_datagrams() {
+        for (forged, uptime_ms) in [(11 + JUMP_MAX - 1, 1_000), (500, 61_000)] {
+            let mut newest = newest();
+            assert!(newest.admits(forged, uptime_ms));
+            newest.accept(forged, uptime_ms, 1_050);
+            assert!(newest.admits(11, 1_100) && newest.number() == forged, "one datagram may be the forged one");
+            assert!(newest.admits(12, 1_200) && newest.number() == 11, "two are believed");
+        }
+    }
+
+    /// Proves: W54
+    #[test]
+    fn late_and_replayed_datagrams_stay_old() {
+        let mut newest = newest();
+        for number in [3, 4, 5, 9, 10] {
+            assert!(newest.admits(number, 100 * number as u32));
+            assert_eq!(newest.number(), 10);
+        }
+    }
+
+    /// Proves: W54
+    #[test]
+    fn jump_waits_for_a_second_datagram() {
+        let far = JUMP_MAX + 100;
+        let mut newest = newest();
+        assert!(!newest.admits(far, 1_100), "it is quarantined");
+        assert!(newest.admits(far + 1, 1_200));
+        assert_eq!(newest.number(), far);
+        let mut resumed = NewestControl::resume(10);
+        assert!(resumed.admits(9, u32::MAX - 1) && resumed.admits(9, u32::MAX - 1));
+        assert_eq!(resumed.number(), 10, "nothing is known of its uptime");
+    }
+}
