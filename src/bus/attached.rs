@@ -6,6 +6,7 @@ use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
 use crate::daemon::mailbox::AnswerTo;
+use crate::daemon::parts::PartSender;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::daemon::shutdown::panic_text;
 use crate::door::ask::Awaited;
@@ -74,7 +75,7 @@ struct State {
     shows: BTreeMap<u32, Sender<Value>>,
     asks: BTreeMap<u64, AnswerTo>,
     flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
-    events: BTreeMap<u64, Sender<Told>>,
+    events: BTreeMap<u64, PartSender<Told>>,
     streams: BTreeMap<u64, Sender<StreamTold>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
@@ -245,7 +246,7 @@ impl Attached {
     }
 
     /// Asks something about events; waits while much else waits to be written.
-    pub(super) fn ask_events(&self, request: EventRequest, tell: Sender<Told>) -> Result<(), EventError> {
+    pub(super) fn ask_events(&self, request: EventRequest, tell: PartSender<Told>) -> Result<(), EventError> {
         let room = self.room(0, FOREVER).map_err(|_| EventError::Closed)?;
         let id = room.ok_or(EventError::Timeout)?.token();
         let sent = self.send(&ToPeer::Events { id, request }, |state| {
@@ -412,8 +413,8 @@ impl Attached {
         let is_last = !matches!(&answer, Ok(EventAnswer::Found(part)) if !part.is_last);
         let mut state = locked(&self.state);
         let waiting = if is_last { state.events.remove(&id) } else { state.events.get(&id).cloned() };
-        // Who asked may have stopped waiting.
-        if waiting.is_some_and(|waiting| waiting.send(answer).is_err()) {
+        // The caller may have stopped waiting, or too many parts wait.
+        if waiting.is_some_and(|waiting| !waiting.send(answer)) {
             state.events.remove(&id);
         }
     }

@@ -1,12 +1,13 @@
 //! Events with an identity: registered in the journal of the peer, found there again, subscribed to.
 
 use super::{Bus, SubscribeError, Subscription};
+use crate::daemon::parts::PartReceiver;
 use crate::door::event::{EventAnswer, EventRequest, Part, Registered};
 use crate::event::model::{Event, EventId, Registration};
 use crate::event::refusal::Refusal;
 use crate::event::store::{Answer, Query};
 use crate::subject::event_type::TypePattern;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::RecvTimeoutError;
 use std::fmt;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub enum EventError {
     Refused(Refusal),
     /// The peer did not answer in time. What was to be registered may be stored all the same.
     Timeout,
+    /// More parts of the answer came than an answer has; the rest of it was dropped.
+    TooMany,
     /// The bus was closed, or its peer went away, before there was an answer. What was to be registered may be stored all the same.
     Closed,
 }
@@ -30,6 +33,9 @@ impl fmt::Display for EventError {
             EventError::Refused(refusal) => refusal.fmt(f),
             EventError::Timeout => {
                 write!(f, "the peer did not answer in time; what was to be registered may be stored all the same")
+            }
+            EventError::TooMany => {
+                write!(f, "the answer of the peer has too many parts; update the peer, or ask for fewer events")
             }
             EventError::Closed => {
                 write!(
@@ -49,7 +55,7 @@ pub(super) type Told = Result<EventAnswer, Refusal>;
 #[derive(Debug)]
 pub struct Registering {
     requested: Vec<Registration>,
-    told: Receiver<Told>,
+    told: PartReceiver<Told>,
 }
 
 impl Registering {
@@ -126,10 +132,11 @@ fn events(registered: Registered, requested: Vec<Registration>) -> Vec<Event> {
     (1..).zip(requested).map(event).collect()
 }
 
-fn next(told: &Receiver<Told>) -> Result<EventAnswer, EventError> {
+fn next(told: &PartReceiver<Told>) -> Result<EventAnswer, EventError> {
     match told.recv_timeout(ANSWER_TIME) {
         Ok(answer) => answer.map_err(EventError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(EventError::Timeout),
+        Err(RecvTimeoutError::Disconnected) if told.is_overflown() => Err(EventError::TooMany),
         Err(RecvTimeoutError::Disconnected) => Err(EventError::Closed),
     }
 }

@@ -6,16 +6,17 @@ use super::streams::{StreamError, StreamTold};
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::events::Asker;
 use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
+use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::stream::ask::StreamAsker;
 use crate::door::ask::Awaited;
-use crate::door::event::EventRequest;
+use crate::door::event::{EventRequest, PARTS_MAX};
 use crate::door::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::question::Question;
 use crate::subject::Subject;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,13 +137,10 @@ impl Link {
         }
     }
 
-    /// Asks something about events. The answer, in one part or more, goes to the receiver.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "holds the parts of one answer, which has at most ANSWER_EVENTS_MAX events and about ANSWER_BYTES_MAX bytes"
-    )]
-    pub(super) fn ask_events(&self, request: EventRequest) -> Result<Receiver<Told>, EventError> {
-        let (tell, told) = unbounded();
+    /// Asks something about events. The answer, in one part or more, goes to the receiver, which has room for all parts of
+    /// the largest answer. A peer that sends more ends the answer.
+    pub(super) fn ask_events(&self, request: EventRequest) -> Result<PartReceiver<Told>, EventError> {
+        let (tell, told) = part_channel(PARTS_MAX);
         match self {
             Link::Engine(mailbox, client) => {
                 let asker = Asker::Embedded(*client, tell);

@@ -3,6 +3,7 @@
 //! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
 
 use crate::daemon::events::{Asker, Cost, Outcome};
+use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::stream::ask::{FromStreams, StreamAsker};
 use crate::door::ask::Awaited;
@@ -14,10 +15,9 @@ use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{ANSWER_BYTES_MAX, Answer, PART_BYTES_MAX, Question};
 use crate::subject::Subject;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, TryRecvError};
 use mio::Waker;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,8 +43,7 @@ const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
 /// [`Unanswered::TooMany`].
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerTo {
-    parts: Sender<Answered>,
-    is_overflown: Arc<AtomicBool>,
+    parts: PartSender<Answered>,
     /// The queue of the subscription that waits for it, beside what it waits for in its queue.
     queue: Option<Arc<EventQueue>>,
 }
@@ -52,22 +51,13 @@ pub(crate) struct AnswerTo {
 impl AnswerTo {
     /// A question's answer, and where it is read.
     pub(crate) fn new(queue: Option<Arc<EventQueue>>) -> (AnswerTo, Answers) {
-        let (sender, parts) = bounded(PARTS_MAX);
-        let is_overflown = Arc::new(AtomicBool::new(false));
-        (AnswerTo { parts: sender, is_overflown: Arc::clone(&is_overflown), queue }, Answers { parts, is_overflown })
+        let (sender, parts) = part_channel(PARTS_MAX);
+        (AnswerTo { parts: sender, queue }, Answers { parts })
     }
 
     /// Hands a part on without waiting. False if nobody waits for more, or too many parts wait.
     pub(crate) fn send(&self, answer: Answered) -> bool {
-        // No part follows one that is missing.
-        if self.is_overflown.load(Ordering::Acquire) {
-            return false;
-        }
-        let sent = self.parts.try_send(answer);
-        if matches!(sent, Err(TrySendError::Full(_))) {
-            self.is_overflown.store(true, Ordering::Release);
-        }
-        let is_wanted = sent.is_ok();
+        let is_wanted = self.parts.send(answer);
         self.queue.iter().for_each(|queue| queue.ring());
         is_wanted
     }
@@ -83,8 +73,7 @@ impl Drop for AnswerTo {
 /// Where the parts of an answer are read.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    parts: Receiver<Answered>,
-    is_overflown: Arc<AtomicBool>,
+    parts: PartReceiver<Answered>,
 }
 
 impl Answers {
@@ -105,7 +94,7 @@ impl Answers {
     }
 
     fn overflow(&self) -> Option<Answered> {
-        self.is_overflown.load(Ordering::Acquire).then_some(Err(Unanswered::TooMany))
+        self.parts.is_overflown().then_some(Err(Unanswered::TooMany))
     }
 }
 

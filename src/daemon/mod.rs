@@ -20,6 +20,7 @@ pub(crate) mod mailbox;
 pub mod multicast;
 pub mod order;
 pub(crate) mod outbox;
+pub(crate) mod parts;
 pub mod queue;
 pub mod self_test;
 pub(crate) mod serve;

@@ -5,7 +5,7 @@ use crate::door::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::door::value::{code, decoded};
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::store::{ANSWER_BYTES_MAX, By, EVENT_BYTES, OfServer, Query, Series, Span};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Subject;
 use crate::subject::event_type::{EventType, TypePattern};
@@ -16,6 +16,11 @@ use std::str;
 const ENTRY_BYTES_MIN: usize = 3;
 /// From this size on a part of an answer takes no further event.
 const PART_BYTES: usize = 1 << 20;
+/// Bytes that an event counts in a part beside its payload, about.
+const PART_EVENT_BYTES: usize = 512;
+/// The most parts of an answer. Two parts that follow each other hold more than [`PART_BYTES`] together. An event counts
+/// at most [`PART_EVENT_BYTES`] / [`EVENT_BYTES`] times as much here as in the answer, whose last event may be of any size.
+pub(crate) const PARTS_MAX: usize = 2 * (PART_EVENT_BYTES / EVENT_BYTES) * (ANSWER_BYTES_MAX / PART_BYTES) + 2;
 
 /// Flags of an entry.
 const SOURCE_TIME: u8 = 0x01;
@@ -148,7 +153,7 @@ pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<Part> {
     let mut parts = vec![Part { events: Vec::new(), is_last: false, more_follows }];
     let mut bytes = 0;
     for event in events {
-        let size = event.payload_size() + 512;
+        let size = event.payload_size() + PART_EVENT_BYTES;
         if PART_BYTES < bytes + size && 0 < bytes {
             parts.push(Part { events: Vec::new(), is_last: false, more_follows });
             bytes = 0;
@@ -362,6 +367,7 @@ fn registration(reader: &mut Reader, json: fn(Bytes) -> Result<Json, JsonError>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::store::Answering;
 
     /// An answer that is much larger than a frame comes in parts that fit, in its order.
     #[test]
@@ -384,6 +390,24 @@ mod tests {
             [(vec![1, 2], false, true), (vec![3], false, true), (vec![4], false, true), (vec![5, 6], true, true)];
         assert_eq!(shape, expected);
         assert_eq!(super::parts(Vec::new(), false), [Part { events: Vec::new(), is_last: true, more_follows: false }]);
+    }
+
+    #[test]
+    fn largest_answer_has_no_more_parts_than_may_wait() {
+        let event = |bytes: usize| Event {
+            id: EventId { server: ServerId(1), session: 1, instance: 1 },
+            event_type: "a".parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: None,
+            payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; bytes].into() }),
+        };
+        // Many small events; small ones between those that fill a part.
+        for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
+            let mut answering = Answering::new(&Query::Latest(None));
+            while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}
+            let count = parts(answering.end().events, true).len();
+            assert!(parts_min <= count && count <= PARTS_MAX, "{count} parts of events of {sizes:?} bytes");
+        }
     }
 
     #[test]

@@ -180,6 +180,7 @@ fn failure(bus: &Bus, error: EventError) -> Failure {
     match error {
         EventError::Closed => connect::gone(bus),
         EventError::Timeout => Failure::new(Exit::TimedOut, error),
+        EventError::TooMany => Failure::new(Exit::Failed, error),
         EventError::Refused(refusal) if refusal.kind == Kind::Stopping => Failure::new(Exit::Unreachable, refusal),
         EventError::Refused(refusal) => Failure::new(Exit::Failed, refusal),
     }

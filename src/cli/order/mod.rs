@@ -195,6 +195,7 @@ impl Sender<'_> {
             Err(EventError::Refused(refusal)) if matches!(refusal.kind, Kind::Full | Kind::Busy) => Ok(false),
             Err(EventError::Refused(refusal)) => Err(Failure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
+            Err(error @ EventError::TooMany) => Err(Failure::new(Exit::Failed, error)),
             Err(EventError::Closed) => Err(connect::gone(self.bus)),
         }
     }

@@ -11,6 +11,7 @@ pub use open::EventsError;
 use crate::config::Config;
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::mailbox::{Command, Mailbox, Rejected};
+use crate::daemon::parts::PartSender;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::writer::Append;
@@ -29,7 +30,6 @@ use crate::event::timestamp::Timestamp;
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
 use crate::time::{Instant, Now};
-use crossbeam_channel::Sender;
 use open::Opened;
 use serde_json::{Value, json};
 use share::{Own, Sharing, Stream};
@@ -54,7 +54,7 @@ pub(crate) enum Asker {
     /// An attached program, with its number for the request.
     Attached(ClientId, u64),
     /// A program in the same process.
-    Embedded(ClientId, Sender<Result<EventAnswer, Refusal>>),
+    Embedded(ClientId, PartSender<Result<EventAnswer, Refusal>>),
     /// A client of a door, with its number for the request.
     Door(ClientId, u64),
     /// The thread of the streams, with its number for the request.

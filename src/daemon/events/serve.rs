@@ -148,8 +148,12 @@ impl Engine {
                     self.clients.answer(*client, &ToClient::Events { id: *id, answer });
                 }
             }
-            // Who asked may have stopped waiting.
-            Asker::Embedded(_, told) => answers.into_iter().for_each(|answer| drop(told.send(answer))),
+            // The caller may have stopped waiting. At the bound the channel itself reports that parts are missing.
+            Asker::Embedded(_, told) => {
+                answers.into_iter().for_each(|answer| {
+                    told.send(answer);
+                });
+            }
             Asker::Streams { number, inputs, .. } => {
                 for answer in answers {
                     let registered = answer.map(|answer| match answer {
