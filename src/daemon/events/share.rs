@@ -198,9 +198,7 @@ impl Sharing {
             claim: Claim::new(now.instant, own.server, own.epoch, opened),
             follower,
             names: BTreeMap::new(),
-            asking: BTreeSet::new(),
-            pages: bounded(PAGES_MAX),
-            unanswered: 0,
+            pages: PageQueue::new(),
             stream: Arc::clone(&stream),
             known: Arc::clone(&known),
             queue: Arc::clone(&queue),
@@ -241,18 +239,59 @@ impl Drop for Sharing {
 /// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
 type Found = (Epoch, Subject, Option<Page>);
 
+/// Questions of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
+/// [`PAGES_MAX`] in all.
+struct PageQueue {
+    /// Peers whose questions have no published answer yet.
+    asking: BTreeSet<Epoch>,
+    /// Answers that the reader has found. It has room for one of each peer in `asking`.
+    found: (Sender<Found>, Receiver<Found>),
+    /// Number of questions that were not answered because of [`PAGES_MAX`].
+    unanswered: u64,
+}
+
+impl PageQueue {
+    fn new() -> PageQueue {
+        PageQueue { asking: BTreeSet::new(), found: bounded(PAGES_MAX), unanswered: 0 }
+    }
+
+    /// Registers a question of a peer and returns where its answer goes. Returns `None` while an earlier question of the
+    /// peer waits, or if too many peers ask: the peer asks again.
+    fn admit(&mut self, from: Epoch) -> Option<Sender<Found>> {
+        if self.asking.contains(&from) {
+            return None;
+        }
+        if PAGES_MAX <= self.asking.len() {
+            self.unanswered += 1;
+            if self.unanswered.is_power_of_two() {
+                tracing::warn!(peer = %from, unanswered = self.unanswered, "too many peers ask for events at a time");
+            }
+            return None;
+        }
+        self.asking.insert(from);
+        Some(self.found.0.clone())
+    }
+
+    /// Removes the question of a peer, to which no answer comes.
+    fn cancel(&mut self, from: Epoch) {
+        self.asking.remove(&from);
+    }
+
+    /// Takes the next answer. Its peer may ask the next question.
+    fn take(&mut self) -> Option<Found> {
+        let found = self.found.1.try_recv().ok()?;
+        self.asking.remove(&found.0);
+        Some(found)
+    }
+}
+
 struct Sharer {
     own: Own,
     inbox: String,
     claim: Claim,
     follower: Follower,
     names: BTreeMap<Epoch, PeerName>,
-    /// Peers whose questions are in the hands of the reader,
-    asking: BTreeSet<Epoch>,
-    /// and what it has found for them, and where that goes. At most one for each.
-    pages: (Sender<Found>, Receiver<Found>),
-    /// Number of questions that were not answered because of [`PAGES_MAX`].
-    unanswered: u64,
+    pages: PageQueue,
     stream: Arc<Stream>,
     known: Arc<Known>,
     queue: Arc<EventQueue>,
@@ -331,8 +370,7 @@ impl Sharer {
             Item::Event(BusEvent::Joined(_)) => {}
             // So the reader tells that it has found something.
             Item::Known(_) => {
-                while let Ok((from, reply, page)) = self.pages.1.try_recv() {
-                    self.asking.remove(&from);
+                while let Some((_, reply, page)) = self.pages.take() {
                     page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
                 }
             }
@@ -383,19 +421,12 @@ impl Sharer {
     /// One question of a peer at a time: who follows asks the next one when it has the answer.
     fn answer(&mut self, from: Epoch, reply: Subject, question: Question) {
         let server = self.own.server;
-        if !self.claim.is_held() || question.after.server != server || self.asking.contains(&from) {
+        if !self.claim.is_held() || question.after.server != server {
             return;
         }
-        if PAGES_MAX <= self.asking.len() {
-            self.unanswered += 1;
-            if self.unanswered.is_power_of_two() {
-                tracing::warn!(peer = %from, unanswered = self.unanswered, "too many peers ask for events at a time");
-            }
-            return;
-        }
-        self.asking.insert(from);
+        let Some(found_pages) = self.pages.admit(from) else { return };
         let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
-        let (own, found_pages, queue) = (self.own.clone(), self.pages.0.clone(), Arc::clone(&self.queue));
+        let (own, queue) = (self.own.clone(), Arc::clone(&self.queue));
         let heard = move |found| {
             let page = match found {
                 Err(StoreError::NoServer(..)) => Some(own.page(&question, Answer::default())),
@@ -405,12 +436,12 @@ impl Sharer {
                     None
                 }
             };
-            // There is room for one of each peer in `asking`. Nobody takes it when the peer ends.
+            // The queue has room for the answer to each admitted question. Nobody takes it when the peer ends.
             drop(found_pages.try_send((from, reply, page)));
             queue.push_known(None);
         };
         if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {
-            self.asking.remove(&from);
+            self.pages.cancel(from);
         }
     }
 
@@ -437,5 +468,31 @@ impl Sharer {
                 tracing::warn!(error, events = count, "events of others not stored; they are asked for again")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_beyond_the_limit_waits_for_an_answer() {
+        let peer = |number: u64| Epoch::new(number).unwrap();
+        let answer = |from: Epoch| (from, "a".parse::<Subject>().unwrap(), None);
+        let (mut pages, limit) = (PageQueue::new(), PAGES_MAX as u64);
+        let admitted: Vec<_> = (1..=limit).map(|number| pages.admit(peer(number)).expect("there is room")).collect();
+        assert!(pages.admit(peer(1)).is_none(), "its first question has no answer yet");
+        assert_eq!(pages.unanswered, 0);
+        assert!(pages.admit(peer(limit + 1)).is_none());
+        assert_eq!(pages.unanswered, 1);
+        for (found, number) in admitted.iter().zip(1..) {
+            assert!(found.try_send(answer(peer(number))).is_ok(), "no admitted question loses its answer");
+        }
+        assert_eq!(pages.take().map(|(from, ..)| from), Some(peer(1)));
+        assert!(pages.admit(peer(limit + 1)).is_some());
+        pages.cancel(peer(limit + 1));
+        assert!(pages.admit(peer(1)).is_some());
+        assert!(pages.admit(peer(limit + 1)).is_none());
+        assert_eq!(pages.unanswered, 2);
     }
 }
