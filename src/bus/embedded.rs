@@ -258,6 +258,7 @@ mod tests {
     use crate::daemon::clock::random_u64;
     use crate::proto::question::Poll;
     use std::fs;
+    use std::hint::black_box;
     use std::path::{Path, PathBuf};
     use std::thread;
 
@@ -319,7 +320,8 @@ mod tests {
             thread::yield_now();
         }
         let error = fixture.panic().to_string();
-        assert_eq!(error, "ledger of alice: 3 is not 4");
+        let request = "this is a fault of seqcast: please report it with the log of this peer";
+        assert_eq!(error, format!("ledger of alice: 3 is not 4; {request}"));
         assert_eq!(flushing.join().unwrap(), Err(WaitError::Closed));
         assert_eq!(asked.recv(), Err(AskError::Closed));
         assert_eq!(own.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
@@ -328,6 +330,15 @@ mod tests {
         assert_eq!(bus.ending().unwrap(), format!("the peer has failed: {error}"));
         assert_eq!(fixture.embedded.publish(message()), Err(PublishError::Closed));
         assert!(!fixture.embedded.turn().unwrap());
+    }
+
+    #[test]
+    fn overflow_in_the_loop_asks_for_the_log() {
+        let mut fixture = Fixture::open();
+        let bus = fixture.embedded.bus();
+        let error = fixture.embedded.engine.guarded(|_| Ok(black_box(0u64) - 1)).unwrap_err().to_string();
+        assert!(error.contains("overflow") && error.contains("report it with the log of this peer"), "{error}");
+        assert_eq!(bus.ending().unwrap(), format!("the peer has failed: {error}"));
     }
 
     #[test]

@@ -141,11 +141,12 @@ impl Engine {
         }
     }
 
-    /// Runs a part of the loop. A panic or an error in it ends the peer; the panic becomes an error with its message.
+    /// Runs a part of the loop. A panic or an error in it ends the peer. The panic becomes an error with its message, which
+    /// asks for a report: whatever has panicked, an invariant or an operation that overflows, is a fault of this program.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
         // After a panic the state is used only to close what is open.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(io::Error::other(panic_text(&*panic))));
+        let outcome = outcome.unwrap_or_else(|panic| Err(io::Error::other(fault_text(&*panic))));
         outcome.inspect_err(|error| self.abandon(error))
     }
 
@@ -179,6 +180,11 @@ impl Engine {
         self.asks.clear();
         self.events.close();
     }
+}
+
+/// The message of a panic of the loop, with what the user can do about it.
+fn fault_text(panic: &(dyn Any + Send)) -> String {
+    format!("{}; this is a fault of seqcast: please report it with the log of this peer", panic_text(panic))
 }
 
 /// The message of a panic.
