@@ -630,15 +630,17 @@ impl Recv {
         }
     }
 
-    /// What holds after every change and can be seen at once, in every build.
-    ///
-    /// # Panics
-    ///
-    /// If the ledger or the reorder buffer is broken.
+    /// Returns whether the ledger and the reorder buffer keep the invariants that can be seen at once.
     #[inline]
-    pub fn check(&self) {
-        self.ledger.check();
-        self.held.check(self.ledger.states().held);
+    pub fn is_intact(&self) -> bool {
+        self.ledger.is_intact() && self.held.is_intact(self.ledger.states().held)
+    }
+
+    /// Describes the ledger and the reorder buffer for the message of a failed check.
+    #[cold]
+    pub fn summary(&self) -> String {
+        let culprit = if self.ledger.is_intact() { "reorder buffer" } else { "ledger" };
+        format!("{culprit} broken; ledger: {}; reorder buffer: {}", self.ledger.summary(), self.held.summary())
     }
 
     /// The ledger's states sum to its range, and nothing is held that could be handed on.

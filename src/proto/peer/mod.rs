@@ -23,7 +23,7 @@ use crate::proto::effect::{Effect, Input, Path, Request};
 use crate::proto::former::Formers;
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
-use crate::proto::members::Member;
+use crate::proto::members::{Member, Side};
 use crate::proto::pace::{Pacer, Room};
 use crate::proto::peer::batch::Batch;
 use crate::proto::peer::intake::Early;
@@ -32,7 +32,7 @@ use crate::proto::peer::known::News;
 use crate::proto::peer::publish::Route;
 use crate::proto::peer::service::{Asked, Fetch};
 use crate::proto::peer::spare::Sparing;
-use crate::proto::recv::{Outcome, Recv};
+use crate::proto::recv::Outcome;
 use crate::proto::remote::Remote;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
@@ -323,9 +323,13 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// If one of them is broken; the message names the state and asks for the log.
+    /// If one of them is broken; the message names the publisher, the stream and the state.
     pub fn check(&self) {
-        self.members.values().flat_map(Member::sides).for_each(Recv::check);
+        for member in self.members.values() {
+            report::check_stream(&member.publisher, Side::Bcast, &member.bcast);
+            member.live.iter().for_each(|live| report::check_stream(&member.publisher, Side::Live, live));
+            report::check_stream(&member.publisher, Side::Ptp, &member.ptp);
+        }
     }
 
     /// `show peers`: in the order of first contact.

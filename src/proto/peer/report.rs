@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::service::Fetch;
-use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, MissingDatagrams, Publisher, Reason};
+use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, MissingDatagrams, PeerName, Publisher, Reason};
 use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, MemberEvent, Targets};
@@ -66,7 +66,7 @@ impl Peer {
             mutants: self.settings.mutants,
         };
         let result = work(recv, &mut ctx, &mut outcomes);
-        recv.check();
+        check_stream(&publisher, side, recv);
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, side.mode(), &publisher, outcome);
         }
@@ -213,6 +213,33 @@ impl Peer {
             self.effects.push_back(Effect::Advise { to, advisory });
         }
     }
+}
+
+/// Checks a stream's ledger and reorder buffer after a change, at the same cost whatever they hold.
+///
+/// # Panics
+///
+/// If one of them is broken: wrong numbers must not be reported as if they were right.
+#[inline]
+pub(super) fn check_stream(publisher: &Publisher, side: Side, recv: &Recv) {
+    if !recv.is_intact() {
+        end_broken(publisher, side, recv);
+    }
+}
+
+#[cold]
+fn end_broken(publisher: &Publisher, side: Side, recv: &Recv) -> ! {
+    let stream = match side {
+        Side::Bcast => "multicast stream",
+        Side::Live => "multicast stream, as subscriptions in mode live see it,",
+        Side::Ptp => "directed stream",
+    };
+    let name = publisher.name.as_ref().map_or("a publisher without a name", PeerName::as_str);
+    panic!(
+        "the state of the {stream} of {name} (epoch {}) is wrong, so no number of it can be trusted: {}",
+        publisher.epoch,
+        recv.summary()
+    )
 }
 
 /// Why something is lost or unverified, if this tells so.

@@ -17,6 +17,7 @@ mod batch;
 mod bounds;
 mod conformance;
 mod forged;
+mod invariants;
 mod known;
 mod poll;
 mod repair;

@@ -121,30 +121,24 @@ impl Held {
         }
     }
 
-    /// The invariants that can be seen without going through the items; `datagrams` of them are held according to the ledger.
-    ///
-    /// # Panics
-    ///
-    /// If one of them is broken.
+    /// Returns whether the invariants hold that can be seen without going through the items. The ledger says that
+    /// `datagrams` are held.
     #[inline]
-    pub(super) fn check(&self, datagrams: u64) {
+    pub(super) fn is_intact(&self, datagrams: u64) -> bool {
         let items = self.items.len();
-        let is_whole = (datagrams == 0) == (items == 0)
+        (datagrams == 0) == (items == 0)
             && datagrams <= items as u64
             && self.by_subject.len() <= items
             && self.doomed.len() <= items
             && self.due.len() <= items
-            && (0 < items || self.bytes == 0);
-        if !is_whole {
-            self.end_broken(datagrams);
-        }
+            && (0 < items || self.bytes == 0)
     }
 
+    /// Describes the state for the message of a failed check.
     #[cold]
-    fn end_broken(&self, datagrams: u64) -> ! {
-        panic!(
-            "the reorder buffer of a publisher is broken: {} items of {datagrams} datagrams with {} bytes, {} by subject, {} doomed, \
-             {} due; this is a fault of seqcast: please report it with the log of this peer",
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "{} items with {} bytes, {} by subject, {} doomed, {} due",
             self.items.len(),
             self.bytes,
             self.by_subject.len(),
@@ -191,6 +185,11 @@ impl Held {
         self.due = self.items.keys().copied().collect();
     }
 
+    /// Breaks the sum of the bytes.
+    pub(super) fn break_bytes(&mut self) {
+        self.bytes += 7;
+    }
+
     /// How many large messages that will never be whole are held.
     pub(super) fn doomed(&self) -> usize {
         self.doomed.len()
@@ -211,11 +210,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_reorder_buffer_ends_the_peer_with_its_state() {
-        let held = Held { bytes: 7, ..Held::default() };
-        let panic = std::panic::catch_unwind(|| held.check(0)).expect_err("bytes of nothing");
-        let text = panic.downcast_ref::<String>().expect("a formatted message");
-        assert!(text.contains("7 bytes") && text.contains("report it with the log"), "{text}");
-        assert!(std::panic::catch_unwind(|| Held::default().check(1)).is_err(), "the ledger says that one is held");
+    fn wrong_state_is_seen_and_described() {
+        assert!(Held::default().is_intact(0));
+        let mut held = Held::default();
+        held.break_bytes();
+        assert!(!held.is_intact(0), "bytes of nothing");
+        assert!(held.summary().contains("0 items with 7 bytes"), "{}", held.summary());
+        assert!(!Held::default().is_intact(1), "the ledger says that one is held");
     }
 }

@@ -19,6 +19,18 @@ use crate::wire::{self, Entry, Manifest};
 use bytes::Bytes;
 use std::time::Duration;
 
+impl Recv {
+    /// Breaks the ledger, as a fault of this program would.
+    pub(crate) fn break_ledger(&mut self) {
+        self.ledger.break_states();
+    }
+
+    /// Breaks the reorder buffer.
+    pub(crate) fn break_reorder_buffer(&mut self) {
+        self.held.break_bytes();
+    }
+}
+
 /// What is handed on when a gap is filled is what a look at everything held would hand on, in the same order.
 /// Proves: W70
 #[test]
