@@ -68,6 +68,8 @@ fn scenarios_that_once_failed_hold() {
         let findings = sim::run_scenario(&scenario).findings.kept;
         findings.iter().for_each(|violation| println!("{}: {violation}", file.display()));
         if !findings.is_empty() {
+            let path = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("the folder is part of the tree");
+            println!("replay: tools/soak --replay {}", path.display());
             failed.push(file);
         }
     }
