@@ -68,6 +68,8 @@ pub(super) enum Leaving {
 pub(crate) struct Engine {
     pub(super) peer: Peer,
     pub(super) started: Now,
+    /// Time until which clients of the NATS and Redis listeners publish nothing, unless all subscriptions are known before.
+    pub(super) discovers_until: Option<Instant>,
     /// What does not change in `show status`.
     pub(super) about: Value,
     pub(super) poll: Poll,
@@ -162,6 +164,7 @@ impl Engine {
             self.peer.handle(now, Input::Tick);
             self.act(now);
         }
+        self.end_discovery(now);
         self.confirm_due(now);
         self.let_out(now, is_caught_up);
         self.advance(now);
@@ -180,6 +183,17 @@ impl Engine {
     /// Whether publishers must wait: for the network, for receivers, or for those who asked to be told when everything has left.
     pub(super) fn is_held_up(&self) -> bool {
         self.transmit.is_long() || self.peer.is_held_up() || FLUSHES_MAX <= self.flushes.len()
+    }
+
+    /// Lets clients of listeners publish once the peer knows who gets their messages, or has waited for long enough.
+    fn end_discovery(&mut self, now: Now) {
+        self.discovers_until.take_if(|until| *until <= now.instant || self.peer.knows_all_interest());
+    }
+
+    /// Returns the time at which clients of listeners may be able to publish, if one of them waits for that.
+    pub(super) fn discovery_deadline(&self) -> Option<Instant> {
+        let until = self.discovers_until.filter(|_| self.doors.has_held_up())?;
+        Some(self.peer.discovery().map_or(until, |discovery| discovery.min(until)))
     }
 
     /// Publishes for a client. False, and nothing done, if too much waits to be sent: for the socket, or until receivers say

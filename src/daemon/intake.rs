@@ -143,6 +143,7 @@ impl Engine {
             self.doors.deadline(),
             self.awaits.deadline(),
             self.confirm_deadline(),
+            self.discovery_deadline(),
             stop,
             timeout.map(|timeout| now + timeout),
         ]
@@ -157,7 +158,7 @@ impl Engine {
         self.is_readable.contains(&true)
             || self.commands.has_some(is_held_up)
             || self.clients.with_input(is_held_up).next().is_some()
-            || self.doors.has_work(is_held_up)
+            || self.doors.has_work(is_held_up || self.discovers_until.is_some())
     }
 
     /// Takes in new clients.

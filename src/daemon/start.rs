@@ -37,6 +37,9 @@ use std::time::Duration;
 
 /// How long the self-test waits for its own datagram.
 const SELF_TEST_TIME: Duration = Duration::from_secs(2);
+/// Maximum time for which clients of the NATS and Redis listeners publish nothing after the start. Other peers are known after 0.5 s;
+/// the rest is for subscriptions whose announcement was lost.
+const DISCOVERY_MAX: Duration = Duration::from_millis(750);
 /// Events taken from the system at once.
 const EVENTS: usize = 256;
 /// Buffers received in one system call: a mebibyte, if each holds as many datagrams as the kernel hands over at once.
@@ -138,6 +141,7 @@ impl Engine {
         let mut engine = Engine {
             peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
             started,
+            discovers_until: Some(started.instant + DISCOVERY_MAX),
             about,
             poll,
             ready: Events::with_capacity(EVENTS),

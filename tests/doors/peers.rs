@@ -2,7 +2,8 @@
 
 use super::Peer;
 use super::talk::{Nats, Redis, Talk};
-use crate::support::command::{PATIENCE, Place, now};
+use crate::support::command::{PATIENCE, Place, Running, now};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Longest interval between two heartbeats, and the default of `heartbeat`.
@@ -141,6 +142,48 @@ fn first_queue_request_after_start_is_answered() {
         requester.send(request("work"));
         respond(&mut member);
         assert_eq!(answer_within(&mut requester, PATIENCE), Answer::Response, "{name}");
+    }
+}
+
+/// Starts a peer, and sends a request on `subject` as soon as its NATS listener is open: no other peer can be known by then.
+fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (Running, Talk) {
+    let [name, port] = [format!("name={name}"), format!("port={port}")];
+    let process = place.start(&["peer", "--nats", "0", "--set", &name, "--set", &port]);
+    let line = process.said("door open");
+    let address = line.split_once("address=").and_then(|(_, rest)| rest.split(' ').next());
+    let address: SocketAddr = address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+    let mut requester = Talk::connect_to(Nats, address);
+    let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}";
+    requester.send(format!("{connect}\r\nSUB {REPLY} 9\r\n{}", request(subject)));
+    assert!(requester.line().starts_with("INFO {"));
+    (process, requester)
+}
+
+#[test]
+fn queue_request_in_first_milliseconds_is_answered() {
+    let port = Place::new().port();
+    let responding = start("A.test", port);
+    let mut member = responding.client(Nats);
+    member.send("SUB work q 1\r\n");
+    member.settle();
+    for round in 0..10 {
+        let place = Place::new();
+        let (_process, mut requester) = request_at_start(&place, &format!("B{round}.test"), port, "work");
+        respond(&mut member);
+        assert_eq!(answer_within(&mut requester, PATIENCE), Answer::Response, "round {round}");
+    }
+}
+
+#[test]
+fn request_to_nobody_in_first_milliseconds_gets_503() {
+    let port = Place::new().port();
+    let bound = Duration::from_secs(1);
+    let places = [Place::new(), Place::new(), Place::new()];
+    let mut processes = Vec::new();
+    for (place, name) in places.iter().zip(["A.test", "B.test", "C.test"]) {
+        let (process, mut requester) = request_at_start(place, name, port, "nobody.there");
+        processes.push(process);
+        assert_eq!(answer_within(&mut requester, bound), Answer::NoResponders, "{name} within {bound:?}");
     }
 }
 

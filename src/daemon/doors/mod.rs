@@ -133,7 +133,7 @@ pub(crate) struct Doors {
     pub(crate) open: Vec<Door>,
     /// Clients to be served, the first one first.
     ready: VecDeque<ClientId>,
-    /// Clients that wait until publishers are no longer held up.
+    /// Clients that wait until publishers are no longer held up, or until the subscriptions of other peers are known.
     held_up: Vec<ClientId>,
     /// When which client is to be called.
     wakes: BTreeSet<(Instant, ClientId)>,
@@ -264,6 +264,11 @@ impl Doors {
     /// Clients of all doors.
     pub(crate) fn len(&self) -> usize {
         self.clients
+    }
+
+    /// Returns whether a client waits until it may publish.
+    pub(crate) fn has_held_up(&self) -> bool {
+        !self.held_up.is_empty()
     }
 
     /// Whether a client waits to be served.

@@ -192,7 +192,7 @@ impl Peer {
     }
 
     /// Returns whether the subscriptions of all peers that can be reached are known.
-    pub(super) fn knows_all_interest(&self) -> bool {
+    pub fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.is_reachable());
         self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch()))
     }

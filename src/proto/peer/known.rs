@@ -76,6 +76,11 @@ impl News {
 }
 
 impl Peer {
+    /// Returns the time at which all other peers can be known, until that has passed.
+    pub fn discovery(&self) -> Option<Instant> {
+        self.news.discovery()
+    }
+
     /// A subscription wants news: who is known now, this peer first.
     pub(super) fn begin_news(&mut self, now: Now, target: Target) {
         if self.news.since.contains_key(&target) {
