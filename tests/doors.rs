@@ -70,6 +70,11 @@ impl Peer {
         show(&self.place, what)["rows"].as_array().expect("rows").clone()
     }
 
+    /// The epoch of this run, as reports show it.
+    fn epoch(&self) -> String {
+        show(&self.place, "status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
+    }
+
     /// What the clients of both doors hold, in bytes.
     fn held(&self) -> u64 {
         show(&self.place, "status")["status"]["door_bytes"].as_u64().expect("a number")
