@@ -23,6 +23,7 @@ use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
+use crate::daemon::unserved::UnservedReport;
 use crate::door::frame::ToClient;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
 use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Target, Unanswered};
@@ -121,6 +122,7 @@ pub(crate) struct Engine {
     /// Where each publisher's datagrams come from; an epoch is bound to its address.
     pub(super) hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
+    pub(super) unserved: UnservedReport,
     pub(super) recv_errors: u64,
     pub(super) scratch: Vec<u8>,
     /// Signals that came and are not yet heeded.
@@ -164,6 +166,7 @@ impl Engine {
             self.peer.handle(now, Input::Tick);
             self.act(now);
         }
+        self.unserved.note(now.instant, self.peer.counters().queue_unserved);
         self.end_discovery(now);
         self.confirm_due(now);
         self.let_out(now, is_caught_up);

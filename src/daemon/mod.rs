@@ -33,3 +33,4 @@ pub mod store;
 pub mod stream;
 pub(crate) mod timer;
 pub(crate) mod transmit;
+mod unserved;

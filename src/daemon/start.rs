@@ -22,6 +22,7 @@ use crate::daemon::signals::Signals;
 use crate::daemon::stream::peer;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
+use crate::daemon::unserved::UnservedReport;
 use crate::message::{ClientId, Epoch};
 use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
@@ -177,6 +178,7 @@ impl Engine {
             refused: None,
             hosts: BTreeMap::new(),
             dropper: options.drop.map(Dropper::new),
+            unserved: UnservedReport::default(),
             recv_errors: 0,
             scratch: vec![0; SCRATCH_BYTES],
             signalled: 0,
