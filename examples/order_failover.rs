@@ -8,6 +8,9 @@
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
 mod redis_server;
+#[expect(dead_code, reason = "tests use the rest of it")]
+#[path = "../tests/support/wait.rs"]
+mod wait;
 
 use bytes::Bytes;
 use redis_server::RedisServer;

@@ -64,6 +64,10 @@ pub mod subject;
 pub mod time;
 pub mod wire;
 
+/// Unit tests share helpers with the tests outside the library, which name it so.
+#[cfg(test)]
+extern crate self as seqcast;
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,8 @@
 //! `seqcast bench`: every figure adds up, and nothing is left behind. How fast anything is, no test asks.
 
-use crate::support::command::{PATIENCE, Place, now};
+use crate::support::command::Place;
+use crate::support::wait::wait_until;
 use serde_json::Value;
-use std::time::Duration;
 
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
@@ -216,15 +216,6 @@ fn processes(place: &Place) -> usize {
     environments.filter(|environment| environment.windows(socket.len()).any(|part| part == socket)).count()
 }
 
-#[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = now() + PATIENCE;
-    while !condition() {
-        assert!(now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn whatever_ends_the_bench_ends_its_processes() {
     for signal in ["INT", "TERM", "KILL"] {
@@ -232,14 +223,14 @@ fn whatever_ends_the_bench_ends_its_processes() {
         let mut command = place.command(&["bench", "throughput", "--path", "daemon", "--rate", "10/s", "--secs", "1h"]);
         command.env("TMPDIR", place.dir());
         let mut bench = crate::support::command::Running::new(command.spawn().unwrap(), &["bench"]);
-        until("both programs and their daemons run", || processes(&place) == 5);
+        wait_until("both programs and their daemons run", || processes(&place) == 5);
         bench.signal(signal);
         let status = bench.ended();
         if signal != "KILL" {
             assert_eq!(status.code(), Some(FAILED));
             bench.said("interrupted");
         }
-        until("all have ended", || processes(&place) == 0);
+        wait_until("all have ended", || processes(&place) == 0);
         let left = std::fs::read_dir(place.dir()).unwrap().filter_map(Result::ok).map(|entry| entry.file_name());
         assert_eq!(left.filter(|name| name.to_string_lossy().starts_with("seqcast-bench")).count(), 0);
     }

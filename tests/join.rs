@@ -1,7 +1,8 @@
 //! Late join on loopback: history first, then live, with nothing missed or twice at the seam; and confirmed starts.
 
-use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, messages, serve, wait_for};
+use crate::support::bus::{PATIENCE, config, config_with_socket, message, messages, serve, wait_for};
 use crate::support::command::Place;
+use crate::support::wait::wait_until;
 use seqcast::bus::{
     Bus, DropRule, Embedded, Event, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription, Unjoined,
 };
@@ -134,7 +135,7 @@ fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
 fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) {
     let mut next: BTreeMap<String, u32> = BTreeMap::new();
     let (mut live, mut replayed, mut joined) = (0, 0, None);
-    eventually("everything comes", || {
+    wait_until("everything comes", || {
         while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
             match event {
                 Event::Message(delivery) => {
@@ -184,7 +185,7 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
     wait_for(&reader, &publisher);
     publish(&publisher, "x", 0..3);
     // What is still under way would be new to the subscription.
-    eventually("they have come", || reader.show("peers").unwrap()["rows"][0]["messages_in"] == 3);
+    wait_until("they have come", || reader.show("peers").unwrap()["rows"][0]["messages_in"] == 3);
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert!(old.is_empty() && joined.is_established(), "{joined:?}");
@@ -192,7 +193,7 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
     publish(&publisher, "x", 3..4);
     assert_eq!(texts(&messages(&subscription, 1), "x"), ["3"]);
     publisher.close();
-    eventually("it has left", || reader.show("peers").unwrap()["rows"][0]["state"] == "left");
+    wait_until("it has left", || reader.show("peers").unwrap()["rows"][0]["state"] == "left");
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     assert_eq!(replayed(&subscription).1.baselines.len(), 1, "only this peer is left");
 }
@@ -205,7 +206,7 @@ fn a_driven_peer_joins_without_waiting() {
     let mut reader = Embedded::open(&config).unwrap();
     let subscription = reader.subscribe_with("x".parse().unwrap(), &history(Some(3))).unwrap();
     let mut old = Vec::new();
-    eventually("the history comes", || {
+    wait_until("the history comes", || {
         reader.drive(Duration::from_millis(1)).unwrap();
         match subscription.try_recv() {
             Ok(Event::Message(delivery)) => old.push(delivery),

@@ -1,6 +1,7 @@
 //! The bus as a library: embedded peers on loopback, driven by threads of their own and by the caller's.
 
-use crate::support::bus::{config, eventually, message, messages, wait_for};
+use crate::support::bus::{config, message, messages, wait_for};
+use crate::support::wait::wait_until;
 use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvError, RequestError};
 use seqcast::message::{Count, Headers, Message, Missing, Verdict};
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn peers_that_look_for_work_before_they_sleep_do_the_same() {
             std::thread::sleep(Duration::from_micros(number * 10));
         }
         a.close();
-        eventually("the one that left is not heard any more", || {
+        wait_until("the one that left is not heard any more", || {
             b.show("peers").unwrap()["rows"].as_array().unwrap().iter().all(|row| row["state"] == "left")
         });
     }
@@ -132,7 +133,7 @@ fn losses_come_as_values_and_add_up() {
     }
     // What is known to be missing at the end of a subject is unverified until a later message comes.
     let (mut delivered, mut lost) = (0u64, 0u64);
-    eventually("every message is accounted for", || {
+    wait_until("every message is accounted for", || {
         for index in 0..3 {
             a.publish_blocking(message(&format!("loss.{index}"), "end")).unwrap();
             sent += 1;
@@ -177,7 +178,7 @@ fn a_slow_subscription_loses_only_its_own_and_is_told() {
         messages(&quick, 50);
     }
     // The quick one may have its last message before the slow one's is dropped.
-    eventually("every drop is counted", || bus.show("clients").unwrap()["rows"][0]["dropped"] == 900);
+    wait_until("every drop is counted", || bus.show("clients").unwrap()["rows"][0]["dropped"] == 900);
     let (mut read, mut dropped) = (0, 0);
     while let Ok(event) = slow.try_recv() {
         match event {
@@ -203,7 +204,7 @@ fn several_patterns_as_one_stream_give_each_message_once() {
     assert_eq!(got, ["a.b", "b", "a.b.c"]);
     assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
     drop(subscription);
-    eventually("the subscriptions end", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+    wait_until("the subscriptions end", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
 }
 
 #[test]
@@ -215,7 +216,7 @@ fn closing_says_goodbye_and_ends_subscriptions() {
     a.publish(message("x", "last words")).unwrap();
     a.close();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "last words");
-    eventually("the other peer shows 'left'", || b.show("peers").unwrap()["rows"][0]["state"] == "left");
+    wait_until("the other peer shows 'left'", || b.show("peers").unwrap()["rows"][0]["state"] == "left");
     assert_eq!(a.publish(message("x", "")), Err(PublishError::Closed));
     assert!(a.subscribe("x".parse().unwrap()).is_err());
     b.close();

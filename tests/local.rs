@@ -1,6 +1,7 @@
 //! The local socket of a running peer: attached programs, and what happens to those that do not behave.
 
-use crate::support::bus::{PATIENCE, config_with_socket, eventually, message, messages, serve, two_configs, wait_for};
+use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve, two_configs, wait_for};
+use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use seqcast::bus::{
     Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, RequestOptions,
@@ -100,9 +101,9 @@ fn attached_and_embedded_programs_hear_each_other() {
     assert_eq!((names[0], names[2]), ("embedded", "bee"));
     assert_eq!(clients["rows"][1]["pid"], std::process::id());
     drop(subscriptions);
-    eventually("the subscriptions end", || a.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+    wait_until("the subscriptions end", || a.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
     drop(b);
-    eventually("the client is gone", || a.show("clients").unwrap()["rows"].as_array().unwrap().len() == 2);
+    wait_until("the client is gone", || a.show("clients").unwrap()["rows"].as_array().unwrap().len() == 2);
 }
 
 #[test]
@@ -138,10 +139,10 @@ fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
         let ask = |timeout| bus.request_many(message("sum", ""), 2, timeout);
         assert_eq!(ask(PATIENCE), Err(RequestError::NoResponders));
         let silent = answering.subscribe(">".parse().unwrap()).unwrap();
-        eventually("it is known", || knows(">"));
+        wait_until("it is known", || knows(">"));
         assert_eq!(ask(Duration::from_millis(30)), Ok(Vec::new()), "it could answer");
         drop(silent);
-        eventually("its end is known", || !knows(">"));
+        wait_until("its end is known", || !knows(">"));
 
         let options = RequestOptions { patient: true };
         let mut replies = bus.request_with(message("sum", "6*7"), &options, PATIENCE).unwrap();
@@ -162,7 +163,7 @@ fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
         let Ok(Event::Message(reply)) = replies.recv_timeout(PATIENCE) else { panic!("no reply") };
         assert_eq!(reply.message.payload, "6*7");
         thread.join().unwrap();
-        eventually("its end is known", || !knows("sum"));
+        wait_until("its end is known", || !knows("sum"));
     }
 }
 
@@ -189,7 +190,7 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }));
     drop(somebody);
     let subs = || peer.show("subs").unwrap()["rows"].as_array().unwrap().len();
-    eventually("it has ended", || subs() == 1);
+    wait_until("it has ended", || subs() == 1);
     raw.send(&ToPeer::Await {
         sub: SubId(2),
         what: Awaited::Nobody,
@@ -218,14 +219,14 @@ fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
         let rows = bus.show("interest").unwrap()["rows"].as_array().unwrap().clone();
         rows.iter().filter(|row| row["queue"] == "q").map(|row| row["subscriptions"].as_u64().unwrap()).sum::<u64>()
     };
-    eventually("the members are known", || (members_known(&one), members_known(&two)) == (2, 4));
+    wait_until("the members are known", || (members_known(&one), members_known(&two)) == (2, 4));
     for (index, bus) in [&one, &attached, &far].into_iter().enumerate() {
         (0..200).for_each(|number| bus.publish_blocking(message("work.x", &format!("{index}.{number}"))).unwrap());
     }
     let mut expected: Vec<_> =
         messages(&all, 600).into_iter().map(|delivery| delivery.message.payload.to_vec()).collect();
     let mut got = Vec::new();
-    eventually("all the work is given out", || {
+    wait_until("all the work is given out", || {
         for (index, member) in members.iter().enumerate() {
             while let Ok(Event::Message(delivery)) = member.try_recv() {
                 assert!(delivery.message.headers.is_empty(), "stamps are not for clients");
@@ -293,10 +294,10 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
         assert_eq!(bus.show("subs").unwrap()["rows"], serde_json::json!([]), "nothing is left of it");
         drop(subscribe(&repairing).unwrap());
         let _member = subscribe(&member).unwrap();
-        eventually("that of before has ended", || bus.show("subs").unwrap()["rows"].as_array().unwrap().len() == 2);
+        wait_until("that of before has ended", || bus.show("subs").unwrap()["rows"].as_array().unwrap().len() == 2);
         assert_eq!(bus.show("subs").unwrap()["rows"][0]["mode"], "repair", "whatever is configured");
     }
-    eventually("all have ended", || embedded.show("subs").unwrap()["rows"] == serde_json::json!([]));
+    wait_until("all have ended", || embedded.show("subs").unwrap()["rows"] == serde_json::json!([]));
     let mut raw = Raw::greeted(&config.socket);
     raw.send_subscribe(1, "a", Some("q"), Some(DeliveryMode::Live), false);
     assert_eq!(raw.next(), Some(ToClient::Refused(Refused { sub: Some(SubId(1)), why: Why::QueueLive })));
@@ -404,7 +405,7 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
         }
     };
     assert_eq!(*back, big, "the message comes back");
-    eventually("it is full", || matches!(bus.publish(big.clone()), Err(PublishError::Full(_))));
+    wait_until("it is full", || matches!(bus.publish(big.clone()), Err(PublishError::Full(_))));
     // It was full a moment ago; what is on its way to the socket may have left room for another one since.
     let waiting = {
         let bus = bus.clone();
@@ -414,7 +415,7 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     assert_eq!(waiting.join().unwrap(), Some(PublishError::Closed));
     assert_eq!(bus.subscribe("x".parse().unwrap()).unwrap_err(), SubscribeError::Closed);
     assert!(bus.flush(PATIENCE).is_err());
-    eventually("the end is explained", || bus.ending().is_some());
+    wait_until("the end is explained", || bus.ending().is_some());
 }
 
 fn welcome(version: u16) -> ToClient {
@@ -537,7 +538,7 @@ fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
     raw.subscribe(1, "x");
     raw.stream.write_all(b"\0\0\0\x02\x7f\0").unwrap();
     assert!(matches!(raw.next(), Some(ToClient::Bye { reason: ByeReason::Malformed, .. })));
-    eventually("its subscription ends", || peer.show("subs").unwrap()["rows"].as_array().unwrap().len() == 1);
+    wait_until("its subscription ends", || peer.show("subs").unwrap()["rows"].as_array().unwrap().len() == 1);
     peer.publish(message("x", "still here")).unwrap();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "still here");
 }
@@ -580,7 +581,7 @@ fn a_program_that_never_greets_does_not_keep_the_place_of_another() {
     config.client_max = 2;
     let _peer = serve(&config);
     let mute = Raw::connect(&config.socket);
-    eventually("the place is given on", || Bus::attach(&config.socket).is_ok());
+    wait_until("the place is given on", || Bus::attach(&config.socket).is_ok());
     drop(mute);
 }
 
@@ -595,14 +596,14 @@ fn every_report_has_the_fields_that_the_documentation_names() {
     let _subscription = peer.subscribe("a.>".parse().unwrap()).unwrap();
     second.publish(message("a.b", "1")).unwrap();
     peer.publish(message("c", "1")).unwrap();
-    eventually("the message is counted", || 2 == peer.show("seqno").unwrap()["rows"].as_array().unwrap().len());
+    wait_until("the message is counted", || 2 == peer.show("seqno").unwrap()["rows"].as_array().unwrap().len());
     let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).unwrap();
     let attached = Bus::attach(&config.socket).unwrap();
-    eventually("the other says what it missed", || {
+    wait_until("the other says what it missed", || {
         !peer.show("outbound").unwrap()["rows"].as_array().unwrap().is_empty()
     });
     let _wanted = second.subscribe("w".parse().unwrap()).unwrap();
-    eventually("what the other wants is known", || {
+    wait_until("what the other wants is known", || {
         !peer.show("interest").unwrap()["rows"].as_array().unwrap().is_empty()
     });
     for what in seqcast::daemon::show::REPORTS {
@@ -641,7 +642,7 @@ fn advisories_reach_attached_programs_as_json() {
     let publisher = serve_in_group_of(&config);
     wait_for(&bus, &publisher);
     let mut told = None;
-    eventually("a loss is advised", || {
+    wait_until("a loss is advised", || {
         for _ in 0..10 {
             publisher.publish_blocking(message("x", "data")).unwrap();
             publisher.flush(PATIENCE).unwrap();
@@ -678,7 +679,7 @@ fn a_publisher_is_told_what_others_lost_of_its_data() {
     let _data = receiver.subscribe("x".parse().unwrap()).unwrap();
     wait_for(&receiver, &publisher);
     let mut told = None;
-    eventually("a loss is advised to the publisher", || {
+    wait_until("a loss is advised to the publisher", || {
         for _ in 0..10 {
             bus.publish_blocking(message("x", "data")).unwrap();
             bus.flush(PATIENCE).unwrap();
@@ -760,7 +761,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(messages(&witness, 100).len(), 100, "what was published before leaving has arrived");
     let rows = |what: &str| peer.show(what).unwrap()["rows"].as_array().unwrap().len();
-    eventually("only the embedded client is left", || rows("clients") == 1 && rows("subs") == 1);
+    wait_until("only the embedded client is left", || rows("clients") == 1 && rows("subs") == 1);
 }
 
 /// Says more than the network may carry in minutes.
@@ -809,7 +810,7 @@ fn publishers_that_are_held_up_have_their_turns() {
         let row = clients["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
         row["published"].as_u64().unwrap()
     };
-    eventually("both have published", || 1000 < published("low") && 1000 < published("high"));
+    wait_until("both have published", || 1000 < published("low") && 1000 < published("high"));
     let ratio = published("high") as f64 / published("low") as f64;
     assert!((0.2..5.0).contains(&ratio), "{ratio}");
     // What was published before a flush leaves, though others go on.

@@ -1,7 +1,7 @@
 //! The log of `seqcast peer` as those who run it meet it: rotated, on a full disk, at the end of a terminal.
 
-use crate::support::bus::eventually;
 use crate::support::command::{Place, Running};
+use crate::support::wait::wait_until;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
@@ -23,9 +23,9 @@ fn a_log_that_was_moved_away_goes_on_in_a_new_file() {
     place.run(&["show", "status"]).exits(0);
     fs::rename(&log, &moved).unwrap();
     place.run(&["pub", "a", "x"]).exits(0);
-    eventually("the lines of both", || read(&place, "peer.log.1").matches("client connected").count() == 2);
+    wait_until("the lines of both", || read(&place, "peer.log.1").matches("client connected").count() == 2);
     peer.signal("HUP");
-    eventually("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    wait_until("the new file", || read(&place, "peer.log").contains("log opened anew"));
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(0));
     assert!(read(&place, "peer.log").contains("stopped") && !read(&place, "peer.log.1").contains("stopped"));
@@ -45,7 +45,7 @@ fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_st
     place.run(&["pub", "a", "x"]).exits(0);
     fs::remove_dir(&log).unwrap();
     peer.signal("HUP");
-    eventually("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    wait_until("the new file", || read(&place, "peer.log").contains("log opened anew"));
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(0));
     let text = read(&place, "peer.log");

@@ -1,6 +1,6 @@
 //! The sockets of a peer on the loopback interface of this host.
 
-use crate::support::bus::{PATIENCE, eventually};
+use crate::support::wait::{PATIENCE, wait_until};
 use bytes::Bytes;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
@@ -108,7 +108,7 @@ fn the_kernels_drops_are_counted_exactly() {
     let count = |received: &[Received]| u32::try_from(received.len()).unwrap();
     let (mut received, mut late) = (Vec::new(), 0);
     // A kernel with much to do hands datagrams over later than within the sender's call.
-    eventually("each is received or counted", || {
+    wait_until("each is received or counted", || {
         received.extend(drain(&mut slow, Path::Multicast));
         // The socket knows of drops after the last datagram as well.
         late += slow.overrun(Path::Multicast).unwrap();
@@ -122,7 +122,7 @@ fn the_kernels_drops_are_counted_exactly() {
         send(&mut sender, &["a message that finds no room"]);
     }
     let (mut received, mut sent) = (drain(&mut slow, Path::Multicast), sent);
-    eventually("each is received or told with one that is", || {
+    wait_until("each is received or told with one that is", || {
         send(&mut sender, &["one more"]);
         sent += 1;
         received.extend(drain(&mut slow, Path::Multicast));

@@ -17,9 +17,10 @@ mod spare;
 mod streams;
 mod tap;
 
+use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use account::{Account, account};
 use bytes::Bytes;
-use lan::{Host, Lan, Peer, Process, in_namespaces, last, until, until_some};
+use lan::{Host, Lan, Peer, Process, in_namespaces};
 use seqcast::config::Config;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
@@ -63,7 +64,7 @@ fn the_faults_do_what_they_say() {
             to.fault(&format!("{DATA} {DSEQ} {{ 1, 7, 40 }} counter name hits drop"));
             let without: Vec<u64> = all.iter().copied().filter(|dseq| ![1, 7, 40].contains(dseq)).collect();
             assert_eq!(exchange(37), (without, 0));
-            until("three are hit", || to.hits() == 3);
+            wait_until("three are hit", || to.hits() == 3);
             assert_eq!(to.heal(), 3);
 
             to.fault(&format!("{DATA} {DSEQ} 30-35 counter name hits {FLIP_COUNT}"));
@@ -72,7 +73,7 @@ fn the_faults_do_what_they_say() {
 
             to.fault("meta l4proto udp counter name hits drop");
             assert_eq!(exchange(0), (Vec::new(), 0));
-            until("all are hit", || to.hits() == 40);
+            wait_until("all are hit", || to.hits() == 40);
             assert_eq!(to.heal(), 40);
 
             lan.duplicate(&from, &to, &format!("{DATA} {DSEQ} {{ 3, 4 }}"));
@@ -149,7 +150,7 @@ fn random_loss_on_three_hosts() {
         }
         let publishers = load.map(|(peer, subject)| peers[peer].publish(subject, 1000, 500));
         publishers.into_iter().for_each(Process::finish);
-        until("all is sent", || load.iter().all(|(_, subject)| tap.count(subject) == 1001));
+        wait_until("all is sent", || load.iter().all(|(_, subject)| tap.count(subject) == 1001));
         for sub in &subs {
             settled(&tap, sub, |_| true);
         }
@@ -171,14 +172,14 @@ fn a_blackout_of_two_seconds() {
     in_namespaces("netns::a_blackout_of_two_seconds", || {
         let pair = Pair::new(group(), &[]);
         let load = pair.publisher.publish("t.x", 1500, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.there.fault("meta l4proto udp counter name hits drop");
         let before = pair.tap.count("t.x");
-        last(Duration::from_secs(2));
+        let_time_pass(Duration::from_secs(2), "the blackout lasts two seconds");
         let meanwhile = (pair.tap.count("t.x") - before) as u64;
         let hits = pair.there.heal();
         load.finish();
-        until("all is sent", || pair.tap.count("t.x") == 1500);
+        wait_until("all is sent", || pair.tap.count("t.x") == 1500);
         // On a slow machine the blackout may have lasted to the end of the stream.
         pair.publisher.publish_one("t.x", "closing");
         let all = pair.settled(|all| all.delivered + all.lost == 1501);
@@ -225,13 +226,13 @@ fn a_publisher_killed_and_restarted_at_once() {
     in_namespaces("netns::a_publisher_killed_and_restarted_at_once", || {
         let mut pair = Pair::new(group(), &[]);
         let load = pair.publisher.publish("t.x", 2000, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.publisher.kill();
         drop(load);
         let before = pair.tap.sent();
         pair.publisher = pair.here.start_peer("A.test", group(), &[]);
         pair.publisher.publish("t.x", 200, 500).finish();
-        until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 200));
+        wait_until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 200));
         let accounts =
             settled_by_epoch(&pair.tap, &pair.sub, |accounts| accounts.values().all(|one| 0 < one.delivered));
         for (epoch, one) in &accounts {
@@ -249,7 +250,7 @@ fn a_publisher_killed_and_restarted_at_once() {
         assert_eq!(accounts.len(), 2);
         let crashed =
             |line: &String| line.contains(r#""reason":"CRASHED""#) && before.keys().any(|old| line.contains(old));
-        until("the old one is reported as crashed", || pair.sub.lines().iter().any(crashed));
+        wait_until("the old one is reported as crashed", || pair.sub.lines().iter().any(crashed));
     });
 }
 
@@ -263,7 +264,7 @@ fn duplicates() {
         assert_eq!((all.lost, all.unverified), (0, 0));
         let twice = pair.lan.heal();
         assert!(0 < twice, "the fault has hit");
-        until("each is counted", || pair.subscriber.counter("discard_duplicate") == twice);
+        wait_until("each is counted", || pair.subscriber.counter("discard_duplicate") == twice);
     });
 }
 
@@ -276,7 +277,7 @@ fn bytes_flipped_in_flight() {
         let flips = bytes.map(|byte| format!("{DATA} {ONE_IN_FIFTY} counter name hits {} accept", flip(byte)));
         pair.there.fault(&flips.join("\n"));
         pair.publisher.publish("t.x", 1000, 500).finish();
-        until("all is sent", || pair.tap.count("t.x") == 1000);
+        wait_until("all is sent", || pair.tap.count("t.x") == 1000);
         let hits = pair.there.heal();
         pair.publisher.publish_one("t.x", "closing");
         let all = pair.settled(|all| all.delivered + all.lost == 1001);
@@ -294,7 +295,7 @@ fn a_subscriber_stopped_for_five_seconds() {
     in_namespaces("netns::a_subscriber_stopped_for_five_seconds", || {
         let pair = Pair::new(group(), &["receive-buffer=16 kb"]);
         pair.stop_subscriber();
-        until("all is sent", || pair.tap.count("t.x") == 3500);
+        wait_until("all is sent", || pair.tap.count("t.x") == 3500);
         pair.publisher.publish_one("t.x", "closing");
         let all = pair.settled(|all| all.delivered + all.lost == 3501);
         assert!(0 < all.lost, "a buffer of 16 KiB does not hold 5 s of the stream");
@@ -303,7 +304,7 @@ fn a_subscriber_stopped_for_five_seconds() {
         let overruns: u64 = pair.subscriber.rows("loss").iter().map(overrun).sum();
         assert_eq!(overruns, all.datagrams_missing, "each missing datagram is the kernel's");
         // The kernel also dropped heartbeats. Its news comes with the next datagram at each socket.
-        until("each drop is counted", || pair.subscriber.counter("kernel_drops") == pair.there.kernel_drops());
+        wait_until("each drop is counted", || pair.subscriber.counter("kernel_drops") == pair.there.kernel_drops());
         assert!(all.datagrams_missing <= pair.there.kernel_drops(), "{all:?}");
     });
 }
@@ -317,7 +318,7 @@ fn two_ipv6_groups_on_one_port() {
         pair.there.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop"));
         let load = [&pair, &other].map(|pair| pair.publisher.publish("t.x", 500, 500));
         load.into_iter().for_each(Process::finish);
-        until("all is sent", || pair.tap.count("t.x") == 500 && other.tap.count("t.x") == 500);
+        wait_until("all is sent", || pair.tap.count("t.x") == 500 && other.tap.count("t.x") == 500);
         let hits = pair.there.heal();
         pair.publisher.publish_one("t.x", "closing");
         other.publisher.publish_one("t.x", "closing");
@@ -353,7 +354,7 @@ impl Pair {
         let subscriber = there.start_peer(names[1], group, settings);
         let sub = subscriber.subscribe("t.>");
         // Who listened for longer than that before the publisher started is owed all of it, the first message too (R4).
-        last(2 * BASELINE_MARGIN);
+        let_time_pass(2 * BASELINE_MARGIN, "the subscriber must have listened for longer than the margin");
         let publisher = here.start_peer(names[0], group, &[]);
         Pair { lan: lan.clone(), tap, here, there, publisher, subscriber, sub }
     }
@@ -361,9 +362,9 @@ impl Pair {
     /// Publishes 3500 messages in 7 s, in the midst of which the subscriber's peer stands still for 5 s.
     fn stop_subscriber(&self) {
         let load = self.publisher.publish("t.x", 3500, 500);
-        until("the stream flows", || 200 < self.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < self.tap.count("t.x"));
         self.subscriber.process().signal("STOP");
-        last(Duration::from_secs(5));
+        let_time_pass(Duration::from_secs(5), "the subscriber stands still for five seconds");
         self.subscriber.process().signal("CONT");
         load.finish();
     }
@@ -386,7 +387,7 @@ fn settled_by_epoch(
 ) -> BTreeMap<String, Account> {
     let so_far = RefCell::new(String::new());
     let what = || format!("everything is accounted for; so far: {}", so_far.borrow());
-    until_some(what, || {
+    wait_until_some(what, || {
         let lines = sub.lines();
         let sent: Sent = tap.sent();
         let answer = account(&sent, &lines, "t.");
@@ -436,7 +437,7 @@ fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
         }
         all.len()
     };
-    until("they arrive", || count <= drain(sockets));
+    wait_until("they arrive", || count <= drain(sockets));
     // Those that should not come would do so soon.
     while sockets.wait(Duration::from_millis(100)).expect("waiting works") {
         drain(sockets);

@@ -1,7 +1,8 @@
 //! Pacing on real sockets: receivers with hardly any room, and one that stands still while others publish at full speed.
 
-use crate::support::bus::{config, eventually, wait_for};
+use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
+use crate::support::wait::wait_until;
 use seqcast::bus::{Bus, Embedded, Event, EventRef, Subscription};
 use seqcast::message::{Message, Missing};
 use seqcast::seqno::Seq;
@@ -89,7 +90,7 @@ fn drive(receiver: &mut Embedded, subscription: &Subscription, account: &mut Acc
 
 /// Drives a receiver until it knows its only publisher, and is known to it.
 fn meet(publisher: &Bus, receiver: &mut Embedded) {
-    eventually("the peers meet", || {
+    wait_until("the peers meet", || {
         receiver.drive(Duration::from_millis(1)).unwrap();
         let known = receiver.show(&json!({ "show": "peers" }));
         // A publisher waits for nobody who has not proven its address.
@@ -112,7 +113,7 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
         handle.flush(LONG).unwrap();
     });
     let mut account = Account::default();
-    eventually("everything arrives", || {
+    wait_until("everything arrives", || {
         drive(&mut receiver, &subscription, &mut account);
         account.delivered + account.lost == sent
     });
@@ -183,7 +184,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
         (&json!(1), &json!("no report"))
     );
     let mut account = Account::default();
-    eventually("every message is accounted for", || {
+    wait_until("every message is accounted for", || {
         drive(&mut receiver, &subscription, &mut account);
         let loss = receiver.show(&json!({ "show": "loss" }));
         let unverified = peer(&loss)["unverified"]["count"].as_u64().unwrap();
@@ -200,7 +201,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
         handle.flush(LONG).unwrap();
     });
     sent += 5000;
-    eventually("the rest arrives", || {
+    wait_until("the rest arrives", || {
         drive(&mut receiver, &subscription, &mut account);
         account.delivered + account.lost == sent
     });
@@ -271,12 +272,12 @@ fn a_process_that_is_stopped_for_seconds_neither_stops_the_publisher_nor_loses_i
     receiver.signal("CONT");
     assert!(1000 < during, "{during} messages in {half:?}");
     let goal = sent.load(Ordering::Relaxed) + 1000;
-    eventually("the publisher goes on", || {
+    wait_until("the publisher goes on", || {
         account.take_some(&subscription);
         goal < sent.load(Ordering::Relaxed)
     });
     is_over.store(true, Ordering::Relaxed);
-    eventually("every message is accounted for", || {
+    wait_until("every message is accounted for", || {
         account.take_some(&subscription);
         let delivered = counter(&attached.show("counters").unwrap(), "messages_delivered");
         let loss = attached.show("loss").unwrap();

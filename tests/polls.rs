@@ -1,7 +1,8 @@
 //! Polls of a publisher's history by real peers on loopback (seed 000): embedded, attached and driven clients.
 
-use crate::support::bus::{PATIENCE, config, config_with_socket, eventually, message, serve, wait_for};
+use crate::support::bus::{PATIENCE, config, config_with_socket, message, serve, wait_for};
 use crate::support::command::Place;
+use crate::support::wait::wait_until;
 use bytes::Bytes;
 use seqcast::bus::{AskError, Bus, Embedded, Poll, Polled, Question, Refused, Selection, SubscribeOptions};
 use seqcast::config::Config;
@@ -91,7 +92,7 @@ fn a_restart_of_the_publisher_is_certain() {
     assert_eq!(follow(&asker, &peer("B.pub"), "x", &mut tracker).0.len(), 3);
     let old = publisher.info().epoch;
     publisher.close();
-    eventually("the asker knows that it left", || {
+    wait_until("the asker knows that it left", || {
         asker.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == AskError::Gone
     });
     assert_eq!(asker.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(AskError::Gone));
@@ -192,7 +193,7 @@ fn who_does_not_answer_in_time_is_told_from_who_has_left() {
     let config = config("waits");
     let asker = Bus::embed(&config).unwrap();
     let mut silent = Embedded::open(&named(&config, "silent")).unwrap();
-    eventually("the peers meet", || {
+    wait_until("the peers meet", || {
         silent.drive(Duration::from_millis(1)).unwrap();
         asker.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
     });
@@ -209,7 +210,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
     let mut driven = Embedded::open(&named(&config, "B.pub")).unwrap();
     driven.publish(message("x", "0")).unwrap();
     let epoch = driven.info().epoch.to_string();
-    eventually("the peers meet", || {
+    wait_until("the peers meet", || {
         driven.drive(Duration::from_millis(1)).unwrap();
         let peers = peer_of_asker.show("peers").unwrap();
         peers["rows"].as_array().unwrap().iter().any(|row| row["epoch"] == epoch && row["publisher"] == "B.pub")
@@ -217,7 +218,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
     let polls = vec![Poll { subject: subject("x"), offset: 0, count: 1 }];
     let asked = attached.ask(peer("B.pub"), Question::Poll(polls.clone()), PATIENCE).unwrap();
     let mut answer = None;
-    eventually("the answer comes", || {
+    wait_until("the answer comes", || {
         driven.drive(Duration::from_millis(1)).unwrap();
         answer = answer.take().or(asked.try_recv().unwrap());
         answer.is_some()
@@ -230,7 +231,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
     assert_eq!(follow(&attached, &peer("attached"), "y", &mut Tracker::default()).0, ["0", "1", "2"]);
     // The other way round, with nobody but this thread to drive the peer.
     let asked = driven.ask(peer("attached"), Question::Poll(polls), PATIENCE).unwrap();
-    eventually("the answer comes", || {
+    wait_until("the answer comes", || {
         driven.drive(Duration::from_millis(1)).unwrap();
         asked.try_recv().unwrap().is_some()
     });
@@ -256,7 +257,7 @@ fn a_subscription_says_what_it_gets_when_something_is_missing() {
             let subs = bus.show("subs").unwrap();
             assert_eq!(subs["rows"][0]["mode"], shown, "{subs}");
             drop(_subscription);
-            eventually("it ends", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+            wait_until("it ends", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis, Talk, command};
-use crate::support::bus::eventually;
+use crate::support::wait::wait_until;
 use std::fs;
 
 /// The largest message of these peers.
@@ -161,7 +161,7 @@ fn who_stops_talking_gets_its_answers_first() {
             Redis => "+PONG\r\n".repeat(1000) + ":0\r\n",
         };
         assert_eq!(client.rest(), answers);
-        eventually("it is gone", || peer.count(protocol, "clients") == 0);
+        wait_until("it is gone", || peer.count(protocol, "clients") == 0);
     }
 }
 
@@ -185,7 +185,7 @@ fn random_bytes_do_no_harm() {
         }
     }
     others.are_served();
-    eventually("all of them are gone", || Protocol::ALL.iter().all(|protocol| peer.count(*protocol, "clients") == 2));
+    wait_until("all of them are gone", || Protocol::ALL.iter().all(|protocol| peer.count(*protocol, "clients") == 2));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn who_never_ends_a_command_holds_little_and_nobody_up() {
     clients[0].send(b"x\r\n");
     assert_eq!(subscriber.message().1.len(), PAYLOAD_BYTES);
     drop(clients);
-    eventually("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 5);
+    wait_until("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 5);
 }
 
 /// The memory of a peer.

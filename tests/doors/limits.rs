@@ -2,8 +2,8 @@
 
 use super::talk::{Nats, Protocol, Redis, Talk, command};
 use super::{Peer, show};
-use crate::support::bus::eventually;
 use crate::support::command::{Place, Running, now};
+use crate::support::wait::wait_until;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn connections_beyond_the_limit_are_told_so_and_counted() {
         assert_eq!(peer.count(protocol, "clients"), CLIENTS as u64 / 2);
     }
     drop(clients.pop());
-    eventually("its place is free", || peer.count(Redis, "clients") < CLIENTS as u64 / 2);
+    wait_until("its place is free", || peer.count(Redis, "clients") < CLIENTS as u64 / 2);
     peer.client(Nats).settle();
 }
 
@@ -81,10 +81,10 @@ fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
         }
     }
     for protocol in Protocol::ALL {
-        eventually("all of them are gone", || peer.count(protocol, "clients") == 1);
+        wait_until("all of them are gone", || peer.count(protocol, "clients") == 1);
         assert_eq!(peer.count(protocol, "accepted"), FLOOD / 2 + 1);
     }
-    eventually("no file is left open", || open_files() <= before);
+    wait_until("no file is left open", || open_files() <= before);
 }
 
 /// A peer that begins with a limit of so many open files.
@@ -139,7 +139,7 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
     known.subscribe("a", 0);
     let strangers: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     let both = |what: &str| Protocol::ALL.iter().map(|protocol| peer.count(*protocol, what)).sum::<u64>();
-    eventually("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
+    wait_until("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
     let mut late = peer.connect(Nats);
     late.send(b"CONNECT {\"verbose\":false,\"user\":\"alice\",\"pass\":\"s3cret\"}\r\n");
     assert!(late.line().contains("\"auth_required\":true"));
@@ -150,7 +150,7 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
     // Whoever came first had to go.
     assert!(FLOOD as u64 - 16 <= both("unauthorized"), "{}", both("unauthorized"));
     drop(strangers);
-    eventually("they are gone", || both("clients") == 2);
+    wait_until("they are gone", || both("clients") == 2);
 }
 
 /// What is asked takes little to write, and the answer is not wanted.

@@ -3,7 +3,7 @@
 use super::Peer;
 use super::slow::{SETTINGS, SUBJECT, flood, reader};
 use super::talk::{Nats, Protocol, Redis, Talk};
-use crate::support::bus::eventually;
+use crate::support::wait::wait_until;
 
 const MEMORY: u64 = 4 << 20;
 
@@ -29,12 +29,12 @@ fn who_holds_most_of_half_commands_is_closed() {
         let command = client.protocol.publish("a", payload(index));
         held += (command.len() - LEFT) as u64;
         client.try_send(&command[..command.len() - LEFT]);
-        eventually("what it sent is read", || {
+        wait_until("what it sent is read", || {
             assert!(peer.held() <= MEMORY, "{}", peer.held());
             evicted(&peer) != 0 || held <= peer.held() + (1 << 10)
         });
     }
-    eventually("those beyond have gone", || 4 <= evicted(&peer));
+    wait_until("those beyond have gone", || 4 <= evicted(&peer));
     assert!(evicted(&peer) <= 9, "{}", evicted(&peer));
     let rows = peer.rows("clients");
     assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.held());
@@ -45,7 +45,7 @@ fn who_holds_most_of_half_commands_is_closed() {
     first.send(&command[command.len() - LEFT..]);
     assert_eq!(subscriber.message().1.len(), payload(0).len());
     drop(clients);
-    eventually("nothing is held", || peer.held() == 0);
+    wait_until("nothing is held", || peer.held() == 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_message_that_waits_for_many_is_held_once() {
         assert_eq!(reader.message().1, payload);
     }
     drop((readers, publisher));
-    eventually("nothing is held", || peer.held() == 0);
+    wait_until("nothing is held", || peer.held() == 0);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_large_command_that_is_done_with_is_not_held_with_what_follows_it() {
         let (begun, end) = small.split_at(small.len() - 2);
         client.send([protocol.publish("a", &large), begun.to_vec()].concat());
         assert_eq!(subscriber.message().1, large);
-        eventually("only what has begun is held", || {
+        wait_until("only what has begun is held", || {
             let held: u64 = peer.rows("clients").iter().map(|row| row["unread_bytes"].as_u64().unwrap()).sum();
             (begun.len() as u64..1024).contains(&held)
         });

@@ -3,6 +3,7 @@
 use super::Peer;
 use super::talk::{Nats, Redis, Talk};
 use crate::support::command::{PATIENCE, Place, Running, now};
+use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn restart(place: Place, name: &str, port: u16) -> Peer {
 /// Starts two peers in the group of `port` and waits until they know each other.
 fn pair(port: u16) -> [Peer; 2] {
     let peers = ["A.test", "B.test"].map(|name| start(name, port));
-    until("the peers know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 1));
+    wait_until("the peers know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 1));
     peers
 }
 
@@ -39,14 +40,6 @@ fn kill(peer: Peer) -> Place {
     process.signal("KILL");
     process.ended();
     place
-}
-
-#[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = now() + PATIENCE;
-    while !condition() {
-        assert!(now() < deadline, "not within {PATIENCE:?}: {what}");
-    }
 }
 
 /// A NATS client that is subscribed to [`REPLY`].
@@ -94,18 +87,18 @@ fn killed_responder_does_not_count_after_its_silence() {
         publisher.send(Redis.publish("work", "x"));
         publisher.line()
     };
-    until("the subscription counts", || receivers() == ":1");
+    wait_until("the subscription counts", || receivers() == ":1");
     requester.send(request("work"));
-    until("the request arrives", || responder.message().1 == b"x");
+    wait_until("the request arrives", || responder.message().1 == b"x");
     kill(responding);
     let killed = now();
     let is_absent = |requester: &mut Talk| {
         requester.send(request("work"));
         answer_within(requester, REPEAT) == Answer::NoResponders
     };
-    until("a request gets 503", || is_absent(&mut requester));
+    wait_until("a request gets 503", || is_absent(&mut requester));
     let refused = now().since(killed);
-    until("PUBLISH counts nobody", || receivers() == ":0");
+    wait_until("PUBLISH counts nobody", || receivers() == ":0");
     let counted = now().since(killed);
     let bound = HEARTBEAT * 7 / 2 + Duration::from_secs(1);
     assert!(refused <= bound && counted <= bound, "503 after {refused:?}, :0 after {counted:?}, bound {bound:?}");
@@ -232,7 +225,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
     let is_member =
         |epoch: &str| requesting.rows("interest").iter().any(|row| row["queue"] == "q" && row["epoch"] == epoch);
     let crashed = crashing.epoch();
-    until("the members are known", || is_member(&crashed) && is_member(&staying.epoch()));
+    wait_until("the members are known", || is_member(&crashed) && is_member(&staying.epoch()));
     let mut watcher = requesting.client(Nats);
     watcher.subscribe(OUTBOUND, 1);
     let mut publisher = requesting.client(Nats);
@@ -261,7 +254,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
         row["value"].as_u64().expect("a number").try_into().expect("it fits")
     };
     let mut missing = Vec::new();
-    until("each message is served or counted, and each of the second half is served", || {
+    wait_until("each message is served or counted, and each of the second half is served", || {
         for member in &mut members {
             while let Some((_, payload)) = member.message_within(Duration::ZERO) {
                 let number: usize = std::str::from_utf8(&payload).expect("text").parse().expect("a number");

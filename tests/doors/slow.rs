@@ -2,7 +2,8 @@
 
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis, Talk, command};
-use crate::support::bus::{PATIENCE, eventually};
+use crate::support::bus::PATIENCE;
+use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -195,7 +196,7 @@ fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
     for protocol in Protocol::ALL {
         assert_eq!(peer.count(protocol, "slow"), 1);
     }
-    eventually("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 0);
+    wait_until("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 0);
     let told = peer.process.stderr_so_far();
     assert_eq!(told.iter().filter(|line| line.contains("client closed, as slow-client says")).count(), 2);
     for sleeper in &mut sleepers {
@@ -221,7 +222,7 @@ fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
         }
         // Its error waits behind what it does not read.
         sleeper.send(wrong);
-        eventually("it is gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 1);
+        wait_until("it is gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 1);
         assert_eq!(peer.count(protocol, "faults"), 1);
     }
 }

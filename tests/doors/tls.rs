@@ -3,9 +3,9 @@
 use super::Peer;
 use super::accounts::enters;
 use super::talk::{Nats, Protocol, Redis, Talk};
-use crate::support::bus::eventually;
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, now};
+use crate::support::wait::wait_until;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -195,7 +195,7 @@ fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time
     }
     // Those that came first have to go for others, who come in all the same.
     let flood: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
-    eventually("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
+    wait_until("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PING"]), "PONG");
     assert!(peer.count(Nats, "clients") + peer.count(Redis, "clients") <= 8);
     drop(flood);

@@ -1,7 +1,8 @@
 //! Programs with published client libraries: what `tests/clients` holds, on a host of the LAN. `tools/test` installs them.
 
-use super::lan::{Host, Process, until, until_some};
+use super::lan::{Host, Process};
 use crate::support::root;
+use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -97,7 +98,7 @@ impl Client {
     /// Waits until it has done all that it was told.
     pub fn finish(&self) {
         let what = format!("{:?} does as it is told", self.library);
-        until(&what, || self.count(|line| line.get("done").is_some()) == self.done);
+        wait_until(&what, || self.count(|line| line.get("done").is_some()) == self.done);
     }
 
     /// How many of its lines are such ones.
@@ -108,7 +109,7 @@ impl Client {
     /// Waits until it has told such a line.
     pub fn wait_for(&self, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
         let what = || format!("{:?}: {what}; it told {:?}", self.library, self.process.lines().last());
-        until_some(what, || self.told().into_iter().find(|line| is_such(line)))
+        wait_until_some(what, || self.told().into_iter().find(|line| is_such(line)))
     }
 
     /// Subscribes, and waits until the server has said so.
@@ -131,7 +132,7 @@ impl Client {
             let messages = self.messages(id);
             format!("{:?} gets {count} messages; {} came, the last {:?}", self.library, messages.len(), messages.last())
         };
-        until_some(what, || Some(self.messages(id)).filter(|messages| count <= messages.len()))
+        wait_until_some(what, || Some(self.messages(id)).filter(|messages| count <= messages.len()))
     }
 
     /// A request, and its answer or why there is none.

@@ -1,9 +1,10 @@
 //! Programs with published client libraries, each at the door of the peer on its own host, across the LAN.
 
 use super::client::{Client, Library};
-use super::lan::{Host, Lan, Peer, in_namespaces, until};
+use super::lan::{Host, Lan, Peer, in_namespaces};
 use super::{ONE_IN_TEN, group};
 use crate::doors::talk::{Nats, Talk};
+use crate::support::wait::wait_until;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ fn start(hosts: &[Host], settings: &[&str]) -> Vec<Peer> {
         .enumerate()
         .map(|(index, host)| host.start_peer(&format!("P{}", index + 1), group(), &settings))
         .collect();
-    until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() + 1 == peers.len()));
+    wait_until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() + 1 == peers.len()));
     peers
 }
 
@@ -112,7 +113,7 @@ fn requests_are_answered_from_elsewhere_or_told_that_nobody_will() {
             responder.act(json!({ "do": "answer", "subject": subject }));
             for library in Library::NATS {
                 let mut requester = library.start(&lan.hosts[0]);
-                until("the responder is known", || requester.request(&subject, "x") == Ok("re:x".to_owned()));
+                wait_until("the responder is known", || requester.request(&subject, "x") == Ok("re:x".to_owned()));
                 assert_eq!(requester.request("svc.nobody", "x"), Err("no responders".to_owned()), "{library:?}");
             }
         }
@@ -137,12 +138,12 @@ fn one_member_of_a_queue_group_gets_each_message() {
             let rows = peer.rows("interest").into_iter().filter(|row| row["queue"] == "q");
             rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()
         };
-        until("the members are known", || peers.iter().map(known).collect::<Vec<_>>() == [6, 3, 3]);
+        wait_until("the members are known", || peers.iter().map(known).collect::<Vec<_>>() == [6, 3, 3]);
         for (publisher, name) in publishers.iter_mut().zip(["a", "b"]) {
             publisher.act(json!({ "do": "pub", "subject": format!("work.{name}"), "data": name, "count": 600 }));
         }
         let total = || members.iter().map(|member| member.messages(1).len()).sum::<usize>();
-        until("all the work is given out", || 1200 <= total());
+        wait_until("all the work is given out", || 1200 <= total());
         let mut given: BTreeMap<String, usize> = BTreeMap::new();
         for member in &members {
             let messages = member.messages(1);
@@ -165,12 +166,12 @@ fn clients_come_back_after_their_peer_was_killed() {
         let mut publisher = Library::AsyncNats.start(&lan.hosts[1]);
         peers[0].kill();
         peers[0] = lan.hosts[0].start_peer("P1", group(), &["nats=on", "redis=on"]);
-        until("all clients are back", || {
+        wait_until("all clients are back", || {
             let subs = peers[0].rows("subs");
             subs.iter().filter(|row| row["pattern"] == "news.all").count() == Library::ALL.len()
         });
         let mut number = 0;
-        until("messages come again", || {
+        wait_until("messages come again", || {
             number += 1;
             publisher.act(json!({ "do": "pub", "subject": "news.all", "data": number.to_string() }));
             clients.iter().all(|client| !client.messages(1).is_empty())
@@ -229,7 +230,7 @@ fn clients_are_told_what_was_lost() {
         subscribers.iter().for_each(|client| drop(client.await_messages(1, 10)));
         lan.hosts[1].fault("udp dport 7500 counter name hits drop");
         publish("b", 25);
-        until("it was dropped", || 0 < lan.hosts[1].hits());
+        wait_until("it was dropped", || 0 < lan.hosts[1].hits());
         lan.hosts[1].heal();
         publish("c", 10);
         for client in &subscribers {
@@ -262,7 +263,7 @@ fn any_nats_client_polls_a_history() {
             let mut client = library.start(&lan.hosts[1]);
             let subject = format!("hist.{library:?}");
             client.subscribe(&subject, 1);
-            until("the subscription is heard of", || {
+            wait_until("the subscription is heard of", || {
                 peers[0].publish_one(&subject, "one");
                 !client.messages(1).is_empty()
             });

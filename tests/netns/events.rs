@@ -1,7 +1,8 @@
 //! Journals of events of peers on several hosts that follow each other while the network loses.
 
-use super::lan::{Host, Lan, in_namespaces, last, until};
+use super::lan::{Host, Lan, in_namespaces};
 use super::{ONE_IN_TEN, config_of};
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::Bus;
 use seqcast::event::model::{Event, Registration, ServerId};
 use seqcast::event::store::{OfServer, Query};
@@ -45,7 +46,7 @@ fn journals_of_others_are_whole_whatever_the_network_loses() {
         let lan = Lan::new(3);
         let buses: Vec<Bus> = (1..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
         let met = |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
-        until("the peers have met", || buses.iter().all(met));
+        wait_until("the peers have met", || buses.iter().all(met));
         lan.hosts.iter().for_each(|host| host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop")));
         let mut rng = Rng::new(1);
         for session in 0..SESSIONS {
@@ -62,14 +63,14 @@ fn journals_of_others_are_whole_whatever_the_network_loses() {
             };
             let requested = (0..1 + rng.below(4)).map(|_| registration(&mut rng)).collect();
             buses[usize::from(rng.chance(0.5))].register(requested).expect("it is stored");
-            last(Duration::from_millis(5));
+            let_time_pass(Duration::from_millis(5), "the load has a rate");
         }
         let is_followed = |event: &Event| event.event_type.to_string().starts_with("plant/");
         for (origin, bus) in (1..).zip(&buses[..2]) {
             let expected: Vec<Event> = found(bus, origin).into_iter().filter(is_followed).collect();
             assert!(200 < expected.len(), "{} events of server {origin}", expected.len());
             for other in (0..3).filter(|other| *other + 1 != origin as usize) {
-                until("the other one has them all", || found(&buses[other], origin).len() == expected.len());
+                wait_until("the other one has them all", || found(&buses[other], origin).len() == expected.len());
                 assert_eq!(found(&buses[other], origin), expected, "of server {origin} at {}", other + 1);
             }
         }

@@ -1,6 +1,6 @@
 //! A LAN of several hosts on this machine: network namespaces on a bridge, with faults made by nftables.
 
-use seqcast::daemon::clock::Clock;
+use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::daemon::interface::{Family, Spec, choose};
 use seqcast::daemon::multicast::{Options, Sockets};
 use serde_json::Value;
@@ -14,9 +14,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-
-/// How long anything may take that should happen at once; generous, for machines that do much else.
-const BOUND: Duration = Duration::from_secs(60);
 
 /// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test again
 /// in there. Everything it leaves behind ends with it. Where the kernel does not allow that, the test fails and says so.
@@ -99,9 +96,9 @@ impl Lan {
             // The kernel finds out by and by that a cable is plugged in; until then the switch forwards nothing.
             let port = format!("port{}", host.number);
             let port = || run(Command::new("ip").args(["-d", "-o", "link", "show", "dev", &port]));
-            until("the switch forwards", || port().contains("state forwarding"));
+            wait_until("the switch forwards", || port().contains("state forwarding"));
             let card = || run(host.command("ip").args(["-o", "link", "show", "dev", "eth0"]));
-            until("the host is on the switch", || card().contains("state UP"));
+            wait_until("the host is on the switch", || card().contains("state UP"));
         }
         Lan { hosts }
     }
@@ -175,7 +172,7 @@ impl Host {
             arguments.extend(["--set", setting]);
         }
         let log = fs::File::options().create(true).append(true).open(peer.file("log")).expect("/run can be written");
-        until("the peer answers", || {
+        wait_until("the peer answers", || {
             // As those do who watch over services: it ends if a database that it needs is away.
             if peer.process.as_mut().is_none_or(Process::has_ended) {
                 let log = log.try_clone().expect("a file can be open twice");
@@ -303,7 +300,7 @@ impl Peer {
     /// Subscribes and waits until the peer knows it.
     pub fn subscribe(&self, pattern: &str) -> Process {
         let process = Process::start(&mut self.seqcast(&["sub", pattern, "--json"]));
-        until("the subscription is in force", || self.rows("subs").iter().any(|row| row["pattern"] == pattern));
+        wait_until("the subscription is in force", || self.rows("subs").iter().any(|row| row["pattern"] == pattern));
         process
     }
 
@@ -312,7 +309,7 @@ impl Peer {
         let members = || self.rows("subs").iter().filter(|row| row["queue"] == queue).count();
         let before = members();
         let process = Process::start(&mut self.seqcast(&["sub", pattern, "--queue", queue, "--json"]));
-        until("the subscription is in force", || before < members());
+        wait_until("the subscription is in force", || before < members());
         process
     }
 
@@ -380,7 +377,8 @@ impl Process {
 
     /// Waits for its success.
     pub fn finish(mut self) {
-        let status = until_some(|| "the command ends".into(), || self.child.try_wait().expect("it can be waited for"));
+        let status =
+            wait_until_some(|| "the command ends".into(), || self.child.try_wait().expect("it can be waited for"));
         assert!(status.success(), "it ended with {status}");
     }
 
@@ -396,28 +394,6 @@ impl Drop for Process {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// Waits for a condition, for at most [`BOUND`].
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    until_some(|| what.to_owned(), || condition().then_some(()));
-}
-
-/// Waits for a value, for at most [`BOUND`].
-pub fn until_some<T>(what: impl Fn() -> String, mut value: impl FnMut() -> Option<T>) -> T {
-    let deadline = Clock::now().instant + BOUND;
-    loop {
-        if let Some(value) = value() {
-            return value;
-        }
-        assert!(Clock::now().instant < deadline, "not within {BOUND:?}: {}", what());
-        thread::sleep(POLL_INTERVAL);
-    }
-}
-
-/// Lets a fault last.
-pub fn last(duration: Duration) {
-    thread::sleep(duration);
 }
 
 /// Runs a command to its end and returns what it printed; it must succeed.
@@ -471,9 +447,6 @@ fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Set in the namespaces.
 const INSIDE: &str = "TEST_IN_NAMESPACES";
-
-/// Between two looks at a condition.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The end of each log that is shown after a failure.
 const LOG_BYTES_SHOWN: usize = 8 * 1024;

@@ -1,8 +1,9 @@
 //! Programs on several hosts that share the messages of a subject as a queue group.
 
-use super::lan::{Lan, Peer, Process, in_namespaces, until};
+use super::lan::{Lan, Peer, Process, in_namespaces};
 use super::{ONE_IN_TEN, group};
 use crate::doors::talk::{Nats, Talk};
+use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,21 +28,21 @@ fn members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice() {
             .zip(&lan.hosts)
             .map(|(name, host)| host.start_peer(name, group(), &settings))
             .collect();
-        until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
+        wait_until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
         let members: Vec<Process> = [0, 1, 1, 2].into_iter().map(|host| peers[host].join("work.*", "q")).collect();
         let all = peers[2].subscribe("work.a");
         let known = |peer: &Peer| {
             let rows = peer.rows("interest").into_iter().filter(|row| row["queue"] == "q");
             rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()
         };
-        until("the members are known", || peers.iter().map(known).collect::<Vec<_>>() == [3, 2, 3]);
+        wait_until("the members are known", || peers.iter().map(known).collect::<Vec<_>>() == [3, 2, 3]);
         for host in &lan.hosts {
             host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
         }
         let publishing = [0, 1].map(|host| peers[host].publish("work.a", 2_000, 2_000));
         publishing.into_iter().for_each(Process::finish);
         let total = || members.iter().map(|member| numbers(member).len()).sum::<usize>();
-        until("all is given out", || 4_000 <= total() && 4_000 <= all.lines().len());
+        wait_until("all is given out", || 4_000 <= total() && 4_000 <= all.lines().len());
         assert!(20 < lan.hosts.iter().map(|host| host.heal()).sum::<u64>(), "the fault was there");
         let mut given: Vec<u64> = Vec::new();
         for (member, host) in members.iter().zip([1, 2, 2, 3]) {
@@ -91,13 +92,13 @@ fn messages_of_leaving_members_are_served_or_counted() {
             .zip(&lan.hosts)
             .map(|(name, host)| host.start_peer(name, group(), &settings))
             .collect();
-        until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
+        wait_until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
         let mut members: VecDeque<Talk> = [2, 3, 2, 3].map(join).into();
         let known = || {
             let rows = peers[0].rows("interest").into_iter().filter(|row| row["queue"] == "q");
             rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()
         };
-        until("the members are known", || known() == 4);
+        wait_until("the members are known", || known() == 4);
         for host in &lan.hosts {
             host.fault("udp dport != 0 numgen random mod 100 < 5 counter name hits drop");
         }
@@ -123,7 +124,7 @@ fn messages_of_leaving_members_are_served_or_counted() {
         assert_eq!(peers[0].counter("queue_uncertain"), 0);
         println!("{left} members left, {} messages counted", counted());
         let mut total = take(Vec::new());
-        until("each message is served or counted", || {
+        wait_until("each message is served or counted", || {
             for member in &mut members {
                 while let Some((_, payload)) = member.message_within(std::time::Duration::ZERO) {
                     total = take(vec![std::str::from_utf8(&payload).expect("text").parse().expect("a number")]);

@@ -2,8 +2,9 @@
 //!
 //! The virtual cables carry no buffers of several datagrams, so each that a rule hits is one datagram.
 
-use crate::netns::lan::{Host, Lan, in_namespaces, last, until};
+use crate::netns::lan::{Host, Lan, in_namespaces};
 use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, config_of, group, group_v6, settled_by_epoch};
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Event, RecvError, Subscription};
 use seqcast::daemon::clock::Clock;
 use seqcast::message::Message;
@@ -26,7 +27,7 @@ fn a_million_messages_with_a_tenth_dropped_at_each_host() {
         let lan = Lan::new(3);
         let members: Vec<Member> = (0..).zip(&lan.hosts).map(|(number, host)| Member::new(*host, number)).collect();
         for member in &members {
-            until("the peers have met", || member.rows("peers").len() == 2);
+            wait_until("the peers have met", || member.rows("peers").len() == 2);
             member.host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
         }
         let repaired: Vec<u64> = thread::scope(|scope| {
@@ -102,7 +103,7 @@ impl Member {
             }
             if n % ROUNDS == 0 {
                 next = next + PAUSE;
-                thread::sleep(next.since(Clock::now().instant));
+                let_time_pass(next.since(Clock::now().instant), "the load has a rate");
             }
         }
     }
@@ -145,10 +146,10 @@ fn a_blackout_of_two_seconds_is_repaired() {
     in_namespaces("netns::repair::a_blackout_of_two_seconds_is_repaired", || {
         let pair = Pair::new(group(), REPAIR);
         let load = pair.publisher.publish("t.x", 1500, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.there.fault("meta l4proto udp counter name hits drop");
         let before = pair.tap.count("t.x");
-        last(Duration::from_secs(2));
+        let_time_pass(Duration::from_secs(2), "the blackout lasts two seconds");
         let meanwhile = pair.tap.count("t.x") - before;
         assert!(0 < meanwhile && 0 < pair.there.heal(), "the fault has hit");
         load.finish();
@@ -161,11 +162,11 @@ fn a_partition_of_three_seconds_is_repaired() {
     in_namespaces("netns::repair::a_partition_of_three_seconds_is_repaired", || {
         let pair = Pair::new(group(), REPAIR);
         let load = pair.publisher.publish("t.x", 2500, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         for host in [pair.here, pair.there] {
             host.fault("meta l4proto udp counter name hits drop");
         }
-        last(Duration::from_secs(3));
+        let_time_pass(Duration::from_secs(3), "the partition lasts three seconds");
         assert!(0 < pair.here.heal(), "the subscriber spoke in vain");
         assert!(0 < pair.there.heal(), "so did the publisher");
         load.finish();
@@ -185,7 +186,7 @@ fn a_subscriber_stopped_for_five_seconds_gets_everything() {
 
 /// Nothing of the publisher is lost or told of but its silence.
 fn assert_all_delivered(pair: &Pair, count: u64) {
-    until("all is sent", || pair.tap.count("t.x") as u64 == count);
+    wait_until("all is sent", || pair.tap.count("t.x") as u64 == count);
     let all = pair.settled(|all| all.delivered == count);
     assert_eq!((all.lost, all.unverified, all.tail), (0, 0, 0), "{all:?}");
     let told = |line: &&String| line.contains(r#""type":"loss""#) && !line.contains(r#""kind":"tail""#);
@@ -200,13 +201,13 @@ fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
         let mut pair = Pair::new(group(), REPAIR);
         pair.there.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop"));
         let load = pair.publisher.publish("t.x", 2000, 500);
-        until("the stream flows", || 200 < pair.tap.count("t.x"));
+        wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
         pair.publisher.kill();
         drop(load);
         let before = pair.tap.sent();
         pair.publisher = pair.here.start_peer("A.test", group(), REPAIR);
         pair.publisher.publish("t.x", 500, 500).finish();
-        until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 500));
+        wait_until("all is sent", || pair.tap.sent().values().any(|stream| stream.count("t.x") == 500));
         // The former run is accounted for once the new one is known to be its successor.
         let accounts = settled_by_epoch(&pair.tap, &pair.sub, |accounts| {
             accounts.len() == 2 && accounts.values().all(|one| 0 < one.delivered)
@@ -244,17 +245,17 @@ fn forgotten(group: IpAddr, words: &str) {
     let lan = Lan::new(2);
     lan.snoop();
     let pair = Pair::on(&lan, group, ["A.test", "B.test"], REPAIR);
-    until("the switch knows both", || [pair.here, pair.there].iter().all(|host| lan.has_member(host, group)));
+    wait_until("the switch knows both", || [pair.here, pair.there].iter().all(|host| lan.has_member(host, group)));
     let advisories = pair.subscriber.subscribe("_RV.ERROR.SYSTEM.DATALOSS.>");
     let load = pair.publisher.publish("t.x", 7000, 500);
-    until("the stream flows", || 200 < pair.tap.count("t.x"));
+    wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
     assert_eq!(pair.subscriber.counter("multicast_dead"), 0);
     lan.fault(&pair.there, &format!("{words} counter name hits drop"));
     // Nor shall a question of the switch remind the host, which only speaks up by itself from now on.
     let to_group = format!("udp dport {PORT} counter name hits");
     pair.there.fault(&format!("{words} drop\n{to_group}"));
     let (mut last_heard, mut hits) = (Clock::now().instant, 0);
-    until("it is noticed that multicasts do not come", || {
+    wait_until("it is noticed that multicasts do not come", || {
         let now = Clock::now().instant;
         let hits_before = std::mem::replace(&mut hits, pair.there.hits());
         if hits_before != hits {
@@ -265,15 +266,15 @@ fn forgotten(group: IpAddr, words: &str) {
     let noticed = Clock::now().instant.since(last_heard);
     println!("noticed {noticed:?} after the last multicast, of {hits}");
     assert!(100 < hits && noticed <= 2 * HEARTBEAT + LOOKING, "{hits} multicasts came; it took {noticed:?}");
-    until("the group is joined anew", || 0 < pair.subscriber.counter("rejoins"));
+    wait_until("the group is joined anew", || 0 < pair.subscriber.counter("rejoins"));
     assert!(!lan.has_member(&pair.there, group), "the switch does not hear it yet");
     assert!(0 < lan.heal(), "the host spoke in vain");
-    until("the switch hears it", || lan.has_member(&pair.there, group));
+    wait_until("the switch hears it", || lan.has_member(&pair.there, group));
     pair.there.heal();
     load.finish();
     assert_all_delivered(&pair, 7000);
     let advised = |line: &String| line.contains("INBOUND.BCAST") && line.contains("MCAST_BLACKHOLE");
-    until("an advisory says so", || advisories.lines().iter().any(advised));
+    wait_until("an advisory says so", || advisories.lines().iter().any(advised));
     assert_eq!(pair.subscriber.counter("multicast_dead"), 1);
 }
 

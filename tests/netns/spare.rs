@@ -1,7 +1,8 @@
 //! Peers that do not send what nobody wants (`interest: on`): nothing of it reaches the network, and nobody misses anything.
 
 use super::config_of;
-use super::lan::{Host, Lan, in_namespaces, last, until};
+use super::lan::{Host, Lan, in_namespaces};
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Event};
 use seqcast::message::Message;
 use std::time::Duration;
@@ -41,14 +42,16 @@ fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message
             let buses: Vec<Bus> = (0..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
             let met =
                 |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);
-            until("the peers have met", || buses.iter().all(met));
+            wait_until("the peers have met", || buses.iter().all(met));
             let [publisher, reader, _] = &buses[..] else { panic!("three of them") };
             let publish = |subject: &str, number: u64| {
                 let message = Message::new(subject.parse().expect("a subject"), number.to_string());
                 publisher.publish_blocking(message).expect("the peer takes it");
             };
-            // Peers that have just started send everything.
-            last(Duration::from_millis(700));
+            let_time_pass(
+                Duration::from_millis(700),
+                "a peer that has just started sends everything for some heartbeats",
+            );
             let own = publisher.subscribe("unwanted".parse().expect("a pattern")).expect("it is a subscription");
             let sent = counter(publisher, "datagrams_multicast");
             (0..UNWANTED).for_each(|number| publish("unwanted", number));

@@ -7,8 +7,9 @@ mod client;
 mod database;
 mod oracle;
 
-use super::lan::{Host, Lan, Peer, in_namespaces_for, last, run};
+use super::lan::{Host, Lan, Peer, in_namespaces_for, run};
 use super::{ONE_IN_TEN, group};
+use crate::support::wait::let_time_pass;
 use client::{Consumer, Way};
 use oracle::{Account, Attempt, Key, Ledger, Reader, Step, judge, missing};
 use seqcast::daemon::clock::{Clock, random_u64};
@@ -234,7 +235,7 @@ impl Place {
             Fault::Cut => self.host.fault("meta l4proto { tcp, udp } counter name hits drop"),
             Fault::KillFull => {
                 self.begin(Fault::Full);
-                last(FULL_TIME);
+                let_time_pass(FULL_TIME, "the peer works with a full disk before it is killed");
                 self.begin(Fault::Kill);
             }
             Fault::Full => {
@@ -338,10 +339,10 @@ fn what_is_acknowledged_comes_to_all_once_and_in_order() {
                 println!("{faults:?}; settling");
                 let stopped = now();
                 while 0 < world.with_accounts(missing) && now().since(stopped) < SETTLE_TIME {
-                    last(Duration::from_millis(500));
+                    let_time_pass(Duration::from_millis(500), "a look at all accounts costs much");
                 }
                 world.tell(begun);
-                last(CALM_TIME);
+                let_time_pass(CALM_TIME, "an event that comes twice or too late would come now");
                 world.phase.store(OVER, Ordering::Relaxed);
             });
             conclude(&world, begun, seed);
@@ -356,9 +357,9 @@ fn disturb(place: &mut Place, begun: Instant, rng: &mut Rng, world: &World) -> V
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];
         faults.push(fault);
         place.begin(fault);
-        last(Duration::from_millis(rng.between(100, 2500)));
+        let_time_pass(Duration::from_millis(rng.between(100, 2500)), "the fault lasts");
         place.end(fault);
-        last(Duration::from_millis(rng.between(100, 4000)));
+        let_time_pass(Duration::from_millis(rng.between(100, 4000)), "peers recover between two faults");
         if place.number == 1 && TELL_INTERVAL <= now().since(told) {
             told = now();
             world.tell(begun);

@@ -1,14 +1,12 @@
 //! Peers on loopback, each test in a group of its own.
 
 use super::TempDir;
+pub use super::wait::PATIENCE;
+use super::wait::wait_until;
 use seqcast::bus::{Bus, Event, Options, Subscription};
 use seqcast::config::Config;
-use seqcast::daemon::clock::{Clock, random_u64};
+use seqcast::daemon::clock::random_u64;
 use seqcast::message::{Delivery, Message};
-use std::time::Duration;
-
-/// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A configuration on loopback with a random group and port, so that tests which run at the same time do not meet.
 pub fn config(name: &str) -> Config {
@@ -51,19 +49,10 @@ pub fn message(subject: &str, payload: &str) -> Message {
     Message::new(subject.parse().expect("a test's subject"), payload.to_owned())
 }
 
-/// Waits until the condition holds; polls, because what is waited for happens in other threads.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Clock::now().instant + PATIENCE;
-    while !condition() {
-        assert!(Clock::now().instant < deadline, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Waits until `a` knows `b`.
 pub fn wait_for(a: &Bus, b: &Bus) {
     let epoch = b.info().epoch.to_string();
-    eventually("the peers meet", || {
+    wait_until("the peers meet", || {
         let peers = a.show("peers").expect("the peer answers");
         peers["rows"].as_array().expect("rows").iter().any(|row| row["epoch"] == epoch && row["state"] == "up")
     });

@@ -1,6 +1,8 @@
 //! Runs the built `seqcast` command: each test in a place of its own with a private socket, port and group.
 
 use super::TempDir;
+pub use super::wait::PATIENCE;
+use super::wait::wait_until_some;
 use seqcast::daemon::clock::Clock;
 use seqcast::time::Instant;
 use std::io::{BufRead, BufReader, Write};
@@ -8,10 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
-use std::time::Duration;
-
-/// How long anything that should happen at once may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The present.
 pub fn now() -> Instant {
@@ -101,11 +99,8 @@ impl Place {
 
     /// Waits until this place's peer, which was just started, is reachable.
     pub fn reachable(&self, peer: Running) -> Running {
-        let deadline = now() + PATIENCE;
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
-            assert!(now() < deadline, "the peer does not listen: {:?}", peer.stderr_so_far());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let what = || format!("the peer listens; it said {:?}", peer.stderr_so_far());
+        wait_until_some(what, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
         peer
     }
 }
@@ -266,14 +261,8 @@ impl Running {
     /// Waits for the end.
     #[track_caller]
     pub fn ended(&mut self) -> ExitStatus {
-        let deadline = now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("the command can be waited for") {
-                return status;
-            }
-            assert!(now() < deadline, "seqcast {} does not end", self.arguments);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let what = || format!("seqcast {} ends", self.arguments);
+        wait_until_some(what, || self.child.try_wait().expect("the command can be waited for"))
     }
 }
 

@@ -5,6 +5,7 @@ pub mod certificate;
 pub mod command;
 pub mod postgres_server;
 pub mod redis_server;
+pub mod wait;
 pub mod websocket;
 
 use std::fs;

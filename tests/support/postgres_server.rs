@@ -1,13 +1,12 @@
 //! A real PostgreSQL server of a test's own, from the newest version that is installed.
 
+use super::wait::wait_until;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 /// A server that ends with the value. It trusts everybody who comes from this host.
 pub struct PostgresServer {
@@ -38,16 +37,13 @@ impl PostgresServer {
 
     /// Waits until it can be used. After a crash it refuses to start as long as processes of the one before are there.
     fn when_ready(mut self) -> PostgresServer {
-        for _ in 0..1000 {
+        wait_until(&format!("PostgreSQL on port {} answers", self.port), || {
             if self.child.try_wait().expect("a process of our own").is_some() {
                 self.child = spawn(&self.dir, self.port);
             }
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && self.try_sql("postgres", "SELECT 1").is_ok() {
-                return self;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("PostgreSQL on port {} does not answer", self.port);
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok() && self.try_sql("postgres", "SELECT 1").is_ok()
+        });
+        self
     }
 
     pub fn port(&self) -> u16 {

@@ -1,11 +1,10 @@
 //! A real redis-server of a test's own.
 
+use super::wait::wait_until;
 use redis::{Client, Connection};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 /// A server that is killed with the value.
 pub struct RedisServer {
@@ -37,14 +36,11 @@ impl RedisServer {
             .expect("redis-server is installed: tools/test installs it");
         let server = RedisServer { child, port };
         // It answers LOADING before it can be used.
-        for _ in 0..2000 {
+        wait_until(&format!("redis-server on port {port} answers"), || {
             let answers = |mut connection: Connection| redis::cmd("DBSIZE").exec(&mut connection).is_ok();
-            if server.client().get_connection().is_ok_and(answers) || server.needs_password() {
-                return server;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        panic!("redis-server on port {port} does not answer");
+            server.client().get_connection().is_ok_and(answers) || server.needs_password()
+        });
+        server
     }
 
     pub fn port(&self) -> u16 {

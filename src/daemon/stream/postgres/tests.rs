@@ -13,6 +13,10 @@ use std::thread;
 #[path = "../../../../tests/support/postgres_server.rs"]
 mod postgres_server;
 
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "../../../../tests/support/wait.rs"]
+mod wait;
+
 struct Dir(PathBuf);
 
 impl Dir {

@@ -53,7 +53,7 @@ fn forged_uptime_withholds_nothing_of_later_subscription() {
     s.hear(2000, p.address, &bytes);
     s.subscribe_as(2010, 7, "a", DeliveryMode::Repair);
     let mut delivered = [0, 0];
-    for millis in (2100..6000).step_by(20) {
+    for millis in (2100..6000_u64).step_by(20) {
         if millis.is_multiple_of(100) {
             let data = p.publish(millis, "a");
             s.hear(millis, p.address, &data);
