@@ -76,6 +76,17 @@ fn scenarios_that_once_failed_hold() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
+#[test]
+fn kept_scenarios_are_explained() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let page = std::fs::read_to_string(format!("{root}/docs/simulator.md")).expect("docs/simulator.md can be read");
+    for file in std::fs::read_dir(format!("{root}/tests/corpus/scenarios")).expect("the folder can be read") {
+        let path = file.expect("an entry of the folder can be read").path();
+        let name = path.file_stem().expect("a file has a name").to_string_lossy();
+        assert!(page.contains(&format!("`{name}`")), "docs/simulator.md does not say why {name} is kept");
+    }
+}
+
 /// Runs these seeds, prints their sums and how to replay each that fails, and wants that none does.
 fn sweep(seeds: Range<u64>) -> Totals {
     let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
