@@ -244,7 +244,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
     let restarted = restart(place, "B.test", port);
     members.push(join(&restarted));
     let next = restarted.epoch();
-    until("the next run's member is known", || is_member(&next));
+    wait_until("the next run's member is known", || is_member(&next));
     publish(COUNT / 2..COUNT);
     let mut given = vec![0; COUNT];
     count(&members.remove(0).rest(), &mut given);
@@ -269,7 +269,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
     assert!(twice.is_empty(), "{twice:?} went to two members");
     println!("{} of {COUNT} messages went to no member and are counted: {missing:?}", missing.len());
     let mut reported = 0;
-    until("advisories report what the crashed peer may not have served", || {
+    wait_until("advisories report what the crashed peer may not have served", || {
         while let Some((_, payload)) = watcher.message_within(Duration::ZERO) {
             let advisory: Value = serde_json::from_slice(&payload).expect("JSON");
             if advisory["epoch"] == crashed {
