@@ -1,8 +1,9 @@
 //! Deliberate mistakes in the protocol, to prove that the simulator's oracle would notice them.
 //!
 //! A mutant is switched on at run time and only in the unit-test build of this crate: everywhere else
-//! [`Mutants::is`] is a constant `false` and the compiler removes the branch. Each mutant has a test in
-//! `sim::mutants` that fails when the oracle lets it pass.
+//! [`Mutants::is`] is a constant `false` and the compiler removes the branch. Each mutant but three has a test in
+//! `sim::mutants` that fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueKept` in
+//! `peer/tests/repair/queue.rs`, `EndedForgotten` in `remote/tests.rs`.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
