@@ -411,11 +411,16 @@ impl Engine {
 
     fn counters(&self) -> Vec<CounterRow> {
         let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
-        let [registered, refused, followed] = self.events.counts();
+        let [registered, refused, followed, too_deep] = self.events.counts();
         vec![
             ("events_registered", registered, "Events registered here."),
             ("events_refused", refused, "Requests about events that were refused."),
             ("events_followed", followed, "Events of other servers stored here."),
+            (
+                "events_too_deep",
+                too_deep,
+                "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
+            ),
             ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
             ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
             ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),

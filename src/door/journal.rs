@@ -6,7 +6,7 @@
 use crate::door::codec::{Malformed, Reader};
 use crate::door::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
 use crate::event::follow::{Announcement, Page, Question};
-use crate::event::model::Event;
+use crate::event::model::{Event, EventId, Payload};
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The subject of announcements, before the number of the server.
@@ -102,6 +102,13 @@ pub(crate) fn read_page(payload: Bytes) -> Result<Page, Malformed> {
     Ok(Page { covered, more_follows: flags & MORE != 0, events })
 }
 
+/// Takes the events out whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and returns their
+/// ids. Older peers store and announce such events.
+pub(crate) fn take_too_deep(events: &mut Vec<Event>) -> Vec<EventId> {
+    let is_too_deep = |event: &mut Event| matches!(&event.payload, Some(Payload::Json(json)) if json.is_too_deep());
+    events.extract_if(.., is_too_deep).map(|event| event.id).collect()
+}
+
 /// Version and flags.
 fn begin(payload: Bytes, flags_known: u8) -> Result<(Reader, u8), Malformed> {
     let mut reader = Reader::new(payload);
@@ -115,7 +122,7 @@ fn begin(payload: Bytes, flags_known: u8) -> Result<(Reader, u8), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::model::{EventId, Payload, ServerId};
+    use crate::event::model::{Json, ServerId};
     use crate::event::timestamp::Timestamp;
     use crate::rng::Rng;
 
@@ -162,6 +169,31 @@ mod tests {
             let page = Page { more_follows, ..page.clone() };
             assert_eq!(read_page(encode_page(&page)), Ok(page));
         }
+    }
+
+    #[test]
+    fn too_deep_events_are_taken_out_and_the_rest_stays() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        let deep = |instance: u64, depth: usize| {
+            let json = Json::from_stored(nested(depth).into()).unwrap();
+            event(instance, "a", Some(Payload::Json(json)))
+        };
+        let (announcement, _, page) = samples();
+        let binary = Payload::Binary { type_name: "".into(), bytes: nested(1000).into() };
+        let events = vec![deep(1, 900), deep(2, 901), event(3, "a", Some(binary)), deep(4, 1000), event(5, "a", None)];
+        let announcement = Announcement { until: place(2, 5), events: events.clone(), ..announcement };
+        let page = Page { events: events.clone(), ..page };
+        let read = [
+            read_announcement(encode_announcement(&announcement), true).unwrap().events,
+            read_page(encode_page(&page)).unwrap().events,
+        ];
+        for mut read in read {
+            assert_eq!(read, events);
+            assert_eq!(take_too_deep(&mut read), [place(2, 2), place(2, 4)]);
+            assert_eq!(read, [events[0].clone(), events[2].clone(), events[4].clone()]);
+        }
+        let announcement = Announcement { events: vec![events[0].clone(), events[4].clone()], ..announcement };
+        assert!(announcement.is_sound(), "what was taken out leaves no gap");
     }
 
     #[test]

@@ -129,6 +129,11 @@ impl Json {
         }
     }
 
+    /// Returns whether it is nested deeper than the JSON of new events may be.
+    pub fn is_too_deep(&self) -> bool {
+        too_deep(&self.0).is_some()
+    }
+
     /// Takes the JSON of an event that is stored, which may be nested deeper than new events may.
     ///
     /// # Errors

@@ -248,10 +248,12 @@ impl EventService {
         self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.asks.waiting())
     }
 
-    /// Events registered, requests refused, and events of others stored since the start.
-    pub(crate) fn counts(&self) -> [u64; 3] {
-        let followed = self.sharing.as_ref().map_or(0, |sharing| sharing.known.followed.load(Ordering::Relaxed));
-        [self.registered, self.refused, followed]
+    /// Events registered, requests refused, and events of others stored and refused since the start.
+    pub(crate) fn counts(&self) -> [u64; 4] {
+        let known = self.sharing.as_ref().map(|sharing| &sharing.known);
+        let [followed, too_deep] = known
+            .map_or([0; 2], |known| [known.followed.load(Ordering::Relaxed), known.too_deep.load(Ordering::Relaxed)]);
+        [self.registered, self.refused, followed, too_deep]
     }
 
     /// The parts of `show status`.

@@ -12,11 +12,11 @@ use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::serve::Input;
 use crate::door::journal::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
-    read_announcement, read_page, read_question,
+    read_announcement, read_page, read_question, take_too_deep,
 };
 use crate::event::claim::{Act, Claim};
 use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
-use crate::event::model::{Event, EventId, ServerId};
+use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{Answer, OfServer, Query};
 use crate::event::timestamp::Timestamp;
@@ -159,6 +159,8 @@ pub(super) struct Known {
     pub(super) rows: Mutex<Vec<(Row, Option<PeerName>)>>,
     /// Events of others that were stored.
     pub(super) followed: AtomicU64,
+    /// Events of others that were not stored because their JSON is nested too deep.
+    pub(super) too_deep: AtomicU64,
 }
 
 /// The thread. It ends when this is dropped.
@@ -390,7 +392,8 @@ impl Sharer {
         let subject = subject.as_str();
         let from = publisher.epoch;
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
-            let Ok(announcement) = read_announcement(payload, self.follower.is_following()) else { return };
+            let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
+            self.refuse_too_deep(from, &mut announcement.events);
             if announcement.until.server.to_string() == number && from != self.own.epoch {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
@@ -402,13 +405,24 @@ impl Sharer {
                 self.follower.on_announcement(now, from, announcement);
             }
         } else if let Some(number) = subject.strip_prefix(&self.inbox) {
-            let (Ok(number), Ok(page)) = (number.parse(), read_page(payload)) else { return };
+            let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
+            self.refuse_too_deep(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
         } else if subject.starts_with(QUESTION_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_question(payload))
             && reply.as_str().starts_with(&inbox_of(from))
         {
             self.answer(from, reply, question);
+        }
+    }
+
+    /// Leaves out events that stock clients of Hat could not read, and logs the first, second, fourth … of them. The others are followed.
+    fn refuse_too_deep(&self, from: Epoch, events: &mut Vec<Event>) {
+        for event in take_too_deep(events) {
+            let refused = self.known.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
+            if refused.is_power_of_two() {
+                tracing::warn!(%event, peer = %from, refused, "event of another server not stored: its JSON is nested deeper than {JSON_DEPTH_MAX} levels");
+            }
         }
     }
 
