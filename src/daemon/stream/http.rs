@@ -29,6 +29,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -64,6 +65,8 @@ pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
 /// reads too slowly for that is closed.
 const TOLD_MAX: usize = 4096;
+/// Why a client is ended that takes nothing.
+pub(super) const STALLED: &str = "the client neither reads nor answers";
 /// Why a client is refused for now.
 pub(super) const BUSY: &str = "too many requests wait; try again";
 /// What encrypted connections begin with (RFC 8446, section 5.1).
@@ -111,7 +114,7 @@ impl fmt::Display for HttpError {
     }
 }
 
-impl std::error::Error for HttpError {}
+impl Error for HttpError {}
 
 /// What happened since the start. The numbers only rise, but `clients`.
 #[derive(Debug, Default)]
@@ -130,6 +133,8 @@ pub struct Counts {
     pub websockets: AtomicU64,
     /// WebSockets that are open.
     pub(super) conversations: AtomicUsize,
+    /// Messages on WebSockets that were no JSON object, and were dropped.
+    pub malformed: AtomicU64,
     /// Connections that the server ended, by reason.
     pub(super) ended: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -151,6 +156,14 @@ impl Counts {
         let count = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             tracing::warn!(door = "ftn18", count, "request refused: too many requests of all clients wait");
+        }
+    }
+
+    /// Counts a message that is dropped because it is no JSON object, and logs the first, second, fourth … one with its fault.
+    fn on_malformed(&self, fault: &Fault) {
+        let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::warn!(door = "ftn18", count, reason = fault.text, "message dropped");
         }
     }
 
@@ -358,9 +371,17 @@ where
     if let Err(error) = done {
         if error.is_timeout() {
             counts.on_ended("no request in time");
+        } else if is_unacknowledged(&error) {
+            counts.on_ended(STALLED);
         }
         tracing::debug!(%error, "a connection of the ftn18 door");
     }
+}
+
+/// Whether the system ended a connection because the client took nothing that was sent for [`PING_TIME`].
+fn is_unacknowledged(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }
 
 /// A connection or a request, known to the thread of the streams until this is dropped.
@@ -402,6 +423,10 @@ impl Client {
     pub(super) fn call(&self, output: Output, stream: usize, session: &mut Session) -> Result<Option<String>, Busy> {
         let (called, input) = match output {
             Output::Send(text) => return Ok(Some(text)),
+            Output::Malformed(fault) => {
+                self.shared.counts.on_malformed(&fault);
+                return Ok(None);
+            }
             Output::Call { call, user, what } => {
                 (Some(call), Input::Called { conn: self.conn, call, stream, user, what })
             }
@@ -572,6 +597,9 @@ mod tests {
     use super::super::inputs::{InputReceiver, Limits, inputs};
     use super::*;
     use crate::door::ftn18::session::CallId;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     /// A server whose stream service is this receiver, and which takes so many inputs.
     fn way(count_max: usize) -> (Way, InputReceiver) {
@@ -606,6 +634,58 @@ mod tests {
         assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
         assert_eq!(posted(&way), None, "there is no place for the next client");
         assert_eq!(way.shared.counts.busy.load(Ordering::Relaxed), 2);
+    }
+
+    /// A connection on which a request has come, and whose client takes nothing: the system gives up.
+    struct Unacknowledged(&'static [u8]);
+
+    impl AsyncRead for Unacknowledged {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.0.is_empty() {
+                return Poll::Pending;
+            }
+            into.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Unacknowledged {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn client_that_does_not_take_its_answer_is_counted_as_stalled() {
+        let (way, _receiver) = way(1);
+        let counts = Arc::clone(&way.shared.counts);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let stream = Unacknowledged(b"GET /no-such-stream HTTP/1.1\r\nHost: a\r\n\r\n");
+        runtime.block_on(talk(TokioIo::new(stream), way));
+        assert_eq!(counts.ended(), BTreeMap::from([(STALLED, 1)]));
+    }
+
+    #[test]
+    fn malformed_message_is_counted_and_the_next_one_called() {
+        let (way, receiver) = way(8);
+        let (client, _told) = Client::open(&way).unwrap();
+        assert!(matches!(receiver.pop(), Some(Input::Opened(..))));
+        let mut session = way.session(true);
+        session.on_message("{\"f\"");
+        session.on_message(r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#);
+        while let Some(output) = session.poll_output() {
+            assert_eq!(client.call(output, 0, &mut session), Ok(None));
+        }
+        assert_eq!(way.shared.counts.malformed.load(Ordering::Relaxed), 1);
+        assert!(matches!(receiver.pop(), Some(Input::Called { .. })));
     }
 
     #[test]

@@ -139,6 +139,7 @@ impl PeerStreams {
             "address": self.http.address().to_string(),
             "clients": counts.clients.load(Ordering::Relaxed),
             "accepted": counts.accepted.load(Ordering::Relaxed),
+            "malformed": counts.malformed.load(Ordering::Relaxed),
             "busy": counts.busy.load(Ordering::Relaxed),
             "refused": counts.refused.load(Ordering::Relaxed),
             "ended": counts.ended(),

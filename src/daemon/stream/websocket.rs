@@ -1,12 +1,13 @@
 //! The WebSockets of the FTN18 listener: messages in both directions, and how each connection ends (RFC 6455, section 5.5.1).
 
-use super::http::{BUSY, BYTE_TIME, Busy, Client, Counts, PING_TIME, Place, Way};
+use super::http::{BUSY, BYTE_TIME, Busy, Client, Counts, PING_TIME, Place, STALLED, Way};
 use super::serve::ToClient;
 use crate::door::ftn18::call::MESSAGE_BYTES;
 use crate::door::ftn18::session::Output;
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tungstenite::Error;
@@ -50,7 +51,7 @@ impl End {
         Some(match self {
             End::Client => return None,
             End::Stopping => (1001, "the server stops"),
-            End::Stalled => (1001, "the client neither reads nor answers"),
+            End::Stalled => (1001, STALLED),
             End::Protocol => (1002, "the client breaks the WebSocket protocol"),
             End::Encoding => (1007, "a message is not UTF-8"),
             End::TooLarge => (1009, "a message has more than 65536 bytes"),
@@ -68,6 +69,8 @@ impl End {
             Some(Error::Protocol(_)) => End::Protocol,
             Some(Error::Utf8(_)) => End::Encoding,
             Some(Error::Capacity(_)) => End::TooLarge,
+            // The system has waited for so long that the client takes what was sent.
+            Some(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => End::Stalled,
             _ => End::Client,
         }
     }

@@ -3,6 +3,7 @@
 use super::fault::{Fault, Name};
 use crate::event::stream::model::StreamEvent;
 use crate::event::timestamp::Timestamp;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -44,8 +45,7 @@ type Fields<'a> = BTreeMap<String, &'a RawValue>;
 /// # Errors
 /// It is no JSON object; says where.
 pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
-    let mut fields: Fields<'_> =
-        serde_json::from_str(text).map_err(|error| invalid(format!("a message is a JSON object: {error}")))?;
+    let mut fields: Fields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
     let rid = fields.get("rid").copied();
     if ["r", "e"].iter().any(|name| fields.contains_key(*name))
         && !fields.contains_key("f")
@@ -78,6 +78,15 @@ pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
         request.function = Err(invalid(text));
     }
     Ok(Incoming::Request(request))
+}
+
+/// Says where a text is no JSON object, without the value that stands there: it may be long, or nobody else's business.
+fn not_an_object(error: &serde_json::Error) -> Fault {
+    let (line, column) = (error.line(), error.column());
+    invalid(match error.classify() {
+        Category::Data => format!("a message is a JSON object: another value stands at line {line} column {column}"),
+        Category::Io | Category::Syntax | Category::Eof => format!("a message is a JSON object: {error}"),
+    })
 }
 
 fn invalid(text: impl Into<String>) -> Fault {

@@ -50,6 +50,8 @@ pub enum Output {
         /// What. Never a ping.
         what: Call,
     },
+    /// A message was no JSON object, and there is nothing to tell the client by: says what is wrong and where.
+    Malformed(Fault),
     /// The consumer has answered a group.
     Answered {
         /// Which consumer.
@@ -124,7 +126,9 @@ impl Session {
                 return self
                     .answer(None, &Err(Fault::new(Name::InvalidRequest, "nothing was asked over this channel")));
             }
-            Err(_) if self.channel.is_bidirectional => return,
+            Err(fault) if self.channel.is_bidirectional => {
+                return self.outputs.push_back(Output::Malformed(fault));
+            }
             Err(fault) => return self.answer(None, &Err(fault)),
         };
         let user = match &request.sec {

@@ -101,7 +101,9 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
         refused(HTTP, text, "InvalidRequest", "a JSON object: ");
         let mut session = Session::new(WEBSOCKET, access());
         session.on_message(text);
-        assert_eq!(outputs(&mut session), [], "{text:?}: there is no id to answer to");
+        let outputs = outputs(&mut session);
+        let [Output::Malformed(fault)] = &outputs[..] else { panic!("{text:?} has no id to answer to: {outputs:?}") };
+        assert!(fault.text.contains(" at line 1 column "), "{text:?}: {fault:?}");
     }
     refused(HTTP, "{\n \"f\":}", "InvalidRequest", "line 2 column 6");
     for (text, part) in [
