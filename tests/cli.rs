@@ -1,6 +1,7 @@
 //! The built command as a user meets it: exit codes, standard output, standard error.
 
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
+use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -271,10 +272,7 @@ fn a_request_that_nobody_gets_ends_at_once_unless_it_is_patient() {
     place.run(&["req", "nobody.here", "--patient", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply"]);
     let mut patient = place.start(&["req", "demo.late", "?", "--patient", "--wait", "1m"]);
     let clients = || place.run(&["show", "subs"]).exits(DONE).stdout;
-    let deadline = now() + PATIENCE;
-    while !clients().contains("_INBOX.") {
-        assert!(now() < deadline, "the request waits: {}", clients());
-    }
+    wait_until_some(|| format!("the request waits: {}", clients()), || clients().contains("_INBOX.").then_some(()));
     let mut reply = place.start(&["reply", "demo.late", "at last", "--count", "1"]);
     assert_eq!((patient.line().as_str(), patient.ended().code()), ("at last", Some(DONE)));
     assert_eq!(reply.ended().code(), Some(DONE));
@@ -415,11 +413,9 @@ fn a_closed_pipe_is_no_error() {
     head.arg("-c")
         .arg(format!("set -o pipefail; '{seqcast}' sub 'a.>' 2>listening | head -n 1; echo ${{PIPESTATUS[0]}}"));
     let head = head.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let deadline = now() + PATIENCE;
-    while std::fs::read_to_string(place.dir().join("listening")).unwrap_or_default().is_empty() {
-        assert!(now() < deadline);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the subscriber listens", || {
+        !std::fs::read_to_string(place.dir().join("listening")).unwrap_or_default().is_empty()
+    });
     // One message only: the subscriber must notice by itself that nobody reads any more.
     place.run(&["pub", "a.b", "one"]).exits(DONE);
     let output = head.wait_with_output().unwrap();
@@ -616,11 +612,11 @@ fn the_console_has_the_prompt_of_the_seed() {
     let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();
     for (number, line) in ["sho los", "bogus", "quit"].iter().enumerate() {
         // What is typed before its prompt stands there is not read.
-        let deadline = now() + PATIENCE;
-        while !screen().contains(&format!("[{}]> ", number + 1)) {
-            assert!(now() < deadline, "{}", screen());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let prompt = format!("[{}]> ", number + 1);
+        wait_until_some(
+            || format!("the screen shows {prompt:?}: {}", screen()),
+            || screen().contains(&prompt).then_some(()),
+        );
         keyboard.write_all(format!("{line}\r").as_bytes()).unwrap();
     }
     assert_eq!(script.ended().code(), Some(USAGE), "that of the command that failed");

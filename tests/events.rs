@@ -1,6 +1,7 @@
 //! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
 
-use crate::support::command::{Outcome, PATIENCE, Place, Running, now, signal};
+use crate::support::command::{Outcome, Place, Running, signal};
+use crate::support::wait::wait_until_some;
 use seqcast::bus::{Bus, PublishError};
 use seqcast::event::model::{Payload, Registration};
 use seqcast::event::store::Query;
@@ -9,7 +10,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
@@ -260,16 +260,12 @@ fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
     place.run_with_input(&["event", "add", "a/x", "--lines"], lines.as_bytes()).exits(DONE);
     place.run(&["event", "add", "b"]).exits(DONE);
     place.run(&["event", "add", "c"]).exits(DONE);
-    let deadline = now() + PATIENCE;
     let expected = ["7/36/1", "7/37/1", "7/38/1", "7/39/1", "7/40/1", "7/42/1"];
-    loop {
-        let found = ids(&place.run(&["event", "query", "--json"]).exits(DONE));
-        if found == expected {
-            break;
-        }
-        assert!(now() < deadline, "{found:?} are left");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE));
+    wait_until_some(
+        || format!("the others are removed; left are {:?}", found()),
+        || (found() == expected).then_some(()),
+    );
     let status: Value = serde_json::from_str(&place.run(&["show", "status", "--json"]).exits(DONE).stdout).unwrap();
     let removed: Vec<&Value> =
         status["status"]["events"]["retention"].as_array().unwrap().iter().map(|rule| &rule["removed"]).collect();
@@ -314,11 +310,8 @@ fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     // What was stored is in the WAL, for which there is no room in the file.
     let killed = peer().expect("the peer runs");
     signal(killed, "KILL");
-    let deadline = now() + PATIENCE;
-    while peer().is_none_or(|peer| peer == killed) {
-        assert!(now() < deadline, "the peer does not start again: {:?}", shell.stderr_so_far());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let what = || format!("the peer starts again; it said {:?}", shell.stderr_so_far());
+    wait_until_some(what, || peer().filter(|peer| *peer != killed));
     shell = place.reachable(shell);
     assert_eq!(found(), stored);
     let refused = place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED);

@@ -1,10 +1,10 @@
 //! Events of one peer in the journal of another (`event-follow`), and one peer of a LAN for each number of a server.
 
-use crate::support::command::{PATIENCE, Place, Running, now};
+use crate::support::command::{Place, Running};
+use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 use std::thread;
-use std::time::Duration;
 
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
@@ -47,23 +47,15 @@ fn found(place: &Place) -> Vec<String> {
 /// Waits until the peer finds all of these, and nothing else, in this order.
 #[track_caller]
 fn finds(place: &Place, expected: &[String]) {
-    let deadline = now() + PATIENCE;
-    loop {
+    let shown = |found: &[String]| format!("{} events of {}, the last {:?}", found.len(), expected.len(), found.last());
+    let what = || format!("everything is found; {}", shown(&found(place)));
+    let found = wait_until_some(what, || {
         let found = found(place);
-        if found.len() == expected.len() {
-            for (found, expected) in found.iter().zip(expected) {
-                assert_eq!(found, expected);
-            }
-            return;
-        }
-        assert!(
-            found.len() < expected.len() && now() < deadline,
-            "{} events and not {}, the last {:?}",
-            found.len(),
-            expected.len(),
-            found.last()
-        );
-        thread::sleep(Duration::from_millis(50));
+        assert!(found.len() <= expected.len(), "{}", shown(&found));
+        Some(found).filter(|found| found.len() == expected.len())
+    });
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected);
     }
 }
 
@@ -125,11 +117,7 @@ fn a_server_that_comes_back_is_followed_without_being_asked() {
     kill(server);
     let _server = origin.peer(&[]);
     let _follower = place.peer(&[&port, "--set", "event-follow=*"]);
-    let deadline = now() + PATIENCE;
-    while found(&place).len() != 1 {
-        assert!(now() < deadline, "{:?} is there", found(&place));
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the event is found", || found(&place).len() == 1);
 }
 
 /// Each follows the other one, both register at once, and one of them ends and comes back meanwhile.
@@ -149,18 +137,17 @@ fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {
             peer = begin_here();
         }
     });
-    let deadline = now() + PATIENCE;
-    loop {
-        let [mut here, mut there] = [found(&here), found(&there)];
-        here.sort();
-        there.sort();
-        if here == there && here.len() == 800 {
-            assert!(here.is_sorted_by(|one, next| one < next), "each once");
-            return;
-        }
-        assert!(now() < deadline, "{} events here, {} there, of 800", here.len(), there.len());
-        thread::sleep(Duration::from_millis(100));
-    }
+    let sorted = |place: &Place| {
+        let mut found = found(place);
+        found.sort();
+        found
+    };
+    let what = || format!("800 events on both sides; {} here, {} there", found(&here).len(), found(&there).len());
+    let all = wait_until_some(what, || {
+        let (here, there) = (sorted(&here), sorted(&there));
+        Some(here).filter(|here| *here == there && here.len() == 800)
+    });
+    assert!(all.is_sorted_by(|one, next| one < next), "each once");
 }
 
 #[test]

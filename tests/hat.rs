@@ -1,7 +1,8 @@
 //! The Hat door, as the published client of Hat Event Server (`hat-event`) uses it.
 
-use crate::support::command::{PATIENCE, Place, Running, now};
+use crate::support::command::{Place, Running};
 use crate::support::root;
+use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::door::hat::chatter::Conversation;
 use seqcast::door::hat::to_client::ToClient;
 use seqcast::door::hat::to_peer::{Init, Subscription, ToPeer};
@@ -76,11 +77,8 @@ fn peer(place: &Place, settings: &[&str]) -> Running {
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
     // It is reachable for programs of this project before its doors are open.
-    let deadline = now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port(place))).is_err() {
-        assert!(now() < deadline, "the door does not open: {:?}", running.stderr_so_far());
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let what = || format!("the door opens; the peer said {:?}", running.stderr_so_far());
+    wait_until_some(what, || TcpStream::connect(("127.0.0.1", port(place))).ok());
     running
 }
 
@@ -257,10 +255,7 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
         let rows = clients["rows"].as_array().unwrap();
         rows.iter().find(|row| row["name"] == "greedy").map_or(0, |row| row["queued_bytes"].as_u64().unwrap())
     };
-    let deadline = now() + PATIENCE;
-    while queued() == 0 {
-        assert!(now() < deadline, "nothing waits for it");
-    }
+    wait_until("an answer waits for it", || 0 < queued());
     // Others are answered in between.
     let found = source.act(&json!({ "do": "latest", "types": [["a"]] })).pop().expect("an answer");
     assert_eq!(shown(&found["answer"]), ["7/4/10 a"]);

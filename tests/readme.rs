@@ -5,12 +5,12 @@
 //! following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared; the words and
 //! their order are, except that lines of a log may be left out of what a running command prints.
 
-use crate::support::command::{PATIENCE, Place, now};
+use crate::support::command::Place;
+use crate::support::wait::wait_until_some;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const README: &str = include_str!("../README.md");
 const KEEP_RUNNING: &str = "# leave it running";
@@ -132,18 +132,16 @@ impl Shell {
     #[track_caller]
     fn wait(&mut self, is_complete: impl Fn(&Step, &Vec<String>) -> bool) {
         let step = &self.step;
-        let deadline = now() + PATIENCE;
-        loop {
+        let text = || std::fs::read_to_string(&self.output).unwrap();
+        let printed = || -> Vec<String> { text().lines().map(comparable).collect() };
+        let what =
+            || format!("$ {}\n{}\nprinted: {:#?}\nREADME: {:#?}", step.command, text(), printed(), step.expected);
+        wait_until_some(what, || {
             let ended = self.child.try_wait().unwrap().is_some();
-            let text = std::fs::read_to_string(&self.output).unwrap();
-            let printed: Vec<String> = text.lines().map(comparable).collect();
-            if (ended || step.keeps_running) && is_complete(step, &printed) {
-                return;
-            }
-            let over = ended || deadline < now();
-            assert!(!over, "$ {}\n{text}\nprinted: {printed:#?}\nREADME: {:#?}", step.command, step.expected);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            let is_complete = (ended || step.keeps_running) && is_complete(step, &printed());
+            assert!(is_complete || !ended, "{}", what());
+            is_complete.then_some(())
+        });
     }
 }
 

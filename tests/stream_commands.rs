@@ -1,6 +1,7 @@
 //! `seqcast stream …` and `seqcast consumer …` as a user meets them.
 
-use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
+use crate::support::command::{Outcome, Place, Running};
+use crate::support::wait::{wait_until, wait_until_some};
 use rusqlite::Connection;
 use seqcast::bus::{Bus, Place as At, StreamError, StreamRefusalKind};
 use seqcast::event::model::Json;
@@ -9,7 +10,6 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
 
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
@@ -134,15 +134,9 @@ fn a_consumer_that_lapsed_is_told_what_it_missed() {
     for _ in 0..8 {
         add(&place, "A", "\"abc\"");
     }
-    let deadline = now() + PATIENCE;
-    let lapsed = loop {
-        let outcome = place.run(&["stream", "poll", "C"]);
-        if outcome.code == Some(FAILED) {
-            break outcome;
-        }
-        assert!(now() < deadline, "it does not lapse: {outcome:?}");
-        thread::sleep(Duration::from_millis(50));
-    };
+    let poll = || place.run(&["stream", "poll", "C"]);
+    let what = || format!("the consumer lapses; it polls {:?}", poll());
+    let lapsed = wait_until_some(what, || Some(poll()).filter(|outcome| outcome.code == Some(FAILED)));
     lapsed.says(&["local:C has lapsed: 6 events of the stream main, 1 to 6", "seqcast consumer add"]);
     let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     assert_eq!(listed["consumers"][0]["lapsed"]["last"], "6", "{listed}");
@@ -308,11 +302,9 @@ fn an_archive_has_each_event_once_and_what_is_archived_is_let_go() {
     }
     assert_eq!(archived_rows(&place, "a.db"), numbers(2500));
     assert_eq!(archived(&place, "b.jsonl"), (numbers(2500), vec![]));
-    let deadline = now() + PATIENCE;
-    while json(&place.run(&["stream", "list", "--json"]).exits(DONE).stdout)["streams"][0]["events"] != 0 {
-        assert!(now() < deadline, "what is archived stays in the stream");
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the stream lets go of what is archived", || {
+        json(&place.run(&["stream", "list", "--json"]).exits(DONE).stdout)["streams"][0]["events"] == 0
+    });
     // A new file begins where the consumer is.
     add_many(&place, 2501, 1);
     archive(&place, &["--component", "b", "--to", "c", "--format", "lines"]).exits(DONE);
@@ -376,11 +368,7 @@ fn an_archive_says_what_it_missed() {
     };
     add_many(&place, 10, 8);
     place.run(&["stream", "add", "A", "\"abcdef\""]).exits(DONE);
-    let deadline = now() + PATIENCE;
-    while !lapsed() {
-        assert!(now() < deadline, "it does not lapse");
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the archive's consumer lapses", lapsed);
     let advisory = advised.line();
     for part in ["STREAM.LAPSED", r#""component":"archive""#, r#""first":"1""#] {
         assert!(advisory.contains(part), "{advisory}");

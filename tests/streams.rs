@@ -3,8 +3,9 @@
 mod postgres;
 
 use crate::support::certificate::certificate;
-use crate::support::command::{PATIENCE, Place, Running, now};
+use crate::support::command::{PATIENCE, Place, Running};
 use crate::support::root;
+use crate::support::wait::{wait_until, wait_until_some};
 use crate::support::websocket::WebSocket;
 use seqcast::daemon::stream::sqlite::add_event_in;
 use seqcast::event::model::Json;
@@ -13,8 +14,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 const DONE: i32 = 0;
 
@@ -24,11 +23,8 @@ fn peer(place: &Place, settings: &[&str]) -> Running {
     let settings = [&[door.as_str()][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
-    let deadline = now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", place.port())).is_err() {
-        assert!(now() < deadline, "the door does not open: {:?}", running.stderr_so_far());
-        thread::sleep(Duration::from_millis(10));
-    }
+    let what = || format!("the door opens; the peer said {:?}", running.stderr_so_far());
+    wait_until_some(what, || TcpStream::connect(("127.0.0.1", place.port())).ok());
     running
 }
 
@@ -302,12 +298,9 @@ fn events_within_a_transaction_exist_exactly_if_it_commits() {
         let refused = data_base.execute(post, wrong).expect_err("the table refuses it").to_string();
         assert!(refused.contains("CHECK constraint failed"), "{refused}");
     }
-    let (deadline, mut all) = (now() + PATIENCE, Vec::new());
-    while all.len() < expected.len() {
-        assert!(now() < deadline, "{} of {} are there", all.len(), expected.len());
-        thread::sleep(Duration::from_millis(20));
-        all = poll(&place, "/main", "C", None);
-    }
+    let polled = || poll(&place, "/main", "C", None);
+    let what = || format!("{} events are there, of which {} are", expected.len(), polled().len());
+    let all = wait_until_some(what, || Some(polled()).filter(|all| expected.len() <= all.len()));
     assert_eq!(all.into_iter().map(|(_, text)| text).collect::<Vec<String>>(), expected);
     while !seen.line().contains("[1, 2]") {}
     let left: i64 = data_base.query_row("SELECT count(*) FROM seqcast_outbox", [], |row| row.get(0)).expect("a table");
@@ -331,19 +324,14 @@ fn a_stream_has_the_same_events_at_all_peers() {
         expected.push(format!("A {number}"));
     }
     expected.sort();
-    let deadline = now() + PATIENCE;
     for place in [&here, &there] {
-        loop {
+        wait_until("the 50 events are there", || {
             let polled = poll(place, "/", "C", None);
             assert!(polled.is_sorted() && polled.len() <= 50);
             let mut found: Vec<String> = polled.into_iter().map(|(_, text)| text).collect();
             found.sort();
-            if found == expected {
-                break;
-            }
-            assert!(now() < deadline, "{} of 50 are there", found.len());
-            thread::sleep(Duration::from_millis(50));
-        }
+            found == expected
+        });
     }
 }
 
@@ -391,19 +379,18 @@ fn clients_that_do_not_read_have_to_go() {
         let of = |name: &str| status["status"]["streams"][name].as_u64().expect("a number");
         (of("bytes"), of("evicted"), of("requests"))
     };
-    let deadline = now() + PATIENCE;
-    while held().2 < CLIENTS as u64 || held().1 == 0 || (32 << 20) < held().0 {
-        assert!(now() < deadline, "{:?}", held());
-        thread::sleep(Duration::from_millis(10));
-    }
+    let await_held = |what: &str, is_such: &dyn Fn((u64, u64, u64)) -> bool| {
+        let what = || format!("{what}; held, evicted, requests: {:?}", held());
+        wait_until_some(what, || is_such(held()).then_some(()));
+    };
+    await_held("clients are evicted until the rest fits", &|(bytes, evicted, requests)| {
+        CLIENTS as u64 <= requests && 0 < evicted && bytes <= 32 << 20
+    });
     assert_eq!(poll(&place, "/", "LIVE", None).len(), events, "who reads is served");
     let (_, evicted, _) = held();
     assert!(evicted < CLIENTS as u64, "no more of them go than must");
     drop(slow);
-    while held().0 != 0 {
-        assert!(now() < deadline, "{:?}", held());
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_held("nothing is held", &|(bytes, _, _)| bytes == 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{REDIS_PREFIX, apply};
 use crate::support::TempDir;
 use crate::support::redis_server::{DURABLE, RedisServer};
+use crate::support::wait::wait_until;
 use bytes::Bytes;
 use rusqlite::Connection;
 use seqcast::daemon::order::error::{Fault, OrderError};
@@ -33,6 +34,11 @@ fn begin<S: Store<Error = OrderError>>(store: &mut S) -> Stamp {
     let generation = Generation::new(7).expect("one");
     apply(store, &Op::Begin { found: None, generation });
     Stamp::begin(generation)
+}
+
+/// Returns whether a replica is connected to its primary.
+fn is_linked(replica: &RedisServer) -> bool {
+    replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up")
 }
 
 #[test]
@@ -93,10 +99,7 @@ fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
     let server = RedisServer::start(dir.path(), &[]);
     begin(&mut redis(&server.url()));
     let replica = RedisServer::start(dir.path(), &["--replicaof", "127.0.0.1", &server.port().to_string()]);
-    let of_primary = || replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up");
-    while !of_primary() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the replica has met its primary", || is_linked(&replica));
     // The coming of the first replica looks like a restart.
     FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
     assert_eq!(refused(redis(&replica.url())).fault, Fault::ReadOnly);
@@ -130,17 +133,13 @@ fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and
     server.command::<()>(&["FLUSHALL"]);
     check(&server, true);
     let replica = RedisServer::start(other.path(), &["--replicaof", "127.0.0.1", &server.port().to_string()]);
-    while !replica.command::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the replica has met its primary", || is_linked(&replica));
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
     check(&replica, false);
     // A primary that becomes a replica and a primary again is the same process, and has another's data.
     let port = replica.port().to_string();
     server.command::<()>(&["REPLICAOF", "127.0.0.1", &port]);
-    while !server.command::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the former primary has met its primary", || is_linked(&server));
     server.command::<()>(&["REPLICAOF", "NO", "ONE"]);
     check(&server, false);
 }

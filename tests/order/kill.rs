@@ -5,8 +5,8 @@ use super::state::State;
 use super::{REDIS_PREFIX, sent::Sent, sent::line};
 use crate::support::TempDir;
 use crate::support::redis_server::RedisServer;
+use crate::support::wait::{let_time_pass, wait_until_some};
 use bytes::Bytes;
-use seqcast::daemon::clock::Clock;
 use seqcast::daemon::order::error::OrderError;
 use seqcast::daemon::order::push::{FrontEnd, Push};
 use seqcast::daemon::order::redis::RedisStore;
@@ -71,8 +71,7 @@ fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
     let settings = Settings { name: WorkerName::new(&of(WORKER)).expect("a name"), lease_ms: LEASE_MS };
     let send = |event: &_| {
         let is_sent = log.write_all(line(event).as_bytes()).is_ok();
-        // Long enough to be killed in.
-        thread::sleep(Duration::from_micros(300));
+        let_time_pass(Duration::from_micros(300), "kills must hit workers that have sent and not yet noted it");
         is_sent
     };
     let run = Run { settings, mark: None, patience: PATIENCE, send, tell: |_| (), is_ending: &is_ending };
@@ -109,7 +108,7 @@ fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<u
         let subs = (0..rng.below(3)).map(|_| event("sub")).collect();
         let object = Object::new(OBJECTS[index]).expect("a name");
         front_end.push(&Push { object, data: main.clone(), main, subs }).expect("the store is there");
-        thread::sleep(Duration::from_micros(rng.below(2000)));
+        let_time_pass(Duration::from_micros(rng.below(2000)), "pushes come at random");
     }
     counts
 }
@@ -121,7 +120,7 @@ fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, op
         let front_end = scope.spawn(|| push(open(), &is_ending));
         let mut children: Vec<_> = (0..WORKERS).map(|worker| Some(start(test, place, worker, &log))).collect();
         for _ in 0..kills {
-            thread::sleep(Duration::from_millis(rng.below(120)));
+            let_time_pass(Duration::from_millis(rng.below(120)), "kills come at random");
             let worker = rng.below(WORKERS as u64) as usize;
             // Started again at once, or with the next kill of it: then others take over what it held.
             match children[worker].take() {
@@ -136,11 +135,8 @@ fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, op
     });
     // One more worker takes over what is left, after a lease.
     let last = start(test, place, WORKERS, &log);
-    let begun = Clock::now().instant;
-    while !place.state().is_drained() {
-        assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "not drained: {:?}", place.state());
-        thread::sleep(Duration::from_millis(20));
-    }
+    let what = || format!("everything is sent: {:?}", place.state());
+    wait_until_some(what, || place.state().is_drained().then_some(()));
     kill(last);
     let sent = Sent::read(&log);
     for (object, count) in OBJECTS.iter().zip(counts) {

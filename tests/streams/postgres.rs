@@ -2,30 +2,28 @@
 
 use super::{DONE, add, call, peer, poll, register};
 use crate::support::TempDir;
-use crate::support::command::{PATIENCE, Place, now};
+use crate::support::command::Place;
 use crate::support::postgres_server::PostgresServer;
+use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::json;
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 
 /// The process that serves the peer may outlive the others of a server that is killed for a moment.
 fn await_away(place: &Place) {
-    let deadline = now() + PATIENCE;
-    while call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] != "InternalError" {
-        assert!(now() < deadline, "the server is killed");
-    }
+    wait_until("the server is killed", || {
+        call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] == "InternalError"
+    });
 }
 
 /// The peer tries again a second after it was refused.
 fn await_back(place: &Place) {
-    let deadline = now() + PATIENCE;
-    while call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] == "InternalError" {
-        assert!(now() < deadline, "the server is back");
-    }
+    wait_until("the server is back", || {
+        call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] != "InternalError"
+    });
 }
 
 #[test]
@@ -55,11 +53,8 @@ fn a_peer_outlives_its_database_and_no_event_is_lost() {
     // Events of the bus wait in the journal.
     place.run(&["event", "add", "main/A", "6"]).exits(DONE);
     let server = server.again();
-    let deadline = now() + PATIENCE;
-    while server.sql("SELECT last FROM streams.seqcast_streams") != "6" {
-        assert!(now() < deadline, "{:?}", running.stderr_so_far());
-        thread::sleep(Duration::from_millis(50));
-    }
+    let what = || format!("the event of the bus is stored; the peer said {:?}", running.stderr_so_far());
+    wait_until_some(what, || (server.sql("SELECT last FROM streams.seqcast_streams") == "6").then_some(()));
     assert_eq!(add(&place, "/", "A", &json!(7)), 7);
     running.signal("TERM");
     running.ended();
@@ -108,10 +103,7 @@ fn a_kill_of_the_database_while_events_are_added_loses_none() {
     });
     // The last one comes behind all that waited.
     let p = json!({ "type": "B", "data": null });
-    let deadline = now() + PATIENCE;
-    while call(&place, "/", "futoin.evt.gen:1.1:addEvent", &p).get("r").is_none() {
-        assert!(now() < deadline, "the database is back");
-    }
+    wait_until("the database is back", || call(&place, "/", "futoin.evt.gen:1.1:addEvent", &p).get("r").is_some());
     let mut rows: Vec<(u64, String)> = Vec::new();
     while rows.last().is_none_or(|(_, text)| !text.starts_with('B')) {
         let more = poll(&place, "/", "LIVE", rows.last().map(|(id, _)| *id));
@@ -151,10 +143,8 @@ fn peers_share_the_streams_of_one_database() {
     server.sql(
         "INSERT INTO seqcast_outbox (stream, type, data) SELECT 'main', 'P', to_json(n) FROM generate_series(1, 30) n",
     );
-    let deadline = now() + PATIENCE;
-    while server.sql("SELECT count(*) FROM seqcast_outbox") != "0" {
-        assert!(now() < deadline, "{}", server.sql("TABLE seqcast_outbox"));
-    }
+    let what = || format!("the outbox is empty: {}", server.sql("TABLE seqcast_outbox"));
+    wait_until_some(what, || (server.sql("SELECT count(*) FROM seqcast_outbox") == "0").then_some(()));
     assert_eq!(server.sql("SELECT last FROM seqcast_streams"), "80");
     let mut posted: Vec<String> = poll(&here, "/", "C", Some(50)).into_iter().map(|(_, text)| text).collect();
     posted.sort();
