@@ -82,6 +82,12 @@ fn peer(place: &Place, settings: &[&str]) -> Running {
     running
 }
 
+/// Returns whether the peer of this place has heard of another one.
+fn knows_another(place: &Place) -> bool {
+    let peers: Value = serde_json::from_str(&place.run(&["show", "peers", "--json"]).exits(0).stdout).unwrap();
+    peers["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
+}
+
 /// Ids and types of events.
 fn shown(events: &Value) -> Vec<String> {
     let one = |event: &Value| {
@@ -206,7 +212,7 @@ fn events_of_other_peers_are_told_too() {
     let mut source = Client::connect(&there, &json!({}));
     reader.act(&json!({ "do": "register", "events": [{ "type": ["b"] }] }));
     // Until the peers know each other a message of one may be none of the other's.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    wait_until("the peers know each other", || [&here, &there].into_iter().all(knows_another));
     // One that is large, and several in a session.
     let large = json!({ "type": ["a", "b"], "binary": "", "hex": "00".repeat(300_000) });
     source.act(&json!({ "do": "register", "events": [large] }));

@@ -2,7 +2,7 @@
 
 use crate::support::bus::{PATIENCE, config, config_with_socket, message, messages, serve, wait_for};
 use crate::support::command::Place;
-use crate::support::wait::wait_until;
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{
     Bus, DropRule, Embedded, Event, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription, Unjoined,
 };
@@ -90,6 +90,9 @@ fn a_late_subscriber_gets_the_history_and_then_what_is_new() {
     assert!(all.try_recv().is_err());
 }
 
+/// Messages on each subject, at most, of the publisher at work.
+const ROUNDS_MAX: u32 = 60_000;
+
 /// A publisher at work, a receiver that loses one datagram in twenty, and subscribers that come one after the other.
 #[test]
 fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
@@ -99,17 +102,22 @@ fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     let reader = Bus::embed_with(&config, &options).unwrap();
     wait_for(&reader, &publisher);
-    let (is_over, sent) = (AtomicBool::new(false), AtomicU32::new(u32::MAX));
+    let (is_over, rounds, sent) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(u32::MAX));
+    let await_rounds = |count| {
+        let goal = ROUNDS_MAX.min(rounds.load(Ordering::Relaxed) + count);
+        wait_until("the publisher goes on", || goal <= rounds.load(Ordering::Relaxed));
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut number = 0;
-            while !is_over.load(Ordering::Relaxed) && number < 60_000 {
+            while !is_over.load(Ordering::Relaxed) && number < ROUNDS_MAX {
                 for subject in 0..3 {
                     publisher.publish_blocking(message(&format!("seam.{subject}"), &number.to_string())).unwrap();
                 }
                 number += 1;
+                rounds.store(number, Ordering::Relaxed);
                 if number % 5 == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
+                    let_time_pass(Duration::from_millis(1), "the load has a rate that all readers can follow");
                 }
             }
             publisher.flush(PATIENCE).unwrap();
@@ -117,11 +125,11 @@ fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
         });
         let mut readers = Vec::new();
         for _ in 0..8 {
-            std::thread::sleep(Duration::from_millis(40));
+            await_rounds(200);
             let subscription = reader.subscribe_with(["seam.*".parse().unwrap()], &history(None)).unwrap();
             readers.push(scope.spawn(|| read_all(subscription, &sent)));
         }
-        std::thread::sleep(Duration::from_millis(200));
+        await_rounds(1000);
         is_over.store(true, Ordering::Relaxed);
         for reader in readers {
             let (live, replayed, joined) = reader.join().unwrap();

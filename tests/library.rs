@@ -1,7 +1,7 @@
 //! The bus as a library: embedded peers on loopback, driven by threads of their own and by the caller's.
 
 use crate::support::bus::{config, message, messages, wait_for};
-use crate::support::wait::wait_until;
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvError, RequestError};
 use seqcast::message::{Count, Headers, Message, Missing, Verdict};
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn peers_that_look_for_work_before_they_sleep_do_the_same() {
             a.publish(message("demo.n", &number.to_string())).unwrap();
             let delivery = messages(&subscription, 1).remove(0);
             assert_eq!(delivery.message.payload, number.to_string());
-            std::thread::sleep(Duration::from_micros(number * 10));
+            let_time_pass(Duration::from_micros(number * 10), "the peers go to sleep between two messages");
         }
         a.close();
         wait_until("the one that left is not heard any more", || {

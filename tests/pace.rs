@@ -2,7 +2,7 @@
 
 use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
-use crate::support::wait::wait_until;
+use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Embedded, Event, EventRef, Subscription};
 use seqcast::message::{Message, Missing};
 use seqcast::seqno::Seq;
@@ -227,7 +227,7 @@ fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
             let Ok(Event::Message(delivery)) = subscription.recv_timeout(LONG) else { panic!("not {expected}") };
             assert_eq!(delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes), Some(expected));
             if expected % 1000 == 0 {
-                std::thread::sleep(Duration::from_millis(2));
+                let_time_pass(Duration::from_millis(2), "the reader rests now and then");
             }
         }
     });
@@ -263,14 +263,16 @@ fn a_process_that_is_stopped_for_seconds_neither_stops_the_publisher_nor_loses_i
         account.enter(subscription.recv_timeout(LONG).unwrap());
     }
     receiver.signal("STOP");
-    // It is waited for a while, then the publisher goes on.
-    let half = Duration::from_millis(2500);
-    std::thread::sleep(half);
-    let before = sent.load(Ordering::Relaxed);
-    std::thread::sleep(half);
-    let during = sent.load(Ordering::Relaxed) - before;
+    // The publisher waits for the receiver at first, then goes on, and takes it for silent after 3.5 heartbeats.
+    let is_up = |shown: &Value| peer(shown)["state"] == "up";
+    wait_until("the publisher leaves the receiver behind", || {
+        let shown = publisher.show("peers").unwrap();
+        !peer(&shown)["left_behind"].is_null() || !is_up(&shown)
+    });
+    let goal = sent.load(Ordering::Relaxed) + 1000;
+    wait_until("the publisher goes on without the receiver", || goal < sent.load(Ordering::Relaxed));
+    wait_until("the publisher takes the receiver for silent", || !is_up(&publisher.show("peers").unwrap()));
     receiver.signal("CONT");
-    assert!(1000 < during, "{during} messages in {half:?}");
     let goal = sent.load(Ordering::Relaxed) + 1000;
     wait_until("the publisher goes on", || {
         account.take_some(&subscription);

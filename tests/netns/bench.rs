@@ -1,10 +1,14 @@
 //! `seqcast bench` from one host to another.
 
 use super::lan::{Lan, in_namespaces, run};
+use crate::support::wait::wait_until;
 use serde_json::Value;
+use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+
+/// Packets from one change of the MTU to the next; about 150 ms of the load here.
+const PACKETS: u64 = 3_000;
 
 /// Runs a verb of the bench from the first host to the second and gives its rows.
 fn bench(arguments: &[&str]) -> Vec<Value> {
@@ -16,6 +20,15 @@ fn bench(arguments: &[&str]) -> Vec<Value> {
     let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("no rows: {text}"));
     assert_eq!((&answer["ok"], &answer["found"]["interface"]), (&true.into(), &"eth0".into()), "{text}");
     rows.clone()
+}
+
+/// Returns the number of packets that the switch has received from the first host.
+fn packets() -> u64 {
+    let devices = fs::read_to_string("/proc/net/dev").expect("proc is mounted");
+    let port =
+        devices.lines().find_map(|line| line.trim_start().strip_prefix("port1:")).expect("the first host's port");
+    let packets = port.split_whitespace().nth(1).expect("the packets follow the bytes");
+    packets.parse().expect("a number")
 }
 
 #[test]
@@ -53,7 +66,8 @@ fn an_mtu_that_changes_while_it_runs_loses_nothing() {
             scope.spawn(|| {
                 for mtu in ["700", "1500"].iter().cycle().take(400).take_while(|_| !is_over.load(Ordering::Relaxed)) {
                     run(Command::new("ip").args(["-n", "h1", "link", "set", "eth0", "mtu", mtu]));
-                    std::thread::sleep(Duration::from_millis(150));
+                    let goal = packets() + PACKETS;
+                    wait_until("traffic flows", || goal <= packets() || is_over.load(Ordering::Relaxed));
                 }
             });
             let sent = ["throughput", "--size", "1024", "--rate", "20000/s", "--secs", "1", "--no-raw"];

@@ -3,13 +3,13 @@
 use super::World;
 use super::oracle::{Attempt, Key, Step};
 use crate::netns::lan::Host;
+use crate::support::wait::let_time_pass;
 use crate::support::websocket::WebSocket;
 use seqcast::rng::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 /// Where a peer takes clients, on its own host.
@@ -74,7 +74,7 @@ pub fn produce(world: &World, number: usize, host: Host, peer: usize, mut rng: R
             let ended = produce_over(world, &mut socket, (number, peer), &mut next, &mut rng);
             world.note_end(ended);
         }
-        thread::sleep(PAUSE);
+        let_time_pass(PAUSE, "clients do not connect again at once");
     }
 }
 
@@ -103,7 +103,7 @@ fn produce_over(
                 None => world.refused(&answer),
             }
         }
-        thread::sleep(Duration::from_millis(rng.between(20, 80)));
+        let_time_pass(Duration::from_millis(rng.between(20, 80)), "the load has a rate");
     }
     Ok(())
 }
@@ -119,9 +119,9 @@ pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut 
             };
             world.note_end(ended);
         }
-        // Some are away for so long that the stream is full.
         let is_away = world.adds() && rng.chance(0.1);
-        thread::sleep(if is_away { Duration::from_millis(rng.between(0, AWAY_MS)) } else { PAUSE });
+        let absence = if is_away { Duration::from_millis(rng.between(0, AWAY_MS)) } else { PAUSE };
+        let_time_pass(absence, "some consumers are away for so long that the stream is full");
     }
 }
 
@@ -172,7 +172,7 @@ fn poll(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer,
         let Some(answer) = read(socket, ANSWER_WAITS, || world.is_over())? else { return Ok(()) };
         let Ok(events) = list(&answer["r"]) else {
             world.refused(&answer);
-            thread::sleep(PAUSE);
+            let_time_pass(PAUSE, "clients do not poll without a pause");
             continue;
         };
         if let Some(last) = last {
@@ -183,7 +183,7 @@ fn poll(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer,
         }
         match events.last() {
             Some(event) => last = number(&event["id"]),
-            None => thread::sleep(PAUSE),
+            None => let_time_pass(PAUSE, "clients do not poll without a pause"),
         }
     }
     Ok(())

@@ -157,7 +157,7 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
     let away = store.contents(&main_stream()).unwrap_err();
     assert!(matches!(away.fault, Fault::Away(_)), "{away}");
     let server = server.again();
-    thread::sleep(REST_TIME);
+    wait::wait_until("the store connects again", || store.contents(&main_stream()).is_ok());
     assert_eq!(store.contents(&main_stream()).unwrap().last, sid(1));
     assert_eq!(next(&mut store, 2), Ok(vec![Some(sid(2))]));
     // A restart between two steps is nothing that anybody hears of.
