@@ -594,6 +594,21 @@ mod tests {
         assert!(interest.matches(&"a".parse().unwrap(), DeliveryMode::Repair).is_none());
     }
 
+    #[test]
+    fn matches_are_remembered_up_to_the_cache_size() {
+        for (match_cache, remembered) in [(2, 2), (8, 5)] {
+            let mut interest = Interest::new(&settings(2, 2, match_cache), 1);
+            let glob = Some(Glob::new(b"a.*").unwrap());
+            let wanted = Wanted { glob, ..">".parse::<Pattern>().unwrap().into() };
+            interest.subscribe(at(0), target(1, 1), wanted, DeliveryMode::Repair).unwrap();
+            for number in 0..5 {
+                let subject: Subject = format!("a.{number}").parse().unwrap();
+                assert!(interest.matches(&subject, DeliveryMode::Repair).is_some());
+            }
+            assert_eq!(interest.matchers[DeliveryMode::Repair as usize].cache.len(), remembered);
+        }
+    }
+
     /// Random changes and look-ups, with a cache that is too small, against all patterns in turn.
     #[test]
     fn interest_is_its_twin() {

@@ -92,6 +92,48 @@ fn a_history_that_is_off_keeps_nothing() {
     assert_eq!((history.totals().events, history.kept(b"a").is_none()), (0, true));
 }
 
+/// The events that are left of five with these limits.
+fn kept_of_five(limits: &HistorySettings, after: u64) -> u64 {
+    let mut history = History::new(limits, 1);
+    for offset in 0..5 {
+        let message = Message::new(subject("a"), vec![0; 500 - EVENT_BYTES]);
+        history.record(at(0), seq(1, 1 + u64::from(offset)), offset, &message);
+    }
+    history.on_tick(at(after * SECOND).instant);
+    history.totals().events
+}
+
+#[test]
+fn events_are_kept_up_to_their_count() {
+    for (history_count, kept) in [(3, 3), (10, 5)] {
+        assert_eq!(kept_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), kept);
+    }
+}
+
+#[test]
+fn events_of_a_subject_are_kept_up_to_its_size() {
+    for (history_subject_size, kept) in [(1000, 2), (1 << 20, 5)] {
+        assert_eq!(kept_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), kept);
+    }
+}
+
+#[test]
+fn events_are_kept_for_the_history_time() {
+    for (history_time, kept) in [(60, 0), (120, 5)] {
+        assert_eq!(kept_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), kept);
+    }
+}
+
+#[test]
+fn events_of_all_subjects_are_kept_up_to_the_size() {
+    for (history_size, keeps_all) in [(64 << 10, false), (64 << 20, true)] {
+        let mut history = History::new(&settings(10_000, 1 << 20, 60, history_size), 1);
+        record(&mut history, "a", 0, 2000);
+        assert_eq!(history.totals().events == 2000, keeps_all, "{history_size} bytes");
+        assert_ne!(history.totals().events, 0);
+    }
+}
+
 #[test]
 fn the_first_rule_that_matches_holds() {
     let mut bounds = settings(4, 1 << 20, 60, 1 << 20);

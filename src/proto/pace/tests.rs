@@ -25,7 +25,11 @@ struct Story {
 
 impl Story {
     fn new(pace: Pace, receivers: usize) -> Story {
-        let mut pacer = Pacer::resumed(&settings(pace), RESEND_BYTES, at(0));
+        Story::of(&settings(pace), receivers)
+    }
+
+    fn of(settings: &PaceSettings, receivers: usize) -> Story {
+        let mut pacer = Pacer::resumed(settings, RESEND_BYTES, at(0));
         let mut receiver = Receiver::new(at(0), &mut pacer);
         receiver.on_proven();
         let receivers = vec![receiver; receivers];
@@ -145,6 +149,22 @@ fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     let close = story.sent - 4;
     assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
     assert_eq!(story.receivers[1].left_behind(), None);
+}
+
+#[test]
+fn receiver_below_the_floor_is_left_behind() {
+    // It takes 1 MB/s.
+    for (pace_floor, is_left) in [(10_000_000, true), (0, false)] {
+        let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
+        story.send(at(0), 10_000);
+        let mut left = Vec::new();
+        for millis in (10..=1000).step_by(10) {
+            story.report(at(millis), 0, story.sent, 10_000);
+            story.send(at(millis), 0);
+            left.extend(story.tick(at(millis)));
+        }
+        assert_eq!(!left.is_empty(), is_left, "a floor of {pace_floor} bytes");
+    }
 }
 
 /// Proves: W134, pace-resends

@@ -22,6 +22,7 @@ mod known;
 mod poll;
 mod repair;
 mod rules;
+mod settings;
 mod transcript;
 
 const CLIENT: ClientId = ClientId(1);

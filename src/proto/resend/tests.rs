@@ -176,6 +176,15 @@ fn manifests_outlast_datagrams_ten_times() {
     }
 }
 
+#[test]
+fn datagram_is_kept_for_the_resend_time() {
+    for (resend_time, trail) in [(1, 11), (30, 1)] {
+        let mut stream = Stream::of(10, 1400, RingSettings { time: Duration::from_secs(resend_time), ..FAR });
+        stream.ring.on_tick(at(2_000_000));
+        assert_eq!(stream.ring.trail(), Dseq(trail), "{resend_time} s");
+    }
+}
+
 /// The builder packs into allocations as large as the largest datagram. The ring must not keep them.
 #[test]
 fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
@@ -539,6 +548,18 @@ fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
     );
     assert_eq!(resends.counters().bytes, sent(0, 4000));
     assert!(0 < resends.counters().waits);
+}
+
+#[test]
+fn answers_without_live_data_keep_the_resend_rate() {
+    let stream = Stream::of(2000, 1400, FAR);
+    for resend_rate in [100_000, 1_000_000] {
+        let mut resends = Resends::new(settings(resend_rate), at(0));
+        resends.on_request(at(0), epoch(1), &request(&[(1, 2000)]), stream.high());
+        (0..1000).for_each(|millis| drop(drain(&mut resends, at(millis * 1000), &stream.ring)));
+        let (bytes, most) = (resends.counters().bytes, BURST_BYTES + resend_rate);
+        assert!(most * 9 / 10 < bytes && bytes <= most, "{bytes} of {most} in a second");
+    }
 }
 
 /// 63 members each ask for a part of the history of their own, or all for all of it; one more asks for little.

@@ -252,6 +252,85 @@ fn beyond_the_hard_limit_new_subjects_go_unnumbered_until_idle_ones_leave() {
     assert!(matches!(number(&mut window, first_refused, 21), Numbering::Numbered { stamp: Some(_), .. }));
 }
 
+/// Whether a subject that is published once is still in the window after this time, in which another one is published.
+fn keeps_idle_published_subject(settings: WindowSettings, secs: u64) -> bool {
+    let (mut window, mut rng) = (PubWindow::new(settings, u64::MAX, 1), Rng::new(1));
+    window.rotate_if_due(Instant::ZERO);
+    window.number(&subject("idle"), now(0, 50), &mut rng);
+    for second in 0..=secs {
+        window.number(&subject("busy"), now(second, 50 + second), &mut rng);
+        window.rotate_if_due(now(second, 0).instant);
+    }
+    window.iter().any(|(name, _)| name == subject("idle"))
+}
+
+/// Whether a subject that is received once is still in the window after this time, in which another one is received.
+fn keeps_idle_subscribed_subject(settings: WindowSettings, secs: u64) -> bool {
+    let mut window = SubWindow::new(settings, 1);
+    window.rotate_if_due(Instant::ZERO);
+    assert!(window.insert(1, &subject("idle"), entry(1)));
+    for second in 0..=secs {
+        assert!(window.insert(1, &subject("busy"), entry(1 + second)));
+        window.rotate_if_due(now(second, 0).instant);
+    }
+    window.iter().any(|(_, name, _)| name == subject("idle"))
+}
+
+fn entry(number: u64) -> SubEntry {
+    SubEntry { last: Seq::new(number).unwrap(), dseq: Dseq(number), at: now(number, 0).instant, offset: None }
+}
+
+#[test]
+fn idle_published_subject_stays_in_a_small_window() {
+    for (pub_window_size, stays) in [(0, false), (64 << 10, true)] {
+        let settings = settings(pub_window_size, 1 << 20);
+        assert_eq!(keeps_idle_published_subject(settings, 30), stays, "{pub_window_size} bytes");
+    }
+}
+
+#[test]
+fn idle_published_subject_stays_for_the_time() {
+    for (pub_window_time, stays) in [(10, false), (60, true)] {
+        let settings = WindowSettings { time: Duration::from_secs(pub_window_time), ..settings(0, 1 << 20) };
+        assert_eq!(keeps_idle_published_subject(settings, 30), stays, "{pub_window_time} s");
+    }
+}
+
+#[test]
+fn published_subjects_are_numbered_up_to_the_limit() {
+    for (pub_window_max, numbers_all) in [(64 << 10, false), (16 << 20, true)] {
+        let (mut window, mut rng) = (PubWindow::new(settings(0, pub_window_max), u64::MAX, 1), Rng::new(1));
+        let mut number = |n: u64| window.number(&subject(&format!("subject.{n}")), now(1, 100), &mut rng);
+        let is_numbered = (0..10_000).all(|n| number(n) != Numbering::Unnumbered);
+        assert_eq!(is_numbered, numbers_all, "{pub_window_max} bytes");
+    }
+}
+
+#[test]
+fn idle_subscribed_subject_stays_in_a_small_window() {
+    for (sub_window_size, stays) in [(0, false), (64 << 10, true)] {
+        let settings = settings(sub_window_size, 1 << 20);
+        assert_eq!(keeps_idle_subscribed_subject(settings, 30), stays, "{sub_window_size} bytes");
+    }
+}
+
+#[test]
+fn idle_subscribed_subject_stays_for_the_time() {
+    for (sub_window_time, stays) in [(10, false), (60, true)] {
+        let settings = WindowSettings { time: Duration::from_secs(sub_window_time), ..settings(0, 1 << 20) };
+        assert_eq!(keeps_idle_subscribed_subject(settings, 30), stays, "{sub_window_time} s");
+    }
+}
+
+#[test]
+fn subscribed_subjects_are_entered_up_to_the_limit() {
+    for (sub_window_max, enters_all) in [(64 << 10, false), (16 << 20, true)] {
+        let mut window = SubWindow::new(settings(0, sub_window_max), 1);
+        let mut enter = |n: u64| window.insert(1, &subject(&format!("subject.{n}")), entry(1));
+        assert_eq!((0..10_000).all(&mut enter), enters_all, "{sub_window_max} bytes");
+    }
+}
+
 /// Random traffic on a small window against a map with the time of last use of every subject.
 /// Proves: W35, W36, W122
 #[test]

@@ -2,6 +2,7 @@
 
 mod interest;
 mod queue;
+mod settings;
 mod spare;
 
 use super::*;

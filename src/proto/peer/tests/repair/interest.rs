@@ -117,6 +117,18 @@ fn many_subscriptions_are_known_to_who_comes_later() {
 }
 
 #[test]
+fn subscriptions_beyond_the_limit_are_not_known() {
+    for (interest_max, is_known) in [(4, false), (1000, true)] {
+        let mut lan = Lan::new(2, |settings| settings.interest_max = interest_max);
+        assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1)], true));
+        (0..3).for_each(|sub| subscribe(&mut lan, 1, sub, &format!("b.{sub}"), None));
+        lan.run(100, |_| false);
+        assert_eq!(known(&lan, 0, 1).1, is_known, "{interest_max} entries");
+        assert_eq!(lan.hosts[0].peer.counters().interest_overflow != 0, !is_known);
+    }
+}
+
+#[test]
 fn who_has_just_begun_does_not_claim_to_know_everybody() {
     let mut host = Host::new("S.test", 1, 0);
     assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, false));
