@@ -504,6 +504,15 @@ mod tests {
     }
 
     #[test]
+    fn messages_beyond_the_queue_size_are_dropped() {
+        for (client_queue_size, dropped) in [(2000, true), (1 << 20, false)] {
+            let queue = EventQueue::new(QueueLimits { count_max: 100, bytes_max: client_queue_size });
+            (0..10).for_each(|_| queue.push(message(1000)));
+            assert_eq!(queue.fill().2 != 0, dropped, "{client_queue_size} bytes");
+        }
+    }
+
+    #[test]
     fn a_waiting_reader_wakes() {
         let queue = Arc::new(EventQueue::new(QueueLimits { count_max: 4, bytes_max: 1000 }));
         let reader = {

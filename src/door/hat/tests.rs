@@ -604,6 +604,15 @@ fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
     assert_eq!((said.len(), ids(&said)), (1, vec!["1/3/1".to_owned()]));
 }
 
+#[test]
+fn client_that_comes_is_an_event_where_that_is_wanted() {
+    for (hat_events, next) in [(false, "1/1/1"), (true, "1/2/1")] {
+        let mut world = World::new(Settings { announces: hat_events, ..Settings::default() });
+        world.talk(ToPeer::Init(init("n", None, &[])));
+        assert_eq!(ids(&world.talk(registering(&["x"]))), [next]);
+    }
+}
+
 /// What a question of these bytes is.
 fn asked(body: &[u8]) -> Result<Option<Query>, Fault> {
     let conversation = Conversation { first: 1, is_own: true };
