@@ -1,5 +1,6 @@
 //! The built command as a user meets it: exit codes, standard output, standard error.
 
+use crate::support::bus::eventually;
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
@@ -154,6 +155,37 @@ fn files_that_a_door_cannot_use_are_told_before_it_is_opened() {
     let json = object(&place.run(&["config", "check", "tls.yaml", "--json"]).exits(CONFIGURATION).stdout);
     assert_eq!((&json["ok"], &json["errors"][1]["line"]), (&false.into(), &4.into()), "{json}");
     place.run(&["peer", "--config", "tls.yaml"]).exits(CONFIGURATION).says(&["nats-tls: cannot read none.pem"]);
+}
+
+#[test]
+fn unreadable_tls_files_of_each_listener_are_reported() {
+    let place = Place::new();
+    for key in ["nats-tls", "redis-tls", "hat-tls", "ftn18-tls"] {
+        let check = |files: &str| {
+            std::fs::write(place.dir().join("tls.yaml"), format!("parameters:\n  {key}: {files}\n")).unwrap();
+            place.run(&["config", "check", "tls.yaml"])
+        };
+        check("none").exits(DONE);
+        check("none.pem none.pem").exits(CONFIGURATION).says(&[&format!("{key}: cannot read none.pem")]);
+    }
+}
+
+/// The processor time of a process, in ticks of the system's clock.
+fn processor_ticks(peer: &Place) -> u64 {
+    let status = object(&peer.run(&["show", "status", "--json"]).exits(DONE).stdout);
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", status["status"]["pid"])).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").expect("the name stands in parentheses");
+    let fields: Vec<u64> = fields.split(' ').skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    fields.iter().sum()
+}
+
+#[test]
+fn busy_poll_takes_the_processor_while_nothing_happens() {
+    let (busy, idle) = (Place::new(), Place::new());
+    let _peers = [busy.peer(&["--set", "busy-poll=1 hour"]), idle.peer(&["--set", "busy-poll=0 sec"])];
+    eventually("the busy peer takes a second", || 100 <= processor_ticks(&busy));
+    let ticks = processor_ticks(&idle);
+    assert!(ticks < 50, "{ticks} of the idle peer");
 }
 
 fn listing(place: &Place) -> Vec<String> {

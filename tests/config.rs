@@ -318,6 +318,20 @@ fn a_door_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
 }
 
 #[test]
+fn open_listener_without_accounts_needs_permission() {
+    let keys = [("nats", "nats-open"), ("redis", "redis-open"), ("hat", "hat-open"), ("ftn18", "ftn18-open")];
+    for (listener, key) in keys {
+        let read = |value: &str| {
+            let text = format!("parameters:\n  {listener}: 0.0.0.0\n  {key}: {value}\n");
+            Config::from_text("param.yaml", &text)
+        };
+        let refused = read("no").unwrap_err().to_string();
+        assert!(refused.contains(&format!("{key}: yes")), "{refused}");
+        read("yes").unwrap_or_else(|errors| panic!("{errors}"));
+    }
+}
+
+#[test]
 fn an_account_that_stands_twice_is_told_where_it_does_so_the_second_time() {
     let read = |text: &str| Config::from_text("param.yaml", text).unwrap_err().to_string();
     let told = read(

@@ -55,6 +55,37 @@ fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_st
     assert_eq!(lines[1]["message"], "log opened anew");
 }
 
+/// The log of a peer with these settings that a client has come to and that has stopped.
+fn log_of(settings: &[&str]) -> String {
+    let place = Place::new();
+    let log = format!("log-file={}", place.dir().join("peer.log").display());
+    let arguments: Vec<&str> = [&log].into_iter().map(String::as_str).chain(settings.iter().copied()).collect();
+    let arguments: Vec<&str> = arguments.into_iter().flat_map(|setting| ["--set", setting]).collect();
+    let mut peer = place.peer(&arguments);
+    place.run(&["pub", "a", "x"]).exits(0);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    read(&place, "peer.log")
+}
+
+#[test]
+fn less_severe_events_are_not_logged() {
+    for (setting, is_logged) in [("log-level=info", false), ("log-level=debug", true)] {
+        let log = log_of(&[setting]);
+        assert!(log.contains("stopped"), "{log}");
+        assert_eq!(log.contains("client connected"), is_logged, "{log}");
+    }
+}
+
+#[test]
+fn log_lines_have_the_format() {
+    for (setting, is_json) in [("log-format=text", false), ("log-format=json", true)] {
+        let log = log_of(&[setting]);
+        let is_object = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line.is_object());
+        assert!(log.contains("stopped") && log.lines().all(|line| is_object(line) == is_json), "{log}");
+    }
+}
+
 /// A peer that is started by another command, which sees to what becomes of SIGHUP.
 fn peer_by(place: &Place, command: &[&str]) -> Running {
     let mut starter = Command::new(command[0]);

@@ -2,13 +2,17 @@
 
 use crate::support::wait::{PATIENCE, wait_until};
 use bytes::Bytes;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::daemon::interface::{Chosen, Family, Spec, choose};
 use seqcast::daemon::multicast::{OpenError, Options, Sockets};
 use seqcast::daemon::self_test;
 use seqcast::proto::effect::Path;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use socket2::{Domain, Socket, Type};
+use std::io::IoSliceMut;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Proves: W3, W161
@@ -130,6 +134,47 @@ fn the_kernels_drops_are_counted_exactly() {
         count(&received) + told(&received) == sent
     });
     assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"one more"[..]));
+}
+
+/// The TTL of the next datagram of the group that a socket of another program receives on loopback.
+fn received_ttl(listener: &Socket) -> i32 {
+    let mut bytes = [0; 100];
+    let mut iov = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!(i32);
+    let received = recvmsg::<()>(listener.as_raw_fd(), &mut iov, Some(&mut space), MsgFlags::empty());
+    let received = received.expect("loopback delivers it in time");
+    let ttl = |message| if let ControlMessageOwned::Ipv4Ttl(ttl) = message { Some(ttl) } else { None };
+    received.cmsgs().expect("there is room for it").find_map(ttl).expect("the kernel was asked for it")
+}
+
+#[test]
+fn multicasts_carry_the_ttl() {
+    for ttl in [1, 4] {
+        let (group, port) = fresh_group();
+        let listener = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+        listener.set_reuse_address(true).expect("the group's port is shared");
+        listener.set_reuse_port(true).expect("the group's port is shared");
+        listener.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
+        setsockopt(&listener, sockopt::Ipv4RecvTtl, &true).expect("Linux tells the TTL");
+        listener.bind(&SocketAddr::new(group, port).into()).expect("a port of this test alone");
+        let IpAddr::V4(address) = group else { panic!("{group} is an IPv4 address") };
+        listener.join_multicast_v4(&address, &Ipv4Addr::LOCALHOST).expect("the group can be joined on loopback");
+        let interface = lo(Family::V4);
+        let mut sockets = Sockets::open(&Options { ttl, ..options(group, port, &interface) }).unwrap();
+        send(&mut sockets, &["x"]);
+        assert_eq!(received_ttl(&listener), i32::from(ttl));
+    }
+}
+
+#[test]
+fn buffers_have_the_wanted_sizes() {
+    let (group, port) = fresh_group();
+    let interface = lo(Family::V4);
+    for (receive_buffer, send_buffer) in [(65_536, 32_768), (32_768, 65_536)] {
+        let wanted = Options { receive_buffer, send_buffer, ..options(group, port, &interface) };
+        let granted = Sockets::open(&wanted).unwrap().granted();
+        assert_eq!(granted.map(|granted| granted.granted), [receive_buffer, send_buffer]);
+    }
 }
 
 #[test]

@@ -19,8 +19,12 @@ const DONE: i32 = 0;
 
 /// A peer with the door at the place's port.
 fn peer(place: &Place, settings: &[&str]) -> Running {
-    let door = format!("ftn18={}", place.port());
-    let settings = [&[door.as_str()][..], settings].concat();
+    peer_at(place, &format!("ftn18={}", place.port()), settings)
+}
+
+/// A peer that is set to listen there, at the place's port.
+fn peer_at(place: &Place, door: &str, settings: &[&str]) -> Running {
+    let settings = [&[door][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
     let what = || format!("the door opens; the peer said {:?}", running.stderr_so_far());
@@ -231,6 +235,18 @@ fn connections_are_encrypted_where_they_must() {
     }
     let wrong = format!("ftn18-tls={} {}", key.display(), certificate.display());
     place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).says(&["ftn18-tls: ", "door-key.pem"]);
+}
+
+#[test]
+fn events_are_added_in_clear_only_where_that_is_trusted() {
+    for (setting, is_trusted) in [("ftn18-trusted=no", false), ("ftn18-trusted=yes", true)] {
+        let place = Place::new();
+        let door = format!("ftn18=0.0.0.0:{}", place.port());
+        let _peer = peer_at(&place, &door, &["ftn18-open=yes", setting]);
+        let event = json!({ "type": "A", "data": 1 });
+        let done = call(&place, "/main", "futoin.evt.gen:1.1:addEvent", &event);
+        assert_eq!((done["r"] == "1", done["e"] == "SecurityError"), (is_trusted, !is_trusted), "{done}");
+    }
 }
 
 #[test]
