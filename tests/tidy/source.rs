@@ -1,14 +1,23 @@
 //! Rust text as the checks want to see it: comments and literals blanked out, tests cut off.
 
+use std::collections::BTreeMap;
+
 /// `text` with every comment and every character of a string or character literal replaced by a space. Lines stay lines.
 pub fn code(text: &str) -> String {
+    blanked(text, true)
+}
+
+/// Blanks comments, and literals if `has_literals_blanked`. The result has as many characters as `text`.
+fn blanked(text: &str, has_literals_blanked: bool) -> String {
     let mut rest = text;
     let mut out = String::with_capacity(text.len());
     while let Some(first) = rest.chars().next() {
-        let blank = comment_bytes(rest).or_else(|| literal_bytes(rest, out.chars().next_back()));
-        match blank {
+        let comment = comment_bytes(rest);
+        let bytes = comment.or_else(|| literal_bytes(rest, out.chars().next_back()));
+        match bytes {
             Some(bytes) => {
-                out.extend(rest[..bytes].chars().map(|c| if c == '\n' { c } else { ' ' }));
+                let is_blanked = has_literals_blanked || comment.is_some();
+                out.extend(rest[..bytes].chars().map(|c| if c == '\n' || !is_blanked { c } else { ' ' }));
                 rest = &rest[bytes..];
             }
             None => {
@@ -152,6 +161,26 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
+/// The functions of a text by name, each from `fn` to its closing brace, with its literals and without its comments. Functions of
+/// one name stand behind each other.
+pub fn bodies(text: &str) -> BTreeMap<String, String> {
+    let code = code(text);
+    let uncommented: Vec<char> = blanked(text, false).chars().collect();
+    let mut bodies: BTreeMap<String, String> = BTreeMap::new();
+    let (mut counted, mut start) = (0, 0);
+    for (at, _) in code.match_indices("fn ") {
+        start += code[counted..at].chars().count();
+        counted = at;
+        let name: String = code[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let item = &code[at..at + item_bytes(&code[at..])];
+        let is_in_word = code[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        if !name.is_empty() && item.ends_with('}') && !is_in_word {
+            bodies.entry(name).or_default().extend(&uncommented[start..start + item.chars().count()]);
+        }
+    }
+    bodies
+}
+
 /// A test function with what is written above it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Test {
@@ -212,6 +241,13 @@ mod tests {
         let text = "/// A.\nfn helper() {}\n\n/// B.\n#[cfg(unix)]\n#[test]\n// C\nfn b() {}\n#[test]\nfn c() {}\n// #[test]\nfn d() {}";
         let test = |name: &str, head| Test { name: name.into(), head };
         assert_eq!(tests(text), [test("b", 3..7), test("c", 8..9)]);
+    }
+
+    #[test]
+    fn bodies_have_literals_and_no_comments() {
+        let text = "/// ü a.\nfn a() { \"ü x\" /* y */ }\nfn b();\nimpl C {\n    fn a() { z }\n}\n";
+        let bodies: Vec<_> = bodies(text).into_iter().collect();
+        assert_eq!(bodies, [("a".to_owned(), "fn a() { \"ü x\"         }fn a() { z }".to_owned())]);
     }
 
     #[test]

@@ -1,0 +1,227 @@
+//! Keys of the configuration: for each of them there is a test in which its value changes an outcome.
+//!
+//! `tests/config.rs` shows that the value of a key of the core reaches its setting. A test of the setting is then one of the key, and may
+//! name the setting's field instead.
+
+use super::source::{bodies, code, tests, without_tests};
+use super::{File, assert_tidy, is_test, rust};
+use seqcast::config::KEYS;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A key, a file, and the test in it in which the value of the key changes an outcome.
+type Proof<'a> = (&'a str, &'a str, &'a str);
+
+/// The proof of each key, in the order of the configuration.
+const PROOFS: &[Proof<'_>] = &[
+    ("name", "src/proto/peer/tests/settings.rs", "name_in_use_by_another_peer_is_reported"),
+    ("group", "tests/multicast.rs", "groups_on_one_port_do_not_mix"),
+    ("port", "src/proto/peer/tests/settings.rs", "datagrams_of_another_port_are_discarded"),
+    ("interface", "tests/cli.rs", "what_the_network_lacks_is_named"),
+    ("inbox-port", "tests/cli.rs", "what_the_network_lacks_is_named"),
+    ("ttl", "tests/multicast.rs", "multicasts_carry_the_ttl"),
+    ("socket", "tests/local.rs", "messages_name_their_offset_and_a_poll_goes_on_from_it"),
+    ("heartbeat", "src/proto/peer/tests/settings.rs", "silence_follows_the_publishers_heartbeat"),
+    ("reliability", "src/proto/peer/tests/repair/settings.rs", "loss_is_reported_after_the_reliability_time"),
+    ("delivery", "tests/polls.rs", "a_subscription_says_what_it_gets_when_something_is_missing"),
+    ("resend-size", "src/proto/peer/tests/repair/settings.rs", "datagram_is_resent_while_its_size_allows"),
+    ("resend-time", "src/proto/resend/tests.rs", "datagram_is_kept_for_the_resend_time"),
+    ("resend-rate", "src/proto/resend/tests.rs", "answers_without_live_data_keep_the_resend_rate"),
+    ("pace", "tests/local.rs", "who_publishes_nothing_is_served_while_publishers_wait"),
+    ("pace-floor", "src/proto/pace/tests.rs", "receiver_below_the_floor_is_left_behind"),
+    ("interest", "src/proto/peer/tests/repair/spare.rs", "what_nobody_wants_takes_no_number_and_is_no_loss"),
+    ("history-count", "src/proto/history/tests.rs", "events_are_kept_up_to_their_count"),
+    ("history-subject-size", "src/proto/history/tests.rs", "events_of_a_subject_are_kept_up_to_its_size"),
+    ("history-time", "src/proto/history/tests.rs", "events_are_kept_for_the_history_time"),
+    ("history-rules", "src/proto/history/tests.rs", "the_first_rule_that_matches_holds"),
+    ("history-size", "src/proto/history/tests.rs", "events_of_all_subjects_are_kept_up_to_the_size"),
+    ("busy-poll", "tests/cli.rs", "busy_poll_takes_the_processor_while_nothing_happens"),
+    ("linger", "src/proto/peer/tests/repair/settings.rs", "stopping_peer_answers_until_its_linger_time"),
+    ("forget", "src/proto/peer/tests/settings.rs", "silent_peer_is_given_up_after_the_forget_time"),
+    ("pub-window-size", "src/proto/window/tests.rs", "idle_published_subject_stays_in_a_small_window"),
+    ("pub-window-time", "src/proto/window/tests.rs", "idle_published_subject_stays_for_the_time"),
+    ("pub-window-max", "src/proto/window/tests.rs", "published_subjects_are_numbered_up_to_the_limit"),
+    ("sub-window-size", "src/proto/window/tests.rs", "idle_subscribed_subject_stays_in_a_small_window"),
+    ("sub-window-time", "src/proto/window/tests.rs", "idle_subscribed_subject_stays_for_the_time"),
+    ("sub-window-max", "src/proto/window/tests.rs", "subscribed_subjects_are_entered_up_to_the_limit"),
+    ("message-size", "src/proto/peer/tests/settings.rs", "message_above_the_size_limit_is_refused"),
+    ("datagram-size", "src/proto/peer/tests/settings.rs", "large_message_takes_fewer_large_datagrams"),
+    ("receive-buffer", "tests/multicast.rs", "buffers_have_the_wanted_sizes"),
+    ("send-buffer", "tests/multicast.rs", "buffers_have_the_wanted_sizes"),
+    ("hold-size", "src/proto/peer/tests/settings.rs", "gap_ends_early_above_the_hold_limit"),
+    (
+        "reassembly-size",
+        "src/proto/peer/tests/settings.rs",
+        "incomplete_message_is_given_up_above_the_reassembly_limit",
+    ),
+    ("gaps-max", "src/proto/peer/tests/settings.rs", "oldest_gap_ends_early_above_the_limit"),
+    ("peers-max", "src/proto/peer/tests/settings.rs", "peers_are_followed_up_to_the_limit"),
+    ("interest-max", "src/proto/peer/tests/repair/interest.rs", "subscriptions_beyond_the_limit_are_not_known"),
+    ("client-max", "tests/local.rs", "too_many_clients_and_subscriptions_are_refused_with_the_key_to_change"),
+    ("client-queue-size", "src/daemon/queue.rs", "messages_beyond_the_queue_size_are_dropped"),
+    ("client-queue-count", "tests/library.rs", "a_slow_subscription_loses_only_its_own_and_is_told"),
+    (
+        "subscriptions-max",
+        "src/proto/interest.rs",
+        "limits_are_named_and_a_second_subscription_of_the_same_id_is_ignored",
+    ),
+    (
+        "client-subscriptions-max",
+        "tests/local.rs",
+        "too_many_clients_and_subscriptions_are_refused_with_the_key_to_change",
+    ),
+    ("match-cache", "src/proto/interest.rs", "matches_are_remembered_up_to_the_cache_size"),
+    ("server-id", "tests/events.rs", "events_of_another_peer_are_seen_by_those_who_subscribe"),
+    ("data-dir", "tests/events.rs", "a_journal_that_cannot_be_used_is_told_at_the_start_or_when_it_is_needed"),
+    ("event-retention", "tests/events.rs", "what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up"),
+    ("event-follow", "tests/follow.rs", "events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards"),
+    ("nats", "tests/doors/limits.rs", "a_port_that_is_taken_is_named_with_the_line_to_write"),
+    ("nats-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
+    ("nats-tls", "tests/cli.rs", "unreadable_tls_files_of_each_listener_are_reported"),
+    ("nats-headers", "src/door/nats/tests.rs", "who_asks_for_it_is_told_what_the_bus_knows"),
+    ("redis", "tests/doors/limits.rs", "a_port_that_is_taken_is_named_with_the_line_to_write"),
+    ("redis-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
+    ("redis-tls", "tests/cli.rs", "unreadable_tls_files_of_each_listener_are_reported"),
+    ("hat", "tests/hat.rs", "a_published_client_registers_is_told_and_asks"),
+    ("hat-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
+    ("hat-tls", "tests/cli.rs", "unreadable_tls_files_of_each_listener_are_reported"),
+    ("hat-events", "src/door/hat/tests.rs", "client_that_comes_is_an_event_where_that_is_wanted"),
+    ("ftn18", "tests/stream_commands.rs", "what_is_wrong_is_told"),
+    ("ftn18-open", "tests/config.rs", "open_listener_without_accounts_needs_permission"),
+    ("ftn18-tls", "tests/streams.rs", "connections_are_encrypted_where_they_must"),
+    ("ftn18-trusted", "tests/streams.rs", "events_are_added_in_clear_only_where_that_is_trusted"),
+    ("streams", "tests/stream_commands.rs", "events_are_added_polled_and_accepted"),
+    ("stream-store", "tests/streams/postgres.rs", "peers_share_the_streams_of_one_database"),
+    ("stream-delay", "src/event/stream/push/tests.rs", "group_waits_for_other_events_during_the_delay"),
+    ("stream-groups", "src/event/stream/push/tests.rs", "groups_under_way_are_limited"),
+    ("accounts", "tests/streams.rs", "published_clients_add_register_and_poll"),
+    ("door-client-max", "tests/doors/limits.rs", "connections_beyond_the_limit_are_told_so_and_counted"),
+    ("door-stranger-max", "tests/doors/limits.rs", "a_flood_of_strangers_leaves_room_for_who_has_a_password"),
+    ("door-memory", "tests/doors/memory.rs", "who_holds_most_of_half_commands_is_closed"),
+    ("slow-client", "tests/doors/slow.rs", "a_client_that_does_not_read_is_closed_where_that_is_wanted"),
+    ("advisory-subjects", "src/proto/peer/tests/settings.rs", "advisory_names_subjects_up_to_the_limit"),
+    ("log-level", "tests/log.rs", "less_severe_events_are_not_logged"),
+    ("log-format", "tests/log.rs", "log_lines_have_the_format"),
+    ("log-file", "tests/log.rs", "a_log_that_was_moved_away_goes_on_in_a_new_file"),
+];
+
+/// Keys whose value changes no outcome in any test, and why. The list may only become shorter.
+const UNPROVEN: [(&str, &str); 1] = [("mode", "It has one value only.")];
+
+/// What the check reads of one file.
+struct Parsed {
+    tests: BTreeSet<String>,
+    bodies: BTreeMap<String, String>,
+}
+
+impl Parsed {
+    fn new(text: &str) -> Parsed {
+        Parsed { tests: tests(text).into_iter().map(|test| test.name).collect(), bodies: bodies(text) }
+    }
+
+    /// Returns whether the test, or a function of the file that it calls, has one of these words.
+    fn mentions(&self, test: &str, words: &BTreeSet<String>) -> bool {
+        let has_word = |body: &str| words.iter().any(|word| has(body, word));
+        let Some(body) = self.bodies.get(test) else { return false };
+        let mut called = self.bodies.iter().filter(|(name, _)| has(body, name) && body.contains(&format!("{name}(")));
+        has_word(body) || called.any(|(_, body)| has_word(body))
+    }
+}
+
+/// Returns whether `text` has the word. Hyphens belong to words, unless two of them begin an option.
+fn has(text: &str, word: &str) -> bool {
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        (!before.ends_with(is_of_word) || before.ends_with("--")) && !after.starts_with(is_of_word)
+    })
+}
+
+/// The names under which a test may mention a key: the key, its field, and the fields of settings to which the product assigns it.
+fn names_of(key: &str, product: &[(&str, String)]) -> BTreeSet<String> {
+    let field = key.replace('-', "_");
+    let mut names = BTreeSet::from([key.to_owned(), field.clone()]);
+    for (path, code) in product {
+        let access = format!("{}.{field}", if path.starts_with("src/config/") { "self" } else { "config" });
+        for line in code.lines().filter(|line| has(line, &access)) {
+            let (before, _) = line.split_once(&access).expect("the line has it");
+            let assigned = before.rsplit(['{', ',']).next().and_then(|rest| rest.trim_start().split_once(": "));
+            let is_field = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+            names.extend(assigned.map(|(name, _)| name).filter(is_field).map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// Keys without a proof or with several, proofs of no key, and proofs that show nothing.
+fn check_proofs(keys: &[&str], proofs: &[Proof<'_>], unproven: &[(&str, &str)], files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let listed: Vec<&str> = proofs.iter().map(|(key, ..)| *key).chain(unproven.iter().map(|(key, _)| *key)).collect();
+    for key in keys {
+        match listed.iter().filter(|listed| *listed == key).count() {
+            0 => complaints.push(format!("{key}: no test is named in which its value changes an outcome")),
+            1 => {}
+            _ => complaints.push(format!("{key}: is listed more than once")),
+        }
+    }
+    complaints.extend(listed.iter().filter(|key| !keys.contains(key)).map(|key| format!("{key}: is no key")));
+    let is_product =
+        |file: &&File| file.path.starts_with("src/") && !is_test(&file.path) && file.path != "src/config/keys.rs";
+    let product: Vec<(&str, String)> =
+        files.iter().filter(is_product).map(|file| (file.path.as_str(), without_tests(&code(&file.text)))).collect();
+    let mut parsed: BTreeMap<&str, Parsed> = BTreeMap::new();
+    for (key, path, test) in proofs {
+        let Some(file) = files.iter().find(|file| file.path == *path) else {
+            complaints.push(format!("{key}: there is no file {path}"));
+            continue;
+        };
+        let parsed = parsed.entry(path).or_insert_with(|| Parsed::new(&file.text));
+        let names = names_of(key, &product);
+        if !parsed.tests.contains(*test) {
+            complaints.push(format!("{key}: {path} has no test {test}"));
+        } else if !parsed.mentions(test, &names) {
+            complaints.push(format!("{key}: {test} in {path} mentions none of {names:?}"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn every_key_has_a_test_in_which_its_value_matters() {
+    let keys: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+    assert_tidy(check_proofs(&keys, PROOFS, &UNPROVEN, &rust()));
+}
+
+#[test]
+fn proof_check_reports_each_mistake() {
+    let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+    let config = "fn settings(&self) {\n    Ring { size: self.a_size, time: limit(self.a_time) };\n}\n";
+    let text = "#[test]\nfn shows() { assert!(\"a-size=1\"); }\n\
+                #[test]\nfn shows_by_helper() { helper(1) }\nfn helper(x: u8) { Ring { time: x } }\n\
+                #[test]\nfn is_empty() { /* a-size */ other }\nfn other() { \"a-size\" }\n";
+    let files = [file("src/config/mod.rs", config), file("tests/a.rs", text)];
+    let check = |proofs: &[Proof<'_>], unproven: &[(&str, &str)], expected: &[&str]| {
+        assert_eq!(check_proofs(&["a-size", "a-time"], proofs, unproven, &files), expected);
+    };
+    let (size, time) = (("a-size", "tests/a.rs", "shows"), ("a-time", "tests/a.rs", "shows_by_helper"));
+    check(&[size, time], &[], &[]);
+    check(&[size], &[("a-time", "It has one value only.")], &[]);
+    check(&[size], &[], &["a-time: no test is named in which its value changes an outcome"]);
+    check(&[size, time], &[("a-time", "")], &["a-time: is listed more than once"]);
+    check(&[size, time], &[("a", "")], &["a: is no key"]);
+    check(&[size, ("a-time", "tests/b.rs", "shows")], &[], &["a-time: there is no file tests/b.rs"]);
+    check(&[size, ("a-time", "tests/a.rs", "helper")], &[], &["a-time: tests/a.rs has no test helper"]);
+    let empty = "mentions none of {\"a-size\", \"a_size\", \"size\"}";
+    check(&[("a-size", "tests/a.rs", "is_empty"), time], &[], &[&format!("a-size: is_empty in tests/a.rs {empty}")]);
+    check(
+        &[size, ("a-time", "tests/a.rs", "shows")],
+        &[],
+        &["a-time: shows in tests/a.rs mentions none of {\"a-time\", \"a_time\", \"time\"}"],
+    );
+}
+
+#[test]
+fn words_end_at_other_characters() {
+    for (text, expected) in [("a-size=1", true), ("--a-size 1", true), ("x-a-size", false), ("a-size-max", false)] {
+        assert_eq!(has(text, "a-size"), expected, "{text}");
+    }
+}
