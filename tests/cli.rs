@@ -1,6 +1,5 @@
 //! The built command as a user meets it: exit codes, standard output, standard error.
 
-use crate::support::bus::eventually;
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
@@ -183,7 +182,7 @@ fn processor_ticks(peer: &Place) -> u64 {
 fn busy_poll_takes_the_processor_while_nothing_happens() {
     let (busy, idle) = (Place::new(), Place::new());
     let _peers = [busy.peer(&["--set", "busy-poll=1 hour"]), idle.peer(&["--set", "busy-poll=0 sec"])];
-    eventually("the busy peer takes a second", || 100 <= processor_ticks(&busy));
+    wait_until("the busy peer takes a second", || 100 <= processor_ticks(&busy));
     let ticks = processor_ticks(&idle);
     assert!(ticks < 50, "{ticks} of the idle peer");
 }
