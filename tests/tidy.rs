@@ -1,10 +1,11 @@
-//! The tree keeps the habits that no compiler checks: layers, budgets, rule marks, leftovers, what lies where.
+//! The tree keeps the habits that no compiler checks: layers, budgets, rule marks, waits, leftovers, what lies where.
 //!
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
 mod keys;
 mod rules;
 mod source;
+mod waits;
 
 use crate::support::root;
 use seqcast::config::KEYS;
