@@ -64,7 +64,7 @@ fn an_mtu_that_changes_while_it_runs_loses_nothing() {
         let is_over = AtomicBool::new(false);
         let rows = std::thread::scope(|scope| {
             scope.spawn(|| {
-                for mtu in ["700", "1500"].iter().cycle().take(400).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                for mtu in ["1500", "700"].iter().cycle().take(400).take_while(|_| !is_over.load(Ordering::Relaxed)) {
                     run(Command::new("ip").args(["-n", "h1", "link", "set", "eth0", "mtu", mtu]));
                     let goal = packets() + PACKETS;
                     wait_until("traffic flows", || goal <= packets() || is_over.load(Ordering::Relaxed));
