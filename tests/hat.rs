@@ -1,5 +1,6 @@
 //! The Hat door, as the published client of Hat Event Server (`hat-event`) uses it.
 
+use crate::support::certificate::certificate;
 use crate::support::command::{Place, Running};
 use crate::support::root;
 use crate::support::wait::{wait_until, wait_until_some};
@@ -9,8 +10,9 @@ use seqcast::door::hat::to_peer::{Init, Subscription, ToPeer};
 use seqcast::door::hat::{Message, Parser, Settings};
 use seqcast::event::store::{Query, Series};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
 /// A client in a program of its own; each line that it is given is a JSON object that says what to do.
@@ -186,6 +188,53 @@ fn clients_that_come_and_go_and_the_end_of_the_peer_are_told() {
     let words: Vec<&Value> = all["answer"].as_array().unwrap().iter().map(|event| &event["payload"]["json"]).collect();
     let expected = ["STARTED", "CONNECTED", "CONNECTED", "DISCONNECTED", "STOPPED", "STARTED", "CONNECTED"];
     assert_eq!(words, expected.map(|word| json!(format!("\"{word}\""))).iter().collect::<Vec<_>>());
+}
+
+/// Returns whether a client that encrypts, and trusts this certificate, completes its handshake.
+fn completes_handshake(place: &Place, certificate: &Path) -> bool {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-verify_return_error", "-connect", &format!("127.0.0.1:{}", port(place)), "-CAfile"]);
+    openssl.arg(certificate).stdin(Stdio::null());
+    openssl.output().expect("openssl is installed").status.success()
+}
+
+/// Returns whether a client that does not encrypt is welcome.
+fn welcomes_in_clear(place: &Place) -> bool {
+    let mut stream = TcpStream::connect(("127.0.0.1", port(place))).expect("the listener is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
+    let subscription = Subscription::default();
+    let init = ToPeer::Init(Init { name: "clear".into(), token: None, subscription, persisted: false });
+    let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
+    let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
+    stream.write_all(&message.frame()).expect("the system has room for it");
+    let (mut parser, mut bytes) = (Parser::new(&Settings::default()), [0; 1024]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(count) => parser.push(&bytes[..count]),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                return false;
+            }
+        }
+        match parser.next() {
+            Ok(Some(message)) => return matches!(ToClient::decode(&message), Ok(ToClient::Init(Ok(_)))),
+            Ok(None) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[test]
+fn clients_in_clear_are_refused_unless_encryption_is_optional() {
+    for (optional, is_welcome) in [("", false), (" optional", true)] {
+        let place = Place::new();
+        let [certificate, key] = certificate(place.dir(), "door");
+        let tls = format!("hat-tls={} {}{optional}", certificate.display(), key.display());
+        let _peer = peer(&place, &[&tls]);
+        assert!(completes_handshake(&place, &certificate));
+        assert_eq!(welcomes_in_clear(&place), is_welcome, "{tls}");
+    }
 }
 
 #[test]

@@ -86,6 +86,15 @@ fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
     assert_eq!(lan.cost("y"), 1);
 }
 
+#[test]
+fn unwanted_messages_are_sent_without_interest() {
+    for (interest, datagrams) in [(false, 5), (true, 0)] {
+        let mut lan = Lan::new(2, |settings| settings.spares = interest);
+        lan.run(5_000, |_| false);
+        assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), datagrams, "{interest}");
+    }
+}
+
 /// Proves: W152
 #[test]
 fn who_does_not_spare_is_not_waited_for() {
