@@ -7,8 +7,8 @@ pub fn code(text: &str) -> String {
     blanked(text, true)
 }
 
-/// Blanks comments, and literals if `has_literals_blanked`. The result has as many characters as `text`.
-fn blanked(text: &str, has_literals_blanked: bool) -> String {
+/// Blanks comments, and with `blanks_literals` also literals. The result has as many characters as `text`.
+fn blanked(text: &str, blanks_literals: bool) -> String {
     let mut rest = text;
     let mut out = String::with_capacity(text.len());
     while let Some(first) = rest.chars().next() {
@@ -16,7 +16,7 @@ fn blanked(text: &str, has_literals_blanked: bool) -> String {
         let bytes = comment.or_else(|| literal_bytes(rest, out.chars().next_back()));
         match bytes {
             Some(bytes) => {
-                let is_blanked = has_literals_blanked || comment.is_some();
+                let is_blanked = blanks_literals || comment.is_some();
                 out.extend(rest[..bytes].chars().map(|c| if c == '\n' || !is_blanked { c } else { ' ' }));
                 rest = &rest[bytes..];
             }
