@@ -584,18 +584,14 @@ impl Client {
         if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
             self.slow_told = Some(now.instant);
             let (door, from) = self.place.unzip();
-            let is_closed = door == Some(Protocol::Hat);
+            let consequence = slow_consequence(door);
             let (door, from) = (door.map(Protocol::as_str), from.map(tracing::field::display));
             tracing::warn!(
                 client = id.0,
                 name = self.name,
                 door,
                 from,
-                "{}",
-                match is_closed {
-                    true => "client does not read fast enough and is closed, since its protocol cannot report a loss",
-                    false => "client does not read fast enough and loses messages",
-                }
+                "client does not read fast enough and {consequence}"
             );
         }
     }
@@ -634,6 +630,14 @@ impl Client {
     }
 }
 
+/// Returns what becomes of a client of this listener, or of an attached program, whose queue is full.
+fn slow_consequence(door: Option<Protocol>) -> &'static str {
+    match door {
+        Some(Protocol::Hat) => "is closed, since its protocol cannot report a loss",
+        Some(Protocol::Nats | Protocol::Redis) | None => "loses messages",
+    }
+}
+
 /// Calls `each` with the queues of these subscriptions, each once.
 fn for_each_queue(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], each: impl Fn(&EventQueue)) {
     if let [target] = group {
@@ -650,4 +654,17 @@ pub(crate) fn distinct(mut queues: Vec<&Arc<EventQueue>>) -> Vec<&Arc<EventQueue
         queues.dedup_by(|a, b| Arc::ptr_eq(a, b));
     }
     queues
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_hat_client_is_closed_and_others_lose_messages() {
+        assert!(slow_consequence(Some(Protocol::Hat)).starts_with("is closed"));
+        for door in [Some(Protocol::Nats), Some(Protocol::Redis), None] {
+            assert_eq!(slow_consequence(door), "loses messages", "{door:?}");
+        }
+    }
 }

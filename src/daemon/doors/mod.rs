@@ -127,6 +127,15 @@ struct Counts {
     evicted: u64,
 }
 
+impl Counts {
+    /// Counts a refusal of this kind. Returns the number of its kind if it is to be logged: the first, second, fourth … of each.
+    fn count_refusal(&mut self, kind: &'static str) -> Option<u64> {
+        let refusals = self.refusals.entry(kind).or_default();
+        *refusals += 1;
+        Some(*refusals).filter(|refusals| refusals.is_power_of_two())
+    }
+}
+
 /// All doors.
 #[derive(Debug)]
 pub(crate) struct Doors {
@@ -352,5 +361,19 @@ fn settings(
             types_max: config.client_subscriptions_max.min(TYPES_MAX),
             ..hat::Settings::default()
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_refusal_of_each_kind_is_logged() {
+        let mut counts = Counts::default();
+        let logged: Vec<Option<u64>> = (0..5).map(|_| counts.count_refusal("JSON")).collect();
+        assert_eq!(logged, [Some(1), Some(2), None, Some(4), None]);
+        assert_eq!(counts.count_refusal("JSON depth"), Some(1));
+        assert_eq!(counts.refusals, BTreeMap::from([("JSON", 5), ("JSON depth", 1)]));
     }
 }

@@ -368,9 +368,7 @@ impl Engine {
     /// the first refusal of a new kind is always logged.
     fn on_door_refusal(&mut self, id: ClientId, connection: &DoorConnection, kind: &'static str, reason: &str) {
         let open = &mut self.doors.open[connection.door];
-        let refusals = open.counts.refusals.entry(kind).or_default();
-        *refusals += 1;
-        if refusals.is_power_of_two() {
+        if let Some(refusals) = open.counts.count_refusal(kind) {
             let protocol = open.settings.protocol();
             tracing::warn!(client = id.0, door = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
         }

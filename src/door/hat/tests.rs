@@ -561,6 +561,28 @@ fn refusals_say_which_event_and_why() {
 }
 
 #[test]
+fn json_deeper_than_900_is_refused_and_stores_nothing() {
+    let deep = |depth: usize| {
+        let json = Json::from_stored(("[".repeat(depth) + &"]".repeat(depth)).into()).unwrap();
+        Registration { payload: Some(Payload::Json(json)), ..registration("a") }
+    };
+    let mut world = World::welcome(Settings::default());
+    assert_eq!(ids(&world.talk(ToPeer::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
+    assert_eq!(world.journal.events().len(), 1);
+    for is_last in [false, true] {
+        world.held = Some(Vec::new());
+        assert_eq!(world.say(is_last, &ToPeer::Register(Ok(vec![registration("b"), deep(901)]))), Ok(()));
+        let answer = if is_last { vec![] } else { vec![ToClient::Registered(None)] };
+        assert_eq!(world.said(), answer);
+        let held = world.held.take().unwrap();
+        let [Ask::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
+        assert_eq!(refusal.kind(), "JSON depth");
+    }
+    assert_eq!(world.journal.events().len(), 1, "nothing more is stored");
+    assert_eq!(ids(&world.talk(registering(&["b"]))), ["1/2/1"], "the connection goes on, and no session is used up");
+}
+
+#[test]
 fn what_has_no_form_ends_the_connection_and_says_where() {
     use sbs::Why;
     let latest: &[u8] = b"\x80\x80";
