@@ -3,7 +3,7 @@
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, Running};
 use crate::support::root;
-use crate::support::wait::{wait_until, wait_until_some};
+use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
 use seqcast::door::hat::chatter::Conversation;
 use seqcast::door::hat::to_client::ToClient;
 use seqcast::door::hat::to_peer::{Init, Subscription, ToPeer};

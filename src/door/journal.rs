@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn too_deep_events_are_taken_out_and_the_rest_stays() {
+    fn too_deep_events_are_taken_out_alone() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         let deep = |instance: u64, depth: usize| {
             let json = Json::from_stored(nested(depth).into()).unwrap();

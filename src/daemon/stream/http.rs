@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn client_that_does_not_take_its_answer_is_counted_as_stalled() {
+    fn client_that_takes_no_answer_counts_as_stalled() {
         let (way, _receiver) = way(1);
         let counts = Arc::clone(&way.shared.counts);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_message_is_counted_and_the_next_one_called() {
+    fn malformed_message_is_counted_and_next_one_served() {
         let (way, receiver) = way(8);
         let (client, _told) = Client::open(&way).unwrap();
         assert!(matches!(receiver.pop(), Some(Input::Opened(..))));
