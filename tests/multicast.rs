@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Proves: W3, W161
+/// Proves: W3, W6
 #[test]
 fn peers_on_one_host_each_hear_every_multicast_once() {
     let (group, port) = fresh_group();
@@ -66,7 +66,7 @@ fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
     }
 }
 
-/// Proves: W161
+/// Proves: W6
 #[test]
 fn groups_on_one_port_do_not_mix() {
     let (group, port) = fresh_group();
@@ -81,7 +81,7 @@ fn groups_on_one_port_do_not_mix() {
     assert_silent(&mut there);
 }
 
-/// Proves: W162
+/// Proves: W7
 #[test]
 fn the_self_test_passes_and_loses_nothing() {
     let (group, port) = fresh_group();

@@ -288,7 +288,7 @@ fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
 mod tests {
     use super::*;
 
-    /// Proves: W160
+    /// Proves: W5
     #[test]
     fn the_inbox_waits_for_the_group_for_a_time_and_not_for_turns() {
         let at = |micros: u64| Instant::from_nanos(micros * 1000);

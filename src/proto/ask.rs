@@ -110,7 +110,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    /// Proves: W89, suppress
+    /// Proves: W108, suppress
     #[test]
     fn of_a_thousand_receivers_few_ask_in_the_first_moments() {
         for seed in 0..20 {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Proves: W89, W90
+    /// Proves: W108, W109
     #[test]
     fn few_receivers_ask_after_the_grace_and_then_at_growing_intervals() {
         let mut asking = Asking::new(millis(5), true, Rng::new(1));

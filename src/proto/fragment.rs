@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Proves: W31
+    /// Proves: W34
     #[test]
     fn parts_that_disagree_are_never_joined() {
         let changes: [fn(&mut Fragment); 4] = [

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(told.join(", "), expected, "{story}");
     }
 
-    /// Proves: W130, blackhole
+    /// Proves: W111, blackhole
     #[test]
     fn words_without_multicasts_tell_and_go_on_telling() {
         check("w@500 w@1500 w@2500 w@3500 w@4500 w@5500 w@6500 w@7500 m@8000 w@8500", "2250, 7250, back 8000");

@@ -678,7 +678,7 @@ mod tests {
         if ledger.deadline()? <= at(now) { ledger.settle_first(Reason::Deadline) } else { None }
     }
 
-    /// Proves: W64, W67, W73
+    /// Proves: W75, W78, W86
     #[test]
     fn a_gap_is_settled_with_the_exact_number_of_messages_in_it() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
@@ -702,7 +702,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
-    /// Proves: W58, W64
+    /// Proves: W64, W75
     #[test]
     fn word_of_a_tail_opens_a_gap_and_contradictions_are_refused() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
@@ -731,7 +731,7 @@ mod tests {
         assert!(text.contains("delivered: 2") && text.contains("count 11"), "{text}");
     }
 
-    /// Proves: W164
+    /// Proves: W65
     #[test]
     fn datagram_takes_back_what_only_words_told() {
         for is_settled in [false, true] {
@@ -746,7 +746,7 @@ mod tests {
         }
     }
 
-    /// Proves: W164
+    /// Proves: W65
     #[test]
     fn later_word_takes_back_what_an_earlier_one_told() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
@@ -805,7 +805,7 @@ mod tests {
         assert_eq!(since, [at(0), at(0), at(1)]);
     }
 
-    /// Proves: W68, overflow
+    /// Proves: W79, overflow
     #[test]
     fn ranges_beyond_the_limit_are_forgotten_but_stay_counted() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 2);
@@ -859,7 +859,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
-    /// Proves: W88, W102
+    /// Proves: W107, W122
     #[test]
     fn what_is_known_is_not_asked_for_and_what_is_gone_is_settled_in_its_turn() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
@@ -894,7 +894,7 @@ mod tests {
     }
 
     /// The obviously right twin: one state for each datagram in a plain vector.
-    /// Proves: W63, number
+    /// Proves: W74, number
     #[test]
     fn random_histories_agree_with_a_plain_list_of_states() {
         for seed in 0..200 {

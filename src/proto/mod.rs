@@ -31,7 +31,7 @@
 //! | `pace-resends` | nobody is sent so much that what it still asks for cannot be sent again | 3.2 |
 //! | `pace-proven` | who has not proven its address is waited for during 200 ms at most | 3.2 |
 //! | `left-behind` | who takes less than the floor is not waited for until it has come close again | 3.2 |
-//! | `spare` | what is not sent takes no number, and whoever was told that it is known gets what it wants | W150, W151 |
+//! | `spare` | what is not sent takes no number, and whoever was told that it is known gets what it wants | W143, W145 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;

@@ -1,5 +1,5 @@
 //! The newest control datagram of one peer, by number: what is older says nothing, and one forged number must not make all that
-//! follow look old (docs/wire.md W54).
+//! follow look old (docs/wire.md W60).
 //!
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that one of two
 //! datagrams was forged, while a datagram that is late or replayed has the earlier uptime too.
@@ -73,7 +73,7 @@ mod tests {
         newest
     }
 
-    /// Proves: W54
+    /// Proves: W60
     #[test]
     fn forged_number_is_replaced_by_two_later_datagrams() {
         for (forged, uptime_ms) in [(11 + JUMP_MAX - 1, 1_000), (500, 61_000)] {
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// Proves: W54
+    /// Proves: W60
     #[test]
     fn late_and_replayed_datagrams_stay_old() {
         let mut newest = newest();
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Proves: W54
+    /// Proves: W60
     #[test]
     fn jump_waits_for_a_second_datagram() {
         let far = JUMP_MAX + 100;

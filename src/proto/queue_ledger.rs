@@ -135,7 +135,7 @@ mod tests {
         ShareCount { settled: Dseq(settled), served, returned }
     }
 
-    /// Proves: W169
+    /// Proves: W157
     #[test]
     fn unserved_assignments_are_lost_once_settled() {
         let mut assignments = Assignments::default();
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(assignments.on_report(count(4, 0, 0)), 4);
     }
 
-    /// Proves: W167
+    /// Proves: W153
     #[test]
     fn more_returns_than_assignments_are_refused() {
         let mut assignments = Assignments::default();

@@ -256,7 +256,7 @@ impl Word {
 mod tests {
     use super::*;
 
-    /// Proves: W42
+    /// Proves: W46
     #[test]
     fn heartbeats_decay_to_the_interval_and_start_again_after_data() {
         let mut beat = Beat::new(Instant::ZERO, Duration::from_secs(1));

@@ -132,7 +132,7 @@ mod tests {
         transit.on_datagram(at(millis), at(millis), uptime_ms)
     }
 
-    /// Proves: W166
+    /// Proves: W73
     #[test]
     fn delayed_datagram_is_dated_by_its_uptime() {
         let mut transit = Transit::new(at(1000), 0);
@@ -141,7 +141,7 @@ mod tests {
         assert!(at(1200) <= late && late <= at(1202), "{late:?}");
     }
 
-    /// Proves: W79, W166
+    /// Proves: W161, W73
     #[test]
     fn one_forged_uptime_makes_nothing_older() {
         let mut transit = Transit::new(at(1000), 0);
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Proves: W166
+    /// Proves: W73
     #[test]
     fn clock_that_goes_back_is_followed_within_two_windows() {
         let mut transit = Transit::new(at(1000), 10_000);
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Proves: W166
+    /// Proves: W73
     #[test]
     fn delayed_first_contact_is_corrected_by_two_fresh_datagrams() {
         let mut transit = Transit::new(at(9000), 0);

@@ -51,31 +51,31 @@ fn without_mutants_the_same_scenarios_are_clean() {
     }
 }
 
-/// Proves: W42
+/// Proves: W46
 #[test]
 fn no_heartbeat() {
     check(Mutant::NoHeartbeat, &[Fault::Loss]);
 }
 
-/// Proves: W36
+/// Proves: W39
 #[test]
 fn no_frame_floor() {
     check(Mutant::NoFrameFloor, &[Fault::TinyPubWindow, Fault::Clock1970, Fault::ClockHours]);
 }
 
-/// Proves: W59
+/// Proves: W68
 #[test]
 fn baseline_always_first_heard() {
     check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin, Fault::NoRepair]);
 }
 
-/// Proves: W59
+/// Proves: W68
 #[test]
 fn baseline_always_zero() {
     check(Mutant::BaselineZero, &[Fault::LateJoin]);
 }
 
-/// Proves: W6
+/// Proves: W9
 #[test]
 fn same_epoch_after_restart() {
     check(Mutant::SameEpoch, &[Fault::CrashSoon]);
@@ -86,7 +86,7 @@ fn state_forgotten_on_silence() {
     check(Mutant::ForgetOnSilence, &[Fault::Partition, Fault::Flap]);
 }
 
-/// Proves: W65
+/// Proves: W76
 #[test]
 fn settled_before_the_grace() {
     check(Mutant::SettleAtOnce, &[Fault::ReorderWithin]);
@@ -97,31 +97,31 @@ fn one_too_few() {
     check(Mutant::CountOneTooFew, &[Fault::Burst, Fault::NoRepair]);
 }
 
-/// Proves: W72
+/// Proves: W85
 #[test]
 fn every_skip_is_one() {
     check(Mutant::SkipIsOne, &[Fault::Burst, Fault::NoRepair]);
 }
 
-/// Proves: W67
+/// Proves: W78
 #[test]
 fn late_datagrams_delivered() {
     check(Mutant::DeliverLate, &[Fault::ReorderBeyond, Fault::NoRepair]);
 }
 
-/// Proves: W71
+/// Proves: W84
 #[test]
 fn duplicates_delivered() {
     check(Mutant::DeliverDuplicates, &[Fault::Duplicate, Fault::Directed]);
 }
 
-/// Proves: W54, W55
+/// Proves: W60, W61
 #[test]
 fn old_heartbeats_refresh_liveness() {
     check(Mutant::StaleHeartbeatRefreshes, &[Fault::Replay, Fault::CrashLate, Fault::Partition]);
 }
 
-/// Proves: W8
+/// Proves: W11
 #[test]
 fn cumulative_count_off_by_one() {
     check(Mutant::CountOffByOne, &[Fault::Loss]);
@@ -137,25 +137,25 @@ fn chain_ignored() {
     check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss, Fault::NoRepair]);
 }
 
-/// Proves: W68
+/// Proves: W79
 #[test]
 fn overflow_without_a_word() {
     check(Mutant::OverflowSilent, &[Fault::TinyLimits, Fault::Loss]);
 }
 
-/// Proves: W50
+/// Proves: W54
 #[test]
 fn bye_announces_too_little() {
     check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss, Fault::NoRepair]);
 }
 
-/// Proves: W44
+/// Proves: W48
 #[test]
 fn heartbeat_announces_too_much() {
     check(Mutant::HighTooHigh, &[]);
 }
 
-/// Proves: W70
+/// Proves: W83
 #[test]
 fn released_before_the_gap_is_settled() {
     check(Mutant::ReleaseEarly, &[Fault::Loss, Fault::ReorderWithin]);
@@ -230,7 +230,7 @@ fn repaired_before_its_turn() {
     check_by("O3", Mutant::RepairedFirst, &[Fault::Loss, Fault::Burst]);
 }
 
-/// Proves: W83
+/// Proves: W102
 #[test]
 fn strangers_are_answered() {
     check_by("proof", Mutant::AnswerUnproven, &[Fault::Loss, Fault::LateJoin, Fault::OneWay]);
@@ -246,7 +246,7 @@ fn what_was_missed_is_not_told() {
     check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
 }
 
-/// Proves: W136
+/// Proves: W135
 #[test]
 fn heartbeats_name_what_is_kept_back() {
     check(Mutant::HeldAnnounced, &[Fault::Large]);
@@ -347,32 +347,32 @@ fn late_news_of_subscriptions_applied() {
     );
 }
 
-/// Proves: W150
+/// Proves: W143
 #[test]
 fn spared_without_being_certain() {
     check_by("spare", Mutant::SpareUncertain, &[Fault::Spare, Fault::Loss, Fault::LateJoin, Fault::CrashSoon]);
 }
 
-/// Proves: W151
+/// Proves: W145
 #[test]
 fn spared_because_somebody_is_not_heard() {
     check_by("spare", Mutant::SpareForgets, &[Fault::Spare, Fault::OneWay, Fault::ShortForget]);
 }
 
-/// Proves: W140
+/// Proves: W139
 #[test]
 fn spent_budgets_leave_subscriptions_unknown() {
     let faults = [Fault::Loss, Fault::MulticastDead, Fault::Large, Fault::Resubscribe, Fault::SlowResends];
     check(Mutant::InterestStarves, &[&faults[..], &[Fault::Queues]].concat());
 }
 
-/// Proves: W169
+/// Proves: W157
 #[test]
 fn unreported_assignments_vanish() {
     check_by("assigned", Mutant::QueueUnreported, &[Fault::Queues, Fault::Loss, Fault::TinyRing, Fault::Resubscribe]);
 }
 
-/// Proves: W146
+/// Proves: W151
 #[test]
 fn every_peer_chooses_a_member_of_a_queue_group() {
     check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);

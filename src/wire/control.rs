@@ -99,7 +99,7 @@ pub struct Announce {
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
-    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W82). Only in
+    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W101). Only in
     /// unicast.
     pub token: Option<u64>,
     /// The receiver's token for the sender, not 0, sent back. Only in unicast.
@@ -169,9 +169,9 @@ impl QueueReport {
 pub struct InterestWord {
     /// The version of the last change of what the sender's clients subscribe to.
     pub version: u64,
-    /// It does not send what nobody is known to want (W150).
+    /// It does not send what nobody is known to want (W143).
     pub spares: bool,
-    /// It wants to be told at once up to which version its subscriptions are known (W152). Means something by unicast only.
+    /// It wants to be told at once up to which version its subscriptions are known (W146). Means something by unicast only.
     pub asks: bool,
 }
 

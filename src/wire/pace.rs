@@ -9,7 +9,7 @@ use bytes::{BufMut, BytesMut};
 /// What a datagram counts in windows beyond its UDP payload, in bytes: what the system needs around each.
 pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
 
-/// A receiver tells a publisher how much it may send (W131 to W136).
+/// A receiver tells a publisher how much it may send (W128 to W135).
 ///
 /// ```text
 ///  0                   1                   2                   3

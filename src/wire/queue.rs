@@ -114,7 +114,7 @@ mod tests {
         Epoch::new(bits).unwrap()
     }
 
-    /// Proves: W145
+    /// Proves: W150
     #[test]
     fn stamps_are_read_as_they_were_put_and_leave_the_headers_as_they_were() {
         let (q, r): (Queue, Queue) = ("q".parse().unwrap(), "räte".parse().unwrap());
@@ -131,7 +131,7 @@ mod tests {
         assert!(unstamped(&Headers::from_block(handed.into())).is_empty());
     }
 
-    /// Proves: W145
+    /// Proves: W150
     #[test]
     fn what_only_looks_like_a_stamp_names_nobody_and_goes_with_the_stamps() {
         let bad = [
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(unstamped(&Headers::from_block(many.into())).block(), &b"a: b\r\n"[..]);
     }
 
-    /// Proves: W144
+    /// Proves: W149
     #[test]
     fn clients_cannot_use_the_field() {
         let cases = [

@@ -29,6 +29,13 @@ fn numbered_rules(page: &str) -> BTreeSet<String> {
     page.lines().filter_map(number).collect()
 }
 
+/// Complains about the first rule of the specification that does not follow the one before it: numbers rise by one, from 1 on.
+fn check_order(page: &str) -> Option<String> {
+    let number = |line: &str| line.strip_prefix("- **W")?.split_once("**")?.0.parse::<u32>().ok();
+    let wrong = (1..).zip(page.lines().filter_map(number)).find(|(expected, number)| expected != number);
+    wrong.map(|(expected, number)| format!("docs/wire.md: W{number} stands where W{expected} should"))
+}
+
 /// The rules in a mark, which are separated by commas.
 fn rules_of(mark: &str) -> impl Iterator<Item = String> {
     mark.split(',').map(|rule| rule.trim().to_owned())
@@ -73,7 +80,7 @@ fn kept(path: &str, text: &str) -> (Vec<String>, Vec<String>) {
 fn check_rules(page: &str, files: &[(&str, &str)], unproven: &[(&str, &str)]) -> Vec<String> {
     let core = files.iter().find(|(path, _)| *path == "src/proto/mod.rs").map_or("", |(_, text)| text);
     let (named, numbered) = (named_rules(core), numbered_rules(page));
-    let mut complaints = Vec::new();
+    let mut complaints: Vec<String> = check_order(page).into_iter().collect();
     let mut proven: BTreeMap<String, String> = BTreeMap::new();
     let mut in_code = BTreeSet::new();
     for (path, text) in files {
@@ -141,6 +148,13 @@ mod tests {
         check(&[KEPT, test], &[], &["no test carries '/// Proves: W2'"]);
         check(&[KEPT, test], &[("W2", "a reason")], &[]);
         check(&[test, other], &[], &["no code carries '// Rule: gap'"]);
+    }
+
+    #[test]
+    fn rule_out_of_order_is_named() {
+        assert_eq!(check_order(PAGE), None);
+        let page = "- **W1** A rule.\n- **W3** Another.\n- **W2** A third.\n";
+        assert_eq!(check_order(page), Some("docs/wire.md: W3 stands where W2 should".to_owned()));
     }
 
     #[test]

@@ -252,7 +252,7 @@ fn events_leave_with_time_and_the_tables_with_them() {
     assert!(history.bytes() < empty_bytes + 16 * 1024, "{} bytes are left", history.bytes());
 }
 
-/// Proves: W126
+/// Proves: W95
 #[test]
 fn lists_go_through_every_subject_once() {
     let mut history = History::new(&settings(5, 1 << 20, 60, 8 << 20), 1);
@@ -318,7 +318,7 @@ impl Twin {
 
 /// What is kept is always what the twin keeps, or, once the limit of all bytes was reached, the newest part of it over all
 /// subjects.
-/// Proves: W123
+/// Proves: W92
 #[test]
 fn the_history_is_its_twin() {
     for seed in 0..40 {

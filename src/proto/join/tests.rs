@@ -177,7 +177,7 @@ impl Reader {
 
 /// Subscribers that join in the middle, with messages under way, lost live, leaving the history, and questions that stay
 /// without answer: each number comes once, from where the history begins to the last one, or is told as lost.
-/// Proves: W127
+/// Proves: W96
 #[test]
 fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
     let (mut replayed, mut live, mut lost) = (0, 0, 0);

@@ -79,7 +79,7 @@ impl Story {
     }
 }
 
-/// Proves: W134, W135, pace
+/// Proves: W132, W134, pace
 #[test]
 fn no_more_is_sent_than_the_slowest_has_room_for() {
     let mut story = Story::new(Pace::Auto, 2);
@@ -128,7 +128,7 @@ fn a_rate_is_kept_and_begins_with_a_small_burst() {
     assert!(wakes < 1500, "{wakes} times awake for {} datagrams", story.sent);
 }
 
-/// Proves: W177, left-behind
+/// Proves: W133, left-behind
 #[test]
 fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     let mut story = Story::new(Pace::Auto, 3);
@@ -167,7 +167,7 @@ fn receiver_below_the_floor_is_left_behind() {
     }
 }
 
-/// Proves: W134, pace-resends
+/// Proves: W132, pace-resends
 #[test]
 fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     let mut story = Story::new(Pace::Auto, 1);
@@ -188,7 +188,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     assert_eq!(story.send(at(4), 0), 2352);
 }
 
-/// Proves: W177, left-behind
+/// Proves: W133, left-behind
 #[test]
 fn who_asks_in_vain_for_too_long_is_left_behind() {
     let mut story = Story::new(Pace::Auto, 1);
@@ -234,7 +234,7 @@ fn a_rate_below_the_floor_leaves_nobody_behind() {
     }
 }
 
-/// Proves: W132
+/// Proves: W129
 #[test]
 fn what_was_sent_long_ago_is_as_far_behind_as_can_be() {
     let mut story = Story::new(Pace::Auto, 0);
@@ -271,7 +271,7 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
     assert!(999_000 < grown, "{grown}");
 }
 
-/// Proves: W132
+/// Proves: W129
 #[test]
 fn drops_halve_the_room_and_it_grows_again() {
     let mut room = Room::new(&settings(Pace::Auto), at(0));
@@ -318,7 +318,7 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
     assert!(room.is_short());
 }
 
-/// Proves: W131, W133, W173
+/// Proves: W128, W130, W131
 #[test]
 fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
     let settings = settings(Pace::Auto);
@@ -364,7 +364,7 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert_eq!(taking.deadline(1), None);
 }
 
-/// Proves: W177, pace-proven
+/// Proves: W133, pace-proven
 #[test]
 fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
     let mut story = Story::new(Pace::Auto, 0);
@@ -384,7 +384,7 @@ fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
     assert!(story.receivers.iter().all(|one| one.left.is_none()), "who was not waited for was not too slow");
 }
 
-/// Proves: W177, pace-proven
+/// Proves: W133, pace-proven
 #[test]
 fn newcomer_is_waited_for_until_it_has_no_proof() {
     let mut story = Story::new(Pace::Auto, 0);

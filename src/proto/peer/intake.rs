@@ -49,7 +49,7 @@ impl Peer {
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control && datagram.records.is_empty() {
-            // Nothing in it is known, so its number says nothing either (wire.md W17).
+            // Nothing in it is known, so its number says nothing either (wire.md W20).
         } else if header.kind == Kind::Control && !self.accepts_control(&header, from) {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {

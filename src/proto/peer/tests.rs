@@ -181,7 +181,7 @@ fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
     (subscriber, publisher)
 }
 
-/// Proves: W34
+/// Proves: W37
 #[test]
 fn a_message_crosses_and_what_nobody_wants_is_counted() {
     let (mut s, mut p) = pair("a.*", 1000);
@@ -195,7 +195,7 @@ fn a_message_crosses_and_what_nobody_wants_is_counted() {
     assert_eq!(s.peer.counters().discard_duplicate, 1);
 }
 
-/// Proves: W66, W71, cross-check
+/// Proves: W77, W84, cross-check
 #[test]
 fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
     let (mut s, mut p) = pair(">", 1000);
@@ -221,7 +221,7 @@ impl Host {
     }
 }
 
-/// Proves: W70, release
+/// Proves: W83, release
 #[test]
 fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
     let (mut s, mut p) = pair(">", 1000);
@@ -235,7 +235,7 @@ fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
     assert_eq!(s.told(), ["lost a 2-2 1", "a+1"], "all of the gap is explained: nothing is unverified");
 }
 
-/// Proves: W65, gap
+/// Proves: W76, gap
 #[test]
 fn reordered_datagrams_within_the_grace_are_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
@@ -263,7 +263,7 @@ fn a_lost_tail_is_found_by_the_heartbeat() {
     assert_eq!(s.told(), ["unverified 2-2 1"]);
 }
 
-/// Proves: W59, W171, baseline
+/// Proves: W68, W82, baseline
 #[test]
 fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
     let (mut s, mut p) = pair("a", 1000);
@@ -274,7 +274,7 @@ fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
     assert_eq!(s.told(), ["lost a 1-1 1", "a+1"]);
 }
 
-/// Proves: W51, W59, baseline
+/// Proves: W55, W68, baseline
 #[test]
 fn whoever_was_there_before_the_publisher_is_owed_all_of_it_even_if_its_bye_is_all_that_is_heard() {
     let mut s = Host::new("S.test", 1, 0);
@@ -294,7 +294,7 @@ fn whoever_was_there_before_the_publisher_is_owed_all_of_it_even_if_its_bye_is_a
     assert_eq!(late.told(), [""; 0], "who came later cannot know what was there before");
 }
 
-/// Proves: W59
+/// Proves: W68
 #[test]
 fn a_late_joiner_is_owed_what_follows_its_first_contact() {
     let mut p = Host::new("P.test", 2, 0);
@@ -309,7 +309,7 @@ fn a_late_joiner_is_owed_what_follows_its_first_contact() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(1));
 }
 
-/// Proves: W62
+/// Proves: W72
 #[test]
 fn what_passed_while_nobody_subscribed_is_no_loss() {
     let (mut s, mut p) = pair("a", 1000);
@@ -322,7 +322,7 @@ fn what_passed_while_nobody_subscribed_is_no_loss() {
     assert_eq!(s.peer.loss_rows()[0].not_sub.count, 1);
 }
 
-/// Proves: W62
+/// Proves: W72
 #[test]
 fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_it() {
     let (mut s, mut p) = pair("b", 1000);
@@ -361,7 +361,7 @@ fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant
     assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
 }
 
-/// Proves: W62, W166
+/// Proves: W72, W73
 #[test]
 fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_younger() {
     let (mut s, mut p) = pair("b", 1000);
@@ -380,7 +380,7 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
     assert_eq!(s.told(), ["a", "unverified 3-3 1"], "the second and third were sent before the subscription");
 }
 
-/// Proves: W166
+/// Proves: W73
 #[test]
 fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
     let (mut s, mut p) = pair("b", 1000);
@@ -402,7 +402,7 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
     assert_eq!(s.told(), ["a", "lost a 3-3 1", "a+1"]);
 }
 
-/// Proves: W29, W32
+/// Proves: W32, W35
 #[test]
 fn large_messages_are_split_rejoined_and_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
@@ -441,7 +441,7 @@ fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
     assert_eq!(s.peer.loss_rows()[0].inconsistent, 0);
 }
 
-/// Proves: W32
+/// Proves: W35
 #[test]
 fn a_large_message_that_a_limit_took_is_told_as_overflow() {
     let limited = Settings { reassembly_sets_max: 1, ..settings("S.test") };
@@ -454,7 +454,7 @@ fn a_large_message_that_a_limit_took_is_told_as_overflow() {
     assert_eq!(s.told(), ["lost a 1-1 1 OVERFLOW", "a"]);
 }
 
-/// Proves: W51, W53, W69, W172, epoch, silence
+/// Proves: W55, W58, W80, W59, epoch, silence
 #[test]
 fn silence_a_new_epoch_and_a_bye_are_told() {
     let (mut s, mut p) = pair("a", 1000);
@@ -489,7 +489,7 @@ fn silence_a_new_epoch_and_a_bye_are_told() {
     assert!(again.drain().contains(&Effect::Stopped));
 }
 
-/// Proves: W56
+/// Proves: W62
 #[test]
 fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
@@ -535,7 +535,7 @@ fn a_reply_to_an_inbox_reaches_subscriptions_in_both_modes() {
     assert_eq!(told, [Targets::from(both)]);
 }
 
-/// Proves: W55, silence
+/// Proves: W61, silence
 #[test]
 fn a_directed_datagram_does_not_put_off_silence_about_the_multicast_stream() {
     let (mut s, mut p) = pair("a", 1000);
@@ -581,7 +581,7 @@ fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() 
     assert_eq!(s.told(), ["inbox 1"]);
 }
 
-/// Proves: W69
+/// Proves: W80
 #[test]
 fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
     let (mut s, mut p) = pair(">", 1000);
@@ -640,7 +640,7 @@ fn causes(overrun: u64) -> [Vec<Cause>; 3] {
     [reports, inbound, outbound]
 }
 
-/// Proves: W106
+/// Proves: W126
 #[test]
 fn cause_of_a_loss_is_the_same_everywhere() {
     let all = |cause| [vec![cause], vec![cause], vec![cause]];
@@ -649,7 +649,7 @@ fn cause_of_a_loss_is_the_same_everywhere() {
     assert_eq!(causes(2), all(Cause::LocalOverrun { datagrams: 2 }));
 }
 
-/// Proves: W57, quarantine
+/// Proves: W63, quarantine
 #[test]
 fn jumps_without_data_wait_for_a_second_word() {
     let (mut s, mut p) = pair("a", 1000);
@@ -720,7 +720,7 @@ fn ones_own_multicast_is_discarded_whatever_its_state() {
     assert_eq!(p.peer.counters().discard_own, 2, "one byte short of an epoch");
 }
 
-/// Proves: W42
+/// Proves: W46
 #[test]
 fn a_heartbeat_interval_of_days_does_not_put_off_silence_for_ever() {
     let (mut s, mut p) = pair("a", 1000);
@@ -734,7 +734,7 @@ fn a_heartbeat_interval_of_days_does_not_put_off_silence_for_ever() {
     assert_eq!(s.told(), ["SILENT after 0"]);
 }
 
-/// Proves: W53
+/// Proves: W58
 #[test]
 fn an_epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
@@ -789,7 +789,7 @@ fn a_name_in_use_by_two_live_peers_is_told() {
 /// How long a silent peer is remembered, and how long after that its end: longer than this and it is a stranger.
 const FORGOTTEN: u64 = 2 * 60_000 + 4000;
 
-/// Proves: W69
+/// Proves: W80
 #[test]
 fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
     let (mut s, mut p) = pair("a", 1000);
@@ -810,7 +810,7 @@ fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
     assert_eq!(s.peer.counters().inconsistent, 0);
 }
 
-/// Proves: W69
+/// Proves: W80
 #[test]
 fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
     let (mut s, mut p) = pair("a", 1000);
@@ -834,7 +834,7 @@ fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
     assert_eq!(s.peer.counters().discard_contradiction, 0);
 }
 
-/// Proves: W61
+/// Proves: W71
 #[test]
 fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
     for forgetful in [true, false] {
@@ -870,7 +870,7 @@ fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
     }
 }
 
-/// Proves: W50
+/// Proves: W54
 #[test]
 fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
@@ -894,7 +894,7 @@ fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
     assert_eq!(s.peer.member_rows(at(1130))[0].state, MemberState::Left);
 }
 
-/// Proves: W172
+/// Proves: W59
 #[test]
 fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_present_one() {
     let mut s = Host::new("S.test", 1, 0);
@@ -918,7 +918,7 @@ fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_
     }
 }
 
-/// Proves: W53, W69
+/// Proves: W58, W80
 #[test]
 fn a_peer_that_left_does_not_come_back() {
     let (mut s, mut p) = pair("a", 1000);
@@ -964,7 +964,7 @@ impl Host {
     }
 }
 
-/// Proves: W60
+/// Proves: W70
 #[test]
 fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
     // The publisher starts first, and publishes before the subscriber listens. Its word says that it has been running for
@@ -986,7 +986,7 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
     }
 }
 
-/// Proves: W103
+/// Proves: W123
 #[test]
 fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_before() {
     let mut p = Host::new("P.test", 2, 2_000);
@@ -1016,7 +1016,7 @@ fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Byte
     (p, datagrams, s)
 }
 
-/// Proves: W62, W72
+/// Proves: W72, W85
 #[test]
 fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
     let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
@@ -1028,7 +1028,7 @@ fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_m
     assert_eq!(s.told(), ["a", "lost a 2-4 0..3", "a+0..3"]);
 }
 
-/// Proves: W103, W165, baseline
+/// Proves: W123, W69, baseline
 #[test]
 fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
     for says_something in [false, true] {

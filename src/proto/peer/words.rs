@@ -30,7 +30,7 @@ impl Peer {
     }
 
     pub(super) fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
-        // Any other word would take the BYE back (W50, W163).
+        // Any other word would take the BYE back (W54, W56).
         let word = if self.has_said_bye() { Word::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))

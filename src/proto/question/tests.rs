@@ -64,7 +64,7 @@ fn polled(history: &History, polls: Vec<Poll>) -> Vec<PollAnswer> {
     all
 }
 
-/// Proves: W121
+/// Proves: W90
 #[test]
 fn questions_decode_to_what_was_encoded() {
     let selection = |newest, age: Option<u64>| Selection { newest, age: age.map(Duration::from_nanos) };
@@ -91,7 +91,7 @@ fn questions_decode_to_what_was_encoded() {
     }
 }
 
-/// Proves: W121
+/// Proves: W90
 #[test]
 fn questions_that_make_no_sense_are_refused_by_name() {
     for (bytes, expected) in [
@@ -125,7 +125,7 @@ fn questions_that_make_no_sense_are_refused_by_name() {
     assert_eq!(answers[0].content, AnswerContent::Refused(Refused::Off));
 }
 
-/// Proves: W124, W129
+/// Proves: W93, W98
 #[test]
 fn polls_are_answered_as_the_history_says() {
     let mut history = history(1 << 20);
@@ -154,7 +154,7 @@ fn polls_are_answered_as_the_history_says() {
 }
 
 /// 8-byte questions get at most one event of each subject, many to a part.
-/// Proves: W128
+/// Proves: W97
 #[test]
 fn long_answers_are_cut_into_parts_and_none_is_lost() {
     let mut history = history(64 << 20);
@@ -171,7 +171,7 @@ fn long_answers_are_cut_into_parts_and_none_is_lost() {
     assert!(answer.more && PART_BYTES_MAX - 200 < bytes && bytes < PART_BYTES_MAX, "{bytes} bytes");
 }
 
-/// Proves: W128
+/// Proves: W97
 #[test]
 fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() {
     let mut history = history(64 << 20);
@@ -188,7 +188,7 @@ fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() 
     assert_eq!(polled(&history, polls(20)).len(), 12);
 }
 
-/// Proves: W125
+/// Proves: W94
 #[test]
 fn fetches_give_the_range_and_what_is_left_of_it() {
     let mut history = history(1 << 20);
@@ -212,7 +212,7 @@ fn fetches_give_the_range_and_what_is_left_of_it() {
     assert!(answers.iter().all(|answer| !answer.more));
 }
 
-/// Proves: W126
+/// Proves: W95
 #[test]
 fn lists_go_on_where_they_stopped() {
     let mut history = history(64 << 20);
@@ -251,7 +251,7 @@ fn example(name: &str) -> Bytes {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Proves: W121
+/// Proves: W90
 #[test]
 fn the_examples_of_the_specification_hold_to_the_byte() {
     let question = Question::Poll(vec![poll("a.b", u32::MAX, 16), poll("a.b", 9, 1)]);

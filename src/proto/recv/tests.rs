@@ -32,7 +32,7 @@ impl Recv {
 }
 
 /// What is handed on when a gap is filled is what a look at everything held would hand on, in the same order.
-/// Proves: W70
+/// Proves: W83
 #[test]
 fn nothing_is_released_but_what_a_look_at_everything_would_release() {
     let mut seen = Seen::default();
@@ -154,7 +154,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
 }
 
 /// Across a frame without a chain, more may be missing than is proven if something old is.
-/// Proves: W74, W170
+/// Proves: W87, W81
 #[test]
 fn unchained_frame_counts_only_old_ranges() {
     let seq = |count| Seq::from_parts(Frame::new(7).unwrap(), count).unwrap();

@@ -169,13 +169,13 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
     Ok(())
 }
 
-/// Proves: W139, W141, W174
+/// Proves: W138, W140, W141
 #[test]
 fn what_is_known_was_true_and_in_the_end_everything_is_known() {
     (0..400).for_each(|seed| run(seed, Mutants::default()).unwrap());
 }
 
-/// Proves: W139, W141, W174
+/// Proves: W138, W140, W141
 #[test]
 fn mistakes_with_news_are_noticed() {
     for mutant in [Mutant::NewsAcrossGap, Mutant::LateNewsApplied, Mutant::EndedForgotten] {
@@ -184,7 +184,7 @@ fn mistakes_with_news_are_noticed() {
     }
 }
 
-/// Proves: W78, W142
+/// Proves: W160, W142
 #[test]
 fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     let mut remote = Remote::new(1, 32, Duration::ZERO, Mutants::default());
@@ -212,7 +212,7 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     assert!(!remote.is_known(greedy));
 }
 
-/// Proves: W139
+/// Proves: W138
 #[test]
 fn who_claims_versions_and_does_not_answer_is_asked_less_and_less() {
     let mut remote = Remote::new(1, 10, Duration::from_millis(5), Mutants::default());

@@ -158,7 +158,7 @@ mod tests {
 
     /// Whoever spends whenever it may, over any span of time: no more than a burst and what a quarter of the live
     /// rate, or the least rate, gives in it. The twin knows all that was sent and adds it up anew each time.
-    /// Proves: W94, budget
+    /// Proves: W114, budget
     #[test]
     fn no_span_of_time_sees_more_than_the_rate_and_a_burst() {
         for seed in 0..20 {

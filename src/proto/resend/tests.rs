@@ -131,7 +131,7 @@ fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(
 
 // ---- the ring
 
-/// Proves: W7, W105, resend
+/// Proves: W10, W125, resend
 #[test]
 fn random_rings_agree_with_a_list_of_all_that_was_sent() {
     for seed in 0..60 {
@@ -162,7 +162,7 @@ fn random_rings_agree_with_a_list_of_all_that_was_sent() {
     }
 }
 
-/// Proves: W92
+/// Proves: W112
 #[test]
 fn manifests_outlast_datagrams_ten_times() {
     let bytes_max = 100_000;
@@ -201,7 +201,7 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
 
 // ---- who gets what
 
-/// Proves: W93, W130, blackhole
+/// Proves: W113, W111, blackhole
 #[test]
 fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
     let stream = Stream::of(4, 100, FAR);
@@ -219,7 +219,7 @@ fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
     assert_eq!(deaf(&mut resends, 4000, 1), "1 1");
 }
 
-/// Proves: W93, suppress
+/// Proves: W113, suppress
 #[test]
 fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     let stream = Stream::of(20, 1400, FAR);
@@ -277,7 +277,7 @@ fn a_thousand_askers_of_one_datagram_cost_two_resends() {
     assert_eq!(told(&drain(&mut resends, at(0), &stream.ring)), "group 5", "all at once");
 }
 
-/// Proves: W92, resend
+/// Proves: W112, resend
 #[test]
 fn what_is_gone_is_told_by_manifest_or_as_expired() {
     let stream = Stream::of(4000, 1400, RingSettings { bytes_max: 30_000, manifest_bytes_max: 60_000, ..FAR });
@@ -321,7 +321,7 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
     assert_eq!(counts.collect::<Vec<_>>(), [Expired::ranges_max(DATAGRAM_BYTES), 90 - 84]);
 }
 
-/// Proves: W92
+/// Proves: W112
 #[test]
 fn directed_streams_are_answered_to_their_receiver_alone() {
     let stream = Stream::of(9, 500, FAR);
@@ -506,7 +506,7 @@ fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
 
 // ---- the budget
 
-/// Proves: W94, budget
+/// Proves: W114, budget
 #[test]
 fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
     let stream = Stream::of(20_000, 1400, FAR);
@@ -563,7 +563,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
 }
 
 /// 63 members each ask for a part of the history of their own, or all for all of it; one more asks for little.
-/// Proves: W94, budget
+/// Proves: W114, budget
 #[test]
 fn who_wants_much_does_not_delay_who_wants_little() {
     let stream = Stream::of(64 * 300, 1400, FAR);
@@ -604,7 +604,7 @@ fn who_wants_much_does_not_delay_who_wants_little() {
 
 // ---- bad input
 
-/// Proves: W85, W95
+/// Proves: W104, W115
 #[test]
 fn absurd_requests_cost_what_they_have_bytes() {
     let mut stream = Stream::of(3000, 200, RingSettings { bytes_max: 100_000, manifest_bytes_max: 10_000, ..FAR });
@@ -673,7 +673,7 @@ fn no_play_of_requests_makes_what_is_kept_grow() {
     assert!(0 < counters.over_limit && 0 < counters.requests_refused, "{counters:?}");
 }
 
-/// Proves: W95
+/// Proves: W115
 #[test]
 fn floods_of_requests_are_refused_and_counted() {
     let stream = Stream::of(100, 1400, FAR);

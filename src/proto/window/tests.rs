@@ -71,7 +71,7 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
     }
 }
 
-/// Proves: W21, W35
+/// Proves: W24, W38
 #[test]
 fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
     check(
@@ -89,7 +89,7 @@ fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
 }
 
 /// R10: a full frame is followed by a later one that names the number it continues, and the offset goes on.
-/// Proves: W37, W122
+/// Proves: W40, W91
 #[test]
 fn the_count_runs_over_into_a_chained_frame() {
     check(
@@ -120,7 +120,7 @@ fn the_count_runs_over_into_a_chained_frame() {
 }
 
 /// R10: neither a step back nor a step to the end of the field lowers a number.
-/// Proves: W22, W36, frame
+/// Proves: W25, W39, frame
 #[test]
 fn clock_steps_never_lower_a_number() {
     // Two hours back, to 1970, forward again; `a` lives all the time, `b`, `c`, `d` are new.
@@ -158,7 +158,7 @@ fn clock_steps_never_lower_a_number() {
     );
 }
 
-/// Proves: W38
+/// Proves: W41
 #[test]
 fn the_last_frame_is_used_and_then_none_is_left() {
     let end = 4_611_686_018_u64;
@@ -202,7 +202,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
 }
 
 /// R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
-/// Proves: W39, evict
+/// Proves: W42, evict
 #[test]
 fn only_idle_entries_leave() {
     let mut window = PubWindow::new(settings(0, 1 << 20), u64::MAX, 1);
@@ -223,7 +223,7 @@ fn only_idle_entries_leave() {
 
 /// A8: beyond the hard limit there are no new entries, those that exist go on, and idle ones make room even if the
 /// current generation stays small.
-/// Proves: W40
+/// Proves: W43
 #[test]
 fn beyond_the_hard_limit_new_subjects_go_unnumbered_until_idle_ones_leave() {
     let bytes_max = 64 * 1024;
@@ -332,7 +332,7 @@ fn subscribed_subjects_are_entered_up_to_the_limit() {
 }
 
 /// Random traffic on a small window against a map with the time of last use of every subject.
-/// Proves: W35, W36, W122
+/// Proves: W38, W39, W91
 #[test]
 fn the_publication_window_is_its_twin() {
     for seed in 0..30 {

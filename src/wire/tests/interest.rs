@@ -45,7 +45,7 @@ fn what_is_told_of_subscriptions_comes_back_and_has_the_size_it_says() {
     }
 }
 
-/// Proves: W137
+/// Proves: W136
 #[test]
 fn each_broken_rule_of_interest_has_its_name() {
     let versions = |after: u64, upto: u64, high: u64| format!("{after:016x}{upto:016x}{high:016x}{:016x}", 1);

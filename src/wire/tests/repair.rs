@@ -62,7 +62,7 @@ fn the_contents_of_a_datagram_are_what_decoding_finds() {
     }
 }
 
-/// Proves: W99
+/// Proves: W119
 #[test]
 fn a_manifest_is_filled_to_the_size_of_a_datagram() {
     for seed in 0..200 {
@@ -90,7 +90,7 @@ fn a_manifest_is_filled_to_the_size_of_a_datagram() {
     }
 }
 
-/// Proves: W99
+/// Proves: W119
 #[test]
 fn two_long_subjects_without_payload_make_the_longest_manifest() {
     let long =
@@ -276,7 +276,7 @@ pub(super) fn example_receiver_report() -> Record {
     Record::ReceiverReport(ReceiverReport { epoch, taken, window: 3_670_016, awaited, dropped: 2 })
 }
 
-/// Proves: W5, W12, W15, W84, W96, W97, W98, W101, W131
+/// Proves: W8, W15, W18, W103, W116, W117, W118, W121, W128
 #[test]
 fn each_broken_rule_of_repair_has_its_name() {
     let epoch = "1112131415161718";
@@ -363,7 +363,7 @@ fn each_broken_rule_of_repair_has_its_name() {
     }
 }
 
-/// Proves: W108
+/// Proves: W45
 #[test]
 fn known_fields_come_once_and_whole() {
     let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(24) + "01 41";
@@ -405,7 +405,7 @@ fn known_fields_come_once_and_whole() {
     assert_eq!(read(&report("0", "8000000000000000")), negative, "not below 2^63");
 }
 
-/// Proves: W84
+/// Proves: W103
 #[test]
 fn flags_of_later_versions_are_ignored() {
     for (record_type, example) in
@@ -441,7 +441,7 @@ fn a_record_cut_short_is_refused_though_its_length_fits() {
     }
 }
 
-/// Proves: W76
+/// Proves: W158
 #[test]
 fn any_byte_anywhere_is_refused_or_encodes_back() {
     for Example { name, sealed, header, .. } in examples() {
@@ -463,7 +463,7 @@ fn any_byte_anywhere_is_refused_or_encodes_back() {
     }
 }
 
-/// Proves: W76
+/// Proves: W158
 #[test]
 fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
     // The most entries that a datagram has room for, and the most datagrams: 4 and 2 bytes each.

@@ -83,7 +83,7 @@ fn parts_of_the_fragmented_message_assemble_to_it() {
     assert_eq!(assemble(sent.message.subject.clone(), false, meta, body.into()), Ok(sent.message));
 }
 
-/// Proves: W10
+/// Proves: W13
 #[test]
 fn discarded_vectors_break_the_rule_they_state() {
     let vectors = blocks(include_str!("../../../docs/wire.md"), "discard");

@@ -44,7 +44,7 @@ fn subscriber() -> Host {
     host
 }
 
-/// Proves: W77
+/// Proves: W159
 #[test]
 fn one_unproven_datagram_earns_three_small_answers() {
     let claims: [(&str, Claim); 5] = [
@@ -74,7 +74,7 @@ fn one_unproven_datagram_earns_three_small_answers() {
     assert!(sent.len() <= MOST && sent.iter().all(|bytes| *bytes <= 300), "data after a gap: {sent:?}");
 }
 
-/// Proves: W77
+/// Proves: W159
 #[test]
 fn one_forged_multicast_is_answered_by_few_of_many_peers() {
     const PEERS: u64 = 64;
@@ -98,7 +98,7 @@ fn one_forged_multicast_is_answered_by_few_of_many_peers() {
 }
 
 /// Data of an epoch that looks younger waits for its word, and is large enough for a HELLO to ask for that.
-/// Proves: W77
+/// Proves: W159
 #[test]
 fn forged_data_is_greeted_by_few_of_many_peers() {
     const PEERS: u64 = 64;
@@ -120,7 +120,7 @@ fn forged_data_is_greeted_by_few_of_many_peers() {
     assert!((1..=24).contains(&greetings), "{greetings}");
 }
 
-/// Proves: W78
+/// Proves: W160
 #[test]
 fn forged_epochs_keep_no_newcomer_out() {
     // Two datagrams each, so that none of them looks like one that was forged once.
@@ -157,7 +157,7 @@ fn unicasts(host: &mut Host) -> Vec<Bytes> {
     host.drain().into_iter().filter_map(unicast).collect()
 }
 
-/// Proves: W83, W87
+/// Proves: W102, W106
 #[test]
 fn unproven_request_gets_one_answer_if_padded() {
     let (own, asking) = (Epoch::new(2).unwrap(), Epoch::new(1).unwrap());
@@ -187,7 +187,7 @@ fn unproven_request_gets_one_answer_if_padded() {
     }
 }
 
-/// Proves: W137
+/// Proves: W136
 #[test]
 fn queue_names_refuse_ascii_space_and_control_only() {
     for name in ["a\u{85}b", "a\u{a0}b", "a\u{3000}b"] {
@@ -218,7 +218,7 @@ fn is_held_up(host: &mut Host) -> bool {
     host.peer.has_held()
 }
 
-/// Proves: pace-proven, W177
+/// Proves: pace-proven, W133
 #[test]
 fn report_without_proof_holds_up_nobody() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
@@ -234,7 +234,7 @@ fn report_without_proof_holds_up_nobody() {
     assert!(is_held_up(&mut p));
 }
 
-/// Proves: W82
+/// Proves: W101
 #[test]
 fn lost_proof_is_asked_for_again() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));

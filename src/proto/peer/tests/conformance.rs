@@ -55,7 +55,7 @@ fn acquainted(pattern: &str) -> (Host, Host) {
     (s, p)
 }
 
-/// Proves: W45
+/// Proves: W49
 #[test]
 fn hello_is_repeated_and_padded_while_nobody_answers() {
     for heard in [false, true] {
@@ -78,7 +78,7 @@ fn hello_is_repeated_and_padded_while_nobody_answers() {
     }
 }
 
-/// Proves: W46, W47
+/// Proves: W50, W51
 #[test]
 fn hello_is_answered_once_in_15_ms() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
@@ -97,7 +97,7 @@ fn hello_is_answered_once_in_15_ms() {
     assert_eq!(answers, [1000, 1015], "the second came too soon, and the last has no room for an answer");
 }
 
-/// Proves: W48
+/// Proves: W52
 #[test]
 fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
@@ -109,7 +109,7 @@ fn answer_with_foreign_cookie_is_discarded() {
     assert_eq!(s.peer.counters().discard_stranger, 1);
 }
 
-/// Proves: W56
+/// Proves: W62
 #[test]
 fn datagram_for_another_receiver_is_discarded() {
     let (mut s, mut p) = acquainted(">");
@@ -127,7 +127,7 @@ fn datagram_for_another_receiver_is_discarded() {
     assert_eq!(s.told(), ["a", &inbox], "either kind may come either way");
 }
 
-/// Proves: W41
+/// Proves: W44
 #[test]
 fn directed_messages_need_no_seq() {
     let (mut s, mut p) = acquainted("_INBOX.>");
@@ -149,7 +149,7 @@ fn directed_messages_need_no_seq() {
     assert_eq!(s.told(), [&inbox[..]; 3]);
 }
 
-/// Proves: W81
+/// Proves: W100
 #[test]
 fn echo_counts_by_unicast_to_its_receiver_alone() {
     let (mut s, mut p) = acquainted("a");
@@ -166,7 +166,7 @@ fn echo_counts_by_unicast_to_its_receiver_alone() {
     }
 }
 
-/// Proves: W85, W101, W135, W140
+/// Proves: W104, W121, W134, W139
 #[test]
 fn records_for_another_epoch_change_nothing() {
     let (mut s, mut p) = acquainted("a");
@@ -211,7 +211,7 @@ fn records_for_another_epoch_change_nothing() {
     }
 }
 
-/// Proves: W86, W91
+/// Proves: W105, W110
 #[test]
 fn first_request_is_padded_and_says_what_is_wanted() {
     for mode in [DeliveryMode::Repair, DeliveryMode::Live] {
@@ -235,7 +235,7 @@ fn first_request_is_padded_and_says_what_is_wanted() {
     }
 }
 
-/// Proves: W6, W38
+/// Proves: W9, W41
 #[test]
 fn publisher_without_frames_begins_an_epoch() {
     let mut p = Host::of(Settings { frame_messages_max: 1, ..settings("P.test") }, 2, 1000);
@@ -272,7 +272,7 @@ fn chained_frame_is_delivered_as_start() {
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "of the third, not before the second");
 }
 
-/// Proves: W75, W171
+/// Proves: W88, W82
 #[test]
 fn forgotten_subject_begins_again_and_gap_is_reported() {
     let window = WindowSettings { bytes: 0, time: Duration::from_secs(1), bytes_max: 1 << 20 };
@@ -300,7 +300,7 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
     assert_eq!(verdicts, [Verdict::First]);
 }
 
-/// Proves: W50
+/// Proves: W54
 #[test]
 fn bye_is_said_three_times_with_final_numbers() {
     let (_, mut p) = acquainted("a");
@@ -325,7 +325,7 @@ fn bye_is_said_three_times_with_final_numbers() {
             }
         }
     }
-    // The address of S is not proven: one datagram went there before, and it gets three (W77).
+    // The address of S is not proven: one datagram went there before, and it gets three (W159).
     let paths = [Path::Unicast, Path::Multicast, Path::Unicast, Path::Multicast, Path::Multicast];
     assert_eq!(sent, paths.map(|path| (path, Dseq(2), 2)));
 }

@@ -44,7 +44,7 @@ fn deliveries(count: usize) -> Vec<String> {
     vec!["a".to_owned(); count]
 }
 
-/// Proves: W79
+/// Proves: W161
 #[test]
 fn forged_uptime_withholds_nothing_of_later_subscription() {
     let (mut s, mut p) = pair("a", 1000);
@@ -73,7 +73,7 @@ fn forged_uptime_withholds_nothing_of_later_subscription() {
     assert_eq!((row.msg_loss.count, row.unverified.count), (0, 0));
 }
 
-/// Proves: W79, W163
+/// Proves: W161, W56
 #[test]
 fn forged_bye_ends_nothing_that_goes_on() {
     let (mut s, mut p) = pair("a", 1000);
@@ -87,7 +87,7 @@ fn forged_bye_ends_nothing_that_goes_on() {
     assert_eq!(s.peer.counters().false_byes, 1);
 }
 
-/// Proves: W163
+/// Proves: W56
 #[test]
 fn heartbeat_reopens_epoch_after_forged_bye() {
     let (mut s, mut p) = pair("a", 1000);
@@ -100,7 +100,7 @@ fn heartbeat_reopens_epoch_after_forged_bye() {
     assert_eq!(s.peer.member_rows(at(3000))[0].state, MemberState::Up);
 }
 
-/// Proves: W54, W79
+/// Proves: W60, W161
 #[test]
 fn forged_control_number_makes_no_later_word_old() {
     let (mut s, mut p) = pair("a", 1000);
@@ -118,7 +118,7 @@ fn forged_control_number_makes_no_later_word_old() {
 }
 
 /// A number that is plausible is taken; two honest words behind it prove that it was forged.
-/// Proves: W54, W79
+/// Proves: W60, W161
 #[test]
 fn plausible_forged_control_number_silences_nobody() {
     for (jump, uptime) in [(1 << 20, 0), ((1 << 20) - 1, 60_000)] {
@@ -140,7 +140,7 @@ fn plausible_forged_control_number_silences_nobody() {
     }
 }
 
-/// Proves: W54
+/// Proves: W60
 #[test]
 fn first_contact_with_forged_control_number_is_corrected() {
     let mut s = Host::new("S.test", 1, 0);
@@ -158,7 +158,7 @@ fn first_contact_with_forged_control_number_is_corrected() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
 }
 
-/// Proves: W164
+/// Proves: W65
 #[test]
 fn forged_high_costs_no_datagram_that_is_sent_later() {
     for high in [20, 1_048_566] {
@@ -211,7 +211,7 @@ fn pair_with_three() -> (Host, Host) {
     (s, p)
 }
 
-/// Proves: W178
+/// Proves: W66
 #[test]
 fn forged_data_with_many_messages_costs_what_is_told() {
     let (mut s, mut p) = pair_with_three();
@@ -232,7 +232,7 @@ fn forged_data_with_many_messages_costs_what_is_told() {
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 0);
 }
 
-/// Proves: W178
+/// Proves: W66
 #[test]
 fn word_corrects_what_forged_data_says() {
     let (mut s, mut p) = pair_with_three();
@@ -253,7 +253,7 @@ fn word_corrects_what_forged_data_says() {
     assert_eq!(s.told(), ["a"]);
 }
 
-/// Proves: W178
+/// Proves: W66
 #[test]
 fn forged_data_far_ahead_leaves_room_for_true_data() {
     let (mut s, mut p) = pair_with_three();
@@ -268,7 +268,7 @@ fn forged_data_far_ahead_leaves_room_for_true_data() {
     assert_eq!(run(&mut s, &mut p, 6000, 8000), deliveries(20), "{told:?}");
 }
 
-/// Proves: W179
+/// Proves: W67
 #[test]
 fn forged_number_of_subject_withholds_no_later_message() {
     let (mut s, mut p, mut twin) =

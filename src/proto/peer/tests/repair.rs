@@ -189,7 +189,7 @@ impl Lan {
     }
 }
 
-/// Proves: W88, W104, resend
+/// Proves: W107, W124, resend
 #[test]
 fn what_is_missing_is_asked_for_and_handed_on_in_its_place() {
     let mut lan = Lan::new(2, |_| {});
@@ -217,7 +217,7 @@ fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
     assert_eq!((lan.told(1).as_str(), requests), ("1r", 4));
 }
 
-/// Proves: W43, W130, blackhole
+/// Proves: W47, W111, blackhole
 #[test]
 fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast() {
     let mut lan = Lan::new(8, |_| {});
@@ -276,7 +276,7 @@ fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
     assert!(lan.hosts[0].peer.counters().resends <= 2);
 }
 
-/// Proves: W100
+/// Proves: W120
 #[test]
 fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
@@ -292,7 +292,7 @@ fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
     assert_eq!((row.datagrams.pending, row.datagrams.lost, row.datagrams.unverified), (0, 0, 0));
 }
 
-/// Proves: W66, W100
+/// Proves: W77, W120
 #[test]
 fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told() {
     let mut lan = Lan::new(2, |settings| {
@@ -311,7 +311,7 @@ fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told
     assert_eq!(row.datagrams.repaired, 5, "of eight that were missing, each is counted once");
 }
 
-/// Proves: W102
+/// Proves: W122
 #[test]
 fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number() {
     let mut lan = Lan::new(2, |settings| {
@@ -325,7 +325,7 @@ fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number()
     assert_eq!(lan.told(1), "lost 1-2 2 EXPIRED, 3");
 }
 
-/// Proves: W65
+/// Proves: W76
 #[test]
 fn without_answers_the_loss_is_told_when_the_time_is_over() {
     let mut lan = Lan::new(2, |_| {});
@@ -338,7 +338,7 @@ fn without_answers_the_loss_is_told_when_the_time_is_over() {
     assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
 }
 
-/// Proves: W65
+/// Proves: W76
 #[test]
 fn time_counts_only_while_the_publisher_is_heard() {
     let mut lan = Lan::new(2, |_| {});
@@ -351,7 +351,7 @@ fn time_counts_only_while_the_publisher_is_heard() {
     assert_eq!(lan.told(1), "1r, 2");
 }
 
-/// Proves: W69
+/// Proves: W80
 #[test]
 fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_back() {
     let mut lan = Lan::new(2, |settings| settings.forget = Duration::from_secs(8));
@@ -407,7 +407,7 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
     (lan.told(1), lan.hosts[0].peer.counters().history_questions)
 }
 
-/// Proves: W100
+/// Proves: W120
 #[test]
 fn a_large_message_that_left_the_ring_comes_whole_from_the_history() {
     for (missing, told, questions) in [
@@ -586,7 +586,7 @@ fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     assert_eq!(lan.told(1), "2r, 3");
 }
 
-/// Proves: W62
+/// Proves: W72
 #[test]
 fn gap_found_before_subscription_is_not_its_loss() {
     let mut lan = Lan::new(2, |settings| settings.recovery.history.count_max = 2);
@@ -626,7 +626,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     assert_eq!(lan.told(1), "6, 6", "both are at the end of the stream");
 }
 
-/// Proves: W83, proof
+/// Proves: W102, proof
 #[test]
 fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     let mut lan = Lan::new(2, |_| {});
@@ -667,7 +667,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     assert_eq!(lan.hosts[0].peer.counters().unproven, 200);
 }
 
-/// Proves: W82, proof
+/// Proves: W101, proof
 #[test]
 fn an_address_is_proven_soon_though_words_are_lost() {
     let mut lan = Lan::unmet(2, |_| {});
@@ -724,7 +724,7 @@ fn histories_can_be_asked_from_afar_and_at_home() {
     assert!(lan.hosts[1].drain().contains(&late));
 }
 
-/// Proves: W106
+/// Proves: W126
 #[test]
 fn a_publisher_hears_what_others_lost_of_its_data() {
     let mut lan = Lan::new(2, |_| {});
@@ -737,7 +737,7 @@ fn a_publisher_hears_what_others_lost_of_its_data() {
     assert_eq!((report[0].report.lost_min, report[0].report.lost_max, report[0].report.missing), (1, 1, 1));
 }
 
-/// Proves: W107, linger
+/// Proves: W127, linger
 #[test]
 fn a_peer_that_stops_answers_until_all_is_quiet() {
     let mut lan = Lan::new(2, |_| {});

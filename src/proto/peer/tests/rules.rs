@@ -39,7 +39,7 @@ fn unicasts(effects: Vec<Effect>) -> Vec<(SocketAddr, Record)> {
     effects.into_iter().filter_map(unicast).collect()
 }
 
-/// Proves: W14
+/// Proves: W17
 #[test]
 fn run_beside_unknown_record_counts_as_missing() {
     let (mut s, mut p) = pair("a", 1000);
@@ -52,7 +52,7 @@ fn run_beside_unknown_record_counts_as_missing() {
     assert_eq!(s.told(), ["unverified 1-1 1"]);
 }
 
-/// Proves: W17
+/// Proves: W20
 #[test]
 fn control_without_records_moves_no_number() {
     let (mut s, mut p) = pair("a", 1000);
@@ -69,7 +69,7 @@ fn control_without_records_moves_no_number() {
     assert_eq!((s.peer.counters().discard_stale_control, s.peer.counters().discard_quarantined), (0, 0));
 }
 
-/// Proves: W4, W9
+/// Proves: W4, W12
 #[test]
 fn discard_counts_for_first_check_that_fails() {
     let (mut s, mut p) = pair("a", 1000);
@@ -91,7 +91,7 @@ fn discard_counts_for_first_check_that_fails() {
     assert_eq!((p.peer.counters().discard_own, p.peer.counters().discard_check), (1, 0));
 }
 
-/// Proves: W43, W77
+/// Proves: W47, W159
 #[test]
 fn silent_unproven_peer_gets_three_datagrams() {
     let (mut s, p) = pair("a", 1000);
@@ -105,7 +105,7 @@ fn silent_unproven_peer_gets_three_datagrams() {
     assert_eq!(heard, [2000, 3000]);
 }
 
-/// Proves: W80
+/// Proves: W99
 #[test]
 fn unicast_bye_carries_token_and_echo() {
     let (mut s, mut p) = pair("a", 1000);
@@ -122,7 +122,7 @@ fn unicast_bye_carries_token_and_echo() {
     assert!(bye.token.is_some() && bye.echo.is_some(), "{bye:?}");
 }
 
-/// Proves: W50
+/// Proves: W54
 #[test]
 fn stopped_peer_answers_a_token_with_bye() {
     let (mut s, mut p) = pair("a", 1000);
@@ -137,7 +137,7 @@ fn stopped_peer_answers_a_token_with_bye() {
     assert!(*to == s.address && bye.echo.is_some(), "{bye:?}");
 }
 
-/// Proves: W120
+/// Proves: W89
 #[test]
 fn question_with_foreign_reply_subject_is_counted_unanswered() {
     let (mut s, mut p) = pair("a", 1000);

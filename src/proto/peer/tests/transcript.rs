@@ -107,7 +107,7 @@ fn name(record: &Record) -> &'static str {
     }
 }
 
-/// Proves: W7, W8, W46, W49, W80, W82
+/// Proves: W10, W11, W50, W53, W99, W101
 #[test]
 fn transcript_of_the_specification_is_what_peers_send() {
     let mut transcript = Transcript::new();

@@ -26,7 +26,7 @@ fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<
     lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
 }
 
-/// Proves: W138, W142
+/// Proves: W137, W142
 #[test]
 fn subscriptions_are_known_everywhere_and_end_everywhere() {
     let mut lan = Lan::new(3, |_| {});
@@ -81,7 +81,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     assert_eq!(publish(&mut lan, "a"), (1, true));
 }
 
-/// Proves: W139
+/// Proves: W138
 #[test]
 fn lost_news_is_asked_for() {
     let mut lan = Lan::new(2, |_| {});
@@ -100,7 +100,7 @@ fn lost_news_is_asked_for() {
     assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");
 }
 
-/// Proves: W140
+/// Proves: W139
 #[test]
 fn many_subscriptions_are_known_to_who_comes_later() {
     let mut lan = Lan::new(2, |settings| {
@@ -136,7 +136,7 @@ fn who_has_just_begun_does_not_claim_to_know_everybody() {
     assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, true));
 }
 
-/// Proves: W140
+/// Proves: W139
 #[test]
 fn spent_budget_still_answers_requests_for_subscriptions() {
     let known_after = |mutants: Mutants| {
@@ -156,7 +156,7 @@ fn spent_budget_still_answers_requests_for_subscriptions() {
     assert!(!known_after(Mutants::only(Mutant::InterestStarves)));
 }
 
-/// Proves: W138
+/// Proves: W137
 #[test]
 fn new_epoch_announces_its_subscriptions_unasked() {
     let mut lan = Lan::new(2, |_| {});

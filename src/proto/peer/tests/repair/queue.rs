@@ -107,7 +107,7 @@ fn who_does_not_want_its_own_messages_is_neither_their_receiver_nor_chosen_for_t
     assert_eq!(receivers(&mut lan, CLIENT), (4, true));
 }
 
-/// Proves: W143, W146
+/// Proves: W148, W151
 #[test]
 fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
     let mut lan = Lan::of_queues(3, |_| {});
@@ -165,7 +165,7 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
     }
 }
 
-/// Proves: W144, W146
+/// Proves: W149, W151
 #[test]
 fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_client_stamped() {
     let mut lan = Lan::of_queues(2, |_| {});
@@ -185,7 +185,7 @@ fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_clien
     assert_eq!(lan.given(""), [((1, 2), "y".to_owned()), ((1, 1), "y".to_owned())]);
 }
 
-/// Proves: W147, W148, W167
+/// Proves: W152, W154, W153
 #[test]
 fn returned_message_goes_to_another_member() {
     let mut lan = Lan::of_queues(3, |_| {});
@@ -210,7 +210,7 @@ fn returned_message_goes_to_another_member() {
     assert_eq!(["queue_unserved", "queue_lost", "queue_uncertain"].map(|name| lan.counter(name)), [0; 3]);
 }
 
-/// Proves: W167
+/// Proves: W153
 #[test]
 fn returned_message_without_another_member_is_counted() {
     let mut lan = Lan::of_queues(3, |_| {});
@@ -226,7 +226,7 @@ fn returned_message_without_another_member_is_counted() {
     assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (2, 1));
 }
 
-/// Proves: W167
+/// Proves: W153
 #[test]
 fn returned_message_goes_to_a_member_of_the_publisher() {
     let mut lan = Lan::of_queues(2, |_| {});
@@ -239,7 +239,7 @@ fn returned_message_goes_to_a_member_of_the_publisher() {
     assert_eq!(lan.given(""), [((0, 2), "x".to_owned())]);
 }
 
-/// Proves: W168, W169
+/// Proves: W156, W157
 #[test]
 fn assignments_lost_on_the_way_are_counted_once() {
     let lost = |mutants: Mutants| {
@@ -258,7 +258,7 @@ fn assignments_lost_on_the_way_are_counted_once() {
     assert_eq!(lost(Mutants::only(Mutant::QueueUnreported)), (0, 0));
 }
 
-/// Proves: W169
+/// Proves: W157
 #[test]
 fn assignments_of_a_crashed_peer_are_uncertain() {
     let mut lan = Lan::of_queues(2, |_| {});
@@ -273,7 +273,7 @@ fn assignments_of_a_crashed_peer_are_uncertain() {
     assert_eq!(lan.given("").len(), 2);
 }
 
-/// Proves: W143
+/// Proves: W148
 #[test]
 fn unreachable_peers_are_never_chosen() {
     let mut rng = Rng::new(1);
@@ -294,7 +294,7 @@ fn unreachable_peers_are_never_chosen() {
     assert_eq!(shares(0, [false, false, false]), [(None, 10)]);
 }
 
-/// Proves: W149
+/// Proves: W155
 #[test]
 fn a_loss_is_told_to_members_as_none_to_all() {
     let mut lan = Lan::of_queues(2, |settings| settings.reliability = Duration::from_millis(50));
@@ -332,7 +332,7 @@ fn a_loss_is_told_to_members_as_none_to_all() {
     assert_eq!(verdict(1), Some(Verdict::Skip(Count::Between { min: 0, max: 2 })));
 }
 
-/// Proves: W143
+/// Proves: W148
 #[test]
 fn more_groups_than_a_message_has_room_for_are_counted() {
     let mut lan = Lan::of_queues(2, |_| {});
@@ -345,7 +345,7 @@ fn more_groups_than_a_message_has_room_for_are_counted() {
     assert_eq!(lan.counter("queue_unserved"), 6);
 }
 
-/// Proves: W144, W145
+/// Proves: W149, W150
 #[test]
 fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
     let mut lan = Lan::of_queues(2, |_| {});
@@ -439,7 +439,7 @@ fn each_message_is_served_once_or_counted() {
     assert!((0..12).any(is_unreported));
 }
 
-/// Proves: W147
+/// Proves: W152
 #[test]
 fn unreturned_messages_are_missed() {
     let served = |mutants: Mutants| {
@@ -476,7 +476,7 @@ fn silent_members_hold_up_neither_choices_nor_counts() {
     assert_eq!(receivers(&mut lan, "b"), (1, true), "it is heard again");
 }
 
-/// Proves: W143
+/// Proves: W148
 #[test]
 fn groups_of_silent_members_alone_are_counted_unserved() {
     let unserved = |mutants: Mutants| {
@@ -493,7 +493,7 @@ fn groups_of_silent_members_alone_are_counted_unserved() {
     assert_eq!(unserved(Mutants::only(Mutant::QueueUnreachable)), (1, 0));
 }
 
-/// Proves: W52, W142
+/// Proves: W57, W142
 #[test]
 fn restarted_peer_replaces_its_former_run_at_once() {
     let mut lan = Lan::of_queues(3, |_| {});

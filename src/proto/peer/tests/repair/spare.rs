@@ -42,7 +42,7 @@ fn is_from(copy: &Copy, host: u64) -> bool {
     epoch.bits() == host + 1
 }
 
-/// Proves: W150, spare
+/// Proves: W143, spare
 #[test]
 fn what_nobody_wants_takes_no_number_and_is_no_loss() {
     let mut lan = Lan::new(3, |settings| settings.spares = true);
@@ -68,7 +68,7 @@ fn what_nobody_wants_takes_no_number_and_is_no_loss() {
     assert_eq!(rows[0].count, 2, "what was sent");
 }
 
-/// Proves: W152, W176
+/// Proves: W146, W147
 #[test]
 fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
     let mut lan = sparing(3);
@@ -95,7 +95,7 @@ fn unwanted_messages_are_sent_without_interest() {
     }
 }
 
-/// Proves: W152
+/// Proves: W146
 #[test]
 fn who_does_not_spare_is_not_waited_for() {
     let mut lan = Lan::new(2, |_| {});
@@ -105,7 +105,7 @@ fn who_does_not_spare_is_not_waited_for() {
     assert_eq!(lan.cost("y"), 1);
 }
 
-/// Proves: W176
+/// Proves: W147
 #[test]
 fn flush_waits_until_others_know_subscription() {
     let mut lan = Lan::new(3, |_| {});
@@ -139,7 +139,7 @@ fn flush_waits_until_others_know_subscription() {
     assert!(!lan.hosts[1].peer.is_flushing(version), "the third host has answered");
 }
 
-/// Proves: W150
+/// Proves: W143
 #[test]
 fn nothing_is_spared_while_something_may_be_wanted() {
     let mut lan = sparing(2);
@@ -156,7 +156,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     assert_eq!(lan.cost("x"), 1);
 }
 
-/// Proves: W150, W151
+/// Proves: W143, W145
 #[test]
 fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_it_is_not_heard_for_long() {
     let mut lan = sparing(2);
@@ -183,7 +183,7 @@ fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_i
     assert_eq!(lan.cost("a"), 0);
 }
 
-/// Proves: W52, W151
+/// Proves: W57, W145
 #[test]
 fn a_later_run_takes_the_place_of_one_that_was_lost() {
     let mut lan = sparing(2);
@@ -195,7 +195,7 @@ fn a_later_run_takes_the_place_of_one_that_was_lost() {
     assert_eq!(lan.cost("a"), 0);
 }
 
-/// Proves: W52
+/// Proves: W57
 #[test]
 fn a_namesake_on_the_same_host_is_no_later_run() {
     let mut lan = Lan::new(3, |settings| {
@@ -230,7 +230,7 @@ fn who_does_not_confirm_is_waited_for_once() {
     assert_eq!(lan.hosts[1].peer.confirmed(), version);
 }
 
-/// Proves: W152
+/// Proves: W146
 #[test]
 fn forgotten_suppressing_peer_must_confirm_after_return() {
     let mut lan = Lan::new(2, |settings| settings.spares = settings.name.as_str() == "h0.test");
@@ -244,7 +244,7 @@ fn forgotten_suppressing_peer_must_confirm_after_return() {
     assert!(lan.hosts[1].peer.confirmed() < version, "it is known to suppress messages");
 }
 
-/// Proves: W175
+/// Proves: W144
 #[test]
 fn confirmations_are_some_milliseconds_apart() {
     let mut lan = sparing(2);
