@@ -555,7 +555,11 @@ fn answers_without_live_data_keep_the_resend_rate() {
     let stream = Stream::of(2000, 1400, FAR);
     for resend_rate in [100_000, 1_000_000] {
         let mut resends = Resends::new(settings(resend_rate), at(0));
-        resends.on_request(at(0), epoch(1), &request(&[(1, 2000)]), stream.high());
+        // Several peers ask, each for no more than it can miss.
+        for asker in 0..10 {
+            let first = 1 + 200 * asker;
+            resends.on_request(at(0), epoch(100 + asker), &request(&[(first, first + 199)]), stream.high());
+        }
         (0..1000).for_each(|millis| drop(drain(&mut resends, at(millis * 1000), &stream.ring)));
         let (bytes, most) = (resends.counters().bytes, BURST_BYTES + resend_rate);
         assert!(most * 9 / 10 < bytes && bytes <= most, "{bytes} of {most} in a second");
