@@ -169,10 +169,15 @@ fn unreadable_tls_files_of_each_listener_are_reported() {
     }
 }
 
-/// The processor time of a process, in ticks of the system's clock.
-fn processor_ticks(peer: &Place) -> u64 {
+/// Returns the number of the process of a peer.
+fn pid(peer: &Place) -> u64 {
     let status = object(&peer.run(&["show", "status", "--json"]).exits(DONE).stdout);
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", status["status"]["pid"])).unwrap();
+    status["status"]["pid"].as_u64().expect("a number")
+}
+
+/// Returns the processor time of a process, in ticks of the system's clock.
+fn processor_ticks(pid: u64) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").expect("the name stands in parentheses");
     let fields: Vec<u64> = fields.split(' ').skip(11).take(2).map(|field| field.parse().unwrap()).collect();
     fields.iter().sum()
@@ -182,8 +187,9 @@ fn processor_ticks(peer: &Place) -> u64 {
 fn busy_poll_takes_the_processor_while_nothing_happens() {
     let (busy, idle) = (Place::new(), Place::new());
     let _peers = [busy.peer(&["--set", "busy-poll=1 hour"]), idle.peer(&["--set", "busy-poll=0 sec"])];
-    wait_until("the busy peer takes a second", || 100 <= processor_ticks(&busy));
-    let ticks = processor_ticks(&idle);
+    let (busy, idle) = (pid(&busy), pid(&idle));
+    wait_until("the busy peer takes a second", || 100 <= processor_ticks(busy));
+    let ticks = processor_ticks(idle);
     assert!(ticks < 50, "{ticks} of the idle peer");
 }
 

@@ -474,7 +474,7 @@ fn malformed_message_is_answered_with_place() {
     let _peer = peer(&place, &[]);
     for (body, text) in [
         ("{\"f\":1,\n x}", "key must be a string at line 2 column 2"),
-        ("[1]", "a message is a JSON object: invalid type: sequence, expected a map at line 1 column 0"),
+        ("[1]", "a message is a JSON object: another value stands at line 1 column 0"),
         ("{\"f\":1,\"p\":{}}", "f is no string"),
         ("{\"f\":\"futoin.ping:1.0:ping\",\"p\":1}", "p is no object"),
     ] {

@@ -136,7 +136,7 @@ fn next(told: &PartReceiver<Told>) -> Result<EventAnswer, EventError> {
     match told.recv_timeout(ANSWER_TIME) {
         Ok(answer) => answer.map_err(EventError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(EventError::Timeout),
-        Err(RecvTimeoutError::Disconnected) if told.is_overflown() => Err(EventError::TooMany),
+        Err(RecvTimeoutError::Disconnected) if told.has_overflowed() => Err(EventError::TooMany),
         Err(RecvTimeoutError::Disconnected) => Err(EventError::Closed),
     }
 }

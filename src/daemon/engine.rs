@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     pub(super) peer: Peer,
     pub(super) started: Now,
     /// Time until which clients of the NATS and Redis listeners publish nothing, unless all subscriptions are known before.
-    pub(super) discovers_until: Option<Instant>,
+    pub(super) discovery_end: Option<Instant>,
     /// What does not change in `show status`.
     pub(super) about: Value,
     pub(super) poll: Poll,
@@ -190,12 +190,12 @@ impl Engine {
 
     /// Lets clients of listeners publish once the peer knows who gets their messages, or has waited for long enough.
     fn end_discovery(&mut self, now: Now) {
-        self.discovers_until.take_if(|until| *until <= now.instant || self.peer.knows_all_interest());
+        self.discovery_end.take_if(|until| *until <= now.instant || self.peer.knows_all_interest());
     }
 
     /// Returns the time at which clients of listeners may be able to publish, if one of them waits for that.
     pub(super) fn discovery_deadline(&self) -> Option<Instant> {
-        let until = self.discovers_until.filter(|_| self.doors.has_held_up())?;
+        let until = self.discovery_end.filter(|_| self.doors.has_held_up())?;
         Some(self.peer.discovery().map_or(until, |discovery| discovery.min(until)))
     }
 

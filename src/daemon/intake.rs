@@ -158,7 +158,7 @@ impl Engine {
         self.is_readable.contains(&true)
             || self.commands.has_some(is_held_up)
             || self.clients.with_input(is_held_up).next().is_some()
-            || self.doors.has_work(is_held_up || self.discovers_until.is_some())
+            || self.doors.has_work(is_held_up || self.discovery_end.is_some())
     }
 
     /// Takes in new clients.

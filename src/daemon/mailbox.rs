@@ -94,7 +94,7 @@ impl Answers {
     }
 
     fn overflow(&self) -> Option<Answered> {
-        self.parts.is_overflown().then_some(Err(Unanswered::TooMany))
+        self.parts.has_overflowed().then_some(Err(Unanswered::TooMany))
     }
 }
 

@@ -10,33 +10,33 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct PartSender<T> {
     parts: Sender<T>,
-    is_overflown: Arc<AtomicBool>,
+    has_overflowed: Arc<AtomicBool>,
 }
 
 /// Receives the parts of one answer.
 #[derive(Debug)]
 pub(crate) struct PartReceiver<T> {
     parts: Receiver<T>,
-    is_overflown: Arc<AtomicBool>,
+    has_overflowed: Arc<AtomicBool>,
 }
 
 /// Makes a channel in which at most `parts_max` parts wait.
 pub(crate) fn part_channel<T>(parts_max: usize) -> (PartSender<T>, PartReceiver<T>) {
     let (sender, parts) = bounded(parts_max);
-    let is_overflown = Arc::new(AtomicBool::new(false));
-    (PartSender { parts: sender, is_overflown: Arc::clone(&is_overflown) }, PartReceiver { parts, is_overflown })
+    let has_overflowed = Arc::new(AtomicBool::new(false));
+    (PartSender { parts: sender, has_overflowed: Arc::clone(&has_overflowed) }, PartReceiver { parts, has_overflowed })
 }
 
 impl<T> PartSender<T> {
     /// Sends a part without waiting. Returns false if the receiver is gone, or if this part or an earlier one had no room.
     pub(crate) fn send(&self, part: T) -> bool {
         // No part follows one that is missing.
-        if self.is_overflown.load(Ordering::Acquire) {
+        if self.has_overflowed.load(Ordering::Acquire) {
             return false;
         }
         let sent = self.parts.try_send(part);
         if matches!(sent, Err(TrySendError::Full(_))) {
-            self.is_overflown.store(true, Ordering::Release);
+            self.has_overflowed.store(true, Ordering::Release);
         }
         sent.is_ok()
     }
@@ -54,8 +54,8 @@ impl<T> PartReceiver<T> {
     }
 
     /// Returns whether a part had no room.
-    pub(crate) fn is_overflown(&self) -> bool {
-        self.is_overflown.load(Ordering::Acquire)
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.has_overflowed.load(Ordering::Acquire)
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         assert!(!sender.send(4), "a part before it is missing");
         drop(sender);
         assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(2), Err(TryRecvError::Disconnected)));
-        assert!(receiver.is_overflown());
+        assert!(receiver.has_overflowed());
     }
 
     #[test]

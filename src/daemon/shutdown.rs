@@ -51,7 +51,7 @@ impl Engine {
             }
             self.announce_stop();
             // What clients of listeners have not published yet is refused, which they are told.
-            self.discovers_until = None;
+            self.discovery_end = None;
             self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);
         }

@@ -142,7 +142,7 @@ impl Engine {
         let mut engine = Engine {
             peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
             started,
-            discovers_until: Some(started.instant + DISCOVERY_MAX),
+            discovery_end: None,
             about,
             poll,
             ready: Events::with_capacity(EVENTS),
@@ -184,16 +184,7 @@ impl Engine {
             signalled: 0,
             phase: Phase::Running,
         };
-        tracing::info!(
-            name = %config.name,
-            mode = %config.mode,
-            %epoch,
-            group = %engine.sockets.group_address(),
-            inbox = %engine.sockets.inbox_address(),
-            socket = engine.listener.as_ref().map(|listener| tracing::field::display(listener.path().display().to_string())),
-            version = env!("CARGO_PKG_VERSION"),
-            "peer started"
-        );
+        engine.log_start(config);
         for (path, received) in meanwhile {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
@@ -203,7 +194,22 @@ impl Engine {
         if options.serve && config.hat.is_some() && config.hat_events {
             engine.announce_events(started, "STARTED");
         }
+        // Opening the streams may have taken seconds, and the peer says its first word only now.
+        engine.discovery_end = Some(Clock::now().instant + DISCOVERY_MAX);
         Ok(engine)
+    }
+
+    fn log_start(&self, config: &Config) {
+        tracing::info!(
+            name = %config.name,
+            mode = %config.mode,
+            epoch = %self.peer.epoch(),
+            group = %self.sockets.group_address(),
+            inbox = %self.sockets.inbox_address(),
+            socket = self.listener.as_ref().map(|listener| tracing::field::display(listener.path().display().to_string())),
+            version = env!("CARGO_PKG_VERSION"),
+            "peer started"
+        );
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::members::{Contact, Member};
+use crate::proto::newest_control::NewestControl;
 use crate::proto::queue_ledger::{AssignmentTotals, ReceivedShares};
 use crate::proto::stats::MemberState;
 use crate::time::Instant;
@@ -26,7 +27,7 @@ pub struct Former {
     /// The last datagram of its multicast stream that was known, and the messages begun up to there.
     pub high: (Dseq, u64),
     /// Its last control datagram.
-    pub control: u64,
+    pub control: NewestControl,
     /// The same of its directed stream to this peer.
     pub ptp: (Dseq, u64),
     /// Whether it suppresses messages that nobody wants, once it has said so.
@@ -46,7 +47,7 @@ impl Former {
             left: member.state == MemberState::Left,
             directed: (member.directed.high(), member.directed.count()),
             high: (member.bcast.ledger().high(), member.bcast.ledger().count()),
-            control: member.control.number(),
+            control: member.control,
             ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
             suppresses: member.heeding.suppresses(),
             assigned: [member.assigned[0].totals(), member.assigned[1].totals()],
@@ -94,7 +95,7 @@ impl Formers {
             left: true,
             directed: none,
             high: none,
-            control: 0,
+            control: NewestControl::default(),
             ptp: none,
             suppresses: None,
             assigned: Default::default(),
@@ -111,7 +112,10 @@ impl Formers {
 
     /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.
     pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
-        let news = |former: &Former| contact.control.map_or(former.high.0 <= contact.below, |n| former.control < n);
+        let is_newer = |newest: NewestControl, n| newest.number() < n || newest.is_contradicted(n, contact.uptime_ms);
+        let news = |former: &Former| {
+            contact.control.map_or(former.high.0 <= contact.below, |number| is_newer(former.control, number))
+        };
         self.list.iter().any(|former| former.epoch == epoch && (former.left || !news(former)))
     }
 

@@ -19,6 +19,8 @@ pub struct LossCounters {
     pub msg_loss_uncertain: u64,
     /// Messages lost from the directed stream.
     pub ibx_loss: Tally,
+    /// Messages sent before the first contact with a publisher whose age was not known.
+    pub before_contact: u64,
     /// When a datagram was last settled as unverified.
     pub unverified_at: Option<Wall>,
     /// The last reason told of something lost or unverified.
@@ -59,7 +61,7 @@ impl LossCounters {
             msg_loss: self.msg_loss,
             msg_loss_uncertain: self.msg_loss_uncertain,
             ibx_loss: self.ibx_loss,
-            unverified: Tally { count: unexplained, last: self.unverified_at },
+            unverified: Tally { count: unexplained.saturating_add(self.before_contact), last: self.unverified_at },
             reason: self.reason,
             reasons: self.reasons,
             datagrams,

@@ -9,7 +9,7 @@ use crate::proto::hearing::Hearing;
 use crate::proto::heeding::Heeding;
 use crate::proto::ledger::Ledger;
 use crate::proto::loss::LossCounters;
-use crate::proto::newest::NewestControl;
+use crate::proto::newest_control::NewestControl;
 use crate::proto::pace::{Receiver, Taking};
 use crate::proto::queue_ledger::{Assignments, ReceivedShares};
 use crate::proto::recv::{Kind, Recv};
@@ -89,7 +89,7 @@ const LIVE_BIT: u32 = 1 << 31;
 pub struct Contact {
     /// Its own word on how long it had been running, in milliseconds, saturating.
     pub uptime_ms: u32,
-    /// Whether that is known to be the uptime of now. A datagram of data may be sent again, with the uptime of its sealing.
+    /// Whether the uptime is that of the sending. Data that is sent again has the uptime of its sealing.
     pub is_fresh: bool,
     /// The datagram before the first one that follows for certain: one below the datagram heard, or the highest
     /// that a heartbeat tells.
@@ -187,8 +187,9 @@ pub struct Member {
     pub directed_ring: Ring,
     /// What it missed of this peer's multicast stream, by its own word.
     pub report: Option<Report>,
-    /// The datagrams that it gave up last, by its report.
+    /// The datagrams that it gave up last, by its report, and whether an advisory has counted them.
     reported_missing: MissingDatagrams,
+    is_missing_counted: bool,
     /// When something in that changed last.
     pub reported: Option<Wall>,
     /// What it can take of this peer's multicast stream.
@@ -268,6 +269,7 @@ impl Member {
             directed_ring: directed_ring(settings, Dseq(0)),
             report: None,
             reported_missing: MissingDatagrams::default(),
+            is_missing_counted: true,
             reported: None,
             directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
@@ -371,7 +373,7 @@ impl Member {
 
     /// Takes up the directed streams where they were when the member was forgotten.
     pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant, rng: &mut Rng) {
-        self.control = NewestControl::resume(former.control);
+        self.control = former.control;
         if let Some(suppresses) = former.suppresses {
             self.heeding.on_word(suppresses);
         }
@@ -489,12 +491,16 @@ impl Member {
         // Datagrams that were given up; what they held may be reported later than they.
         let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
         let datagrams = more(gone(report), gone(before));
-        let is_new = 0 < datagrams;
-        if is_new {
-            self.reported_missing = MissingDatagrams { datagrams, overrun: more(report.overrun, before.overrun) };
+        if 0 < datagrams {
+            let missing = MissingDatagrams { datagrams, overrun: more(report.overrun, before.overrun) };
+            let uncounted = if self.is_missing_counted { MissingDatagrams::default() } else { self.reported_missing };
+            (self.reported_missing, self.is_missing_counted) = (uncounted.plus(missing), false);
         }
         let unverified = more(report.unverified, before.unverified);
-        self.throttles[2].on_report(lost, unverified, (self.reported_missing, is_new));
+        if 0 < lost.1 || 0 < unverified {
+            self.throttles[2].on_report(lost, unverified, (self.reported_missing, !self.is_missing_counted));
+            self.is_missing_counted = true;
+        }
     }
 
     /// The run of the peer.

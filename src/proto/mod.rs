@@ -50,7 +50,7 @@ mod ledger;
 mod loss;
 mod members;
 pub mod mutant;
-mod newest;
+mod newest_control;
 pub mod pace;
 pub mod peer;
 pub mod question;

@@ -94,11 +94,12 @@ impl Transit {
         self.current.uptime_ms.saturating_add(u32::try_from(apart.as_millis()).unwrap_or(u32::MAX))
     }
 
-    /// Begins a new window when the present one is over; what is too old does not count any more.
+    /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. What is too old does not
+    /// count any more.
     fn rotate(&mut self, now: Instant, sample: Sample) {
         if AGE_MAX < now.since(self.current.at) {
             *self = Transit { claim: self.claim, ..Transit::new(now, sample.uptime_ms) };
-        } else if WINDOW <= now.since(self.began) {
+        } else if WINDOW <= now.since(self.began) && self.current.latest(sample.uptime_ms).0.since(now) <= PLAUSIBLE {
             (self.previous, self.current, self.began) = (Some(self.current), sample, now);
         }
         self.previous = self.previous.filter(|previous| now.since(previous.at) <= AGE_MAX);

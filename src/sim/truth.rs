@@ -423,11 +423,10 @@ impl Truth {
         (flow.open.is_some() && is_it).then_some((stream, None, index))
     }
 
-    /// Messages of a run that may yet leave, and their bytes. Those before the last one that left never will.
+    /// Messages of a run that may yet leave, and their bytes.
     pub fn kept_back(&self, run: usize) -> (usize, usize) {
         let kept = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
-        kept.filter(|message| message.sent.is_none())
-            .fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes))
+        kept.filter(|kept| kept.sent.is_none()).fold((0, 0), |(count, bytes), kept| (count + 1, bytes + kept.bytes))
     }
 
     /// A peer sends a datagram.
@@ -693,7 +692,7 @@ impl Stream {
     }
 }
 
-/// The payload of message `id`: its number, then the lowest byte of it again and again.
+/// The payload of message `id`: its number, then its lowest byte repeated.
 fn payload(id: usize, bytes: usize) -> Bytes {
     let mut payload = BytesMut::with_capacity(bytes);
     payload.put_u64(id as u64);

@@ -235,8 +235,8 @@ impl Oracle {
             // A message of a publisher that died in the middle of it is within the tail or told; one that is too young
             // for a verdict when the subscription ends is optional (A6).
             let is_young = until < sent.at.saturating_add(bound);
-            // A living publisher's pacer may keep a message back so long that it leaves, or is finished, just before the end.
-            let is_held_back = sent.sealed.saturating_add(bound) <= until && (is_young || !sent.is_whole);
+            // A living publisher's pacer may keep a message back so long that it leaves just before the end.
+            let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
             if !stands_at_end && is_young || stands_at_end && truth.ended == NEVER && is_held_back {
                 continue;
             }

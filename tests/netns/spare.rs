@@ -48,10 +48,7 @@ fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message
                 let message = Message::new(subject.parse().expect("a subject"), number.to_string());
                 publisher.publish_blocking(message).expect("the peer takes it");
             };
-            let_time_pass(
-                Duration::from_millis(700),
-                "a peer that has just started sends everything for some heartbeats",
-            );
+            let_time_pass(Duration::from_millis(700), "a peer suppresses nothing in its first 500 ms");
             let own = publisher.subscribe("unwanted".parse().expect("a pattern")).expect("it is a subscription");
             let sent = counter(publisher, "datagrams_multicast");
             (0..UNWANTED).for_each(|number| publish("unwanted", number));

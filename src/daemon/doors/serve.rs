@@ -212,7 +212,7 @@ impl Engine {
             let (_, id) = self.doors.wakes.pop_first().expect("there is one");
             self.call(now, id);
         }
-        if !self.is_held_up() && self.discovers_until.is_none() {
+        if !self.is_held_up() && self.discovery_end.is_none() {
             let held_up = std::mem::take(&mut self.doors.held_up);
             self.doors.ready.extend(held_up);
         }
@@ -309,7 +309,7 @@ impl Engine {
                 return Turn::Idle;
             }
             if command.is_publish() {
-                if self.discovers_until.is_some() || !self.makes_room() {
+                if self.discovery_end.is_some() || !self.makes_room() {
                     connection.parser.keep();
                     return Turn::HeldUp;
                 }

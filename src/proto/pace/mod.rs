@@ -15,7 +15,7 @@ use room::ACTIVE;
 pub use room::{Change, Room, Taking};
 
 use crate::message::Dseq;
-use crate::proto::newest::NewestControl;
+use crate::proto::newest_control::NewestControl;
 use crate::proto::resend::Bucket;
 use crate::proto::send::Sealed;
 use crate::time::{Instant, nanos};

@@ -98,6 +98,21 @@ fn no_more_is_sent_than_the_slowest_has_room_for() {
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
 }
 
+/// Proves: W60
+#[test]
+fn forged_report_number_silences_no_receiver() {
+    let mut story = Story::new(Pace::Auto, 1);
+    let mut report = |number: u64, millis: u64| {
+        let epoch = Epoch::new(1).unwrap();
+        let report = ReceiverReport { epoch, taken: Dseq(0), window: 20_000, awaited: None, dropped: 0 };
+        story.pacer.on_report(at(millis), &mut story.receivers[0], (number, millis as u32), report).is_some()
+    };
+    assert!(report(1, 100) && report(2, 200));
+    assert!(report(1 << 19, 250), "a forged number that is plausible");
+    assert!(!report(3, 300), "one of the two is forged");
+    assert!(report(4, 400) && report(5, 500), "the second one is believed");
+}
+
 #[test]
 fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
     assert_eq!(Story::new(Pace::Auto, 0).send(at(0), 10_000), 10_000);

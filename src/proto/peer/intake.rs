@@ -145,8 +145,7 @@ impl Peer {
             }
             _ => contact,
         };
-        self.bound_unproven(now, from.ip());
-        if self.settings.peers_max <= self.members.len() && !self.make_room(now) {
+        if !self.has_room_at(now, from.ip()) || self.settings.peers_max <= self.members.len() && !self.make_room(now) {
             self.counters.discard_peers_full += 1;
             self.sparing.hold(now.instant + self.settings.forget);
             return false;
@@ -158,8 +157,10 @@ impl Peer {
         let absent = former.as_ref().map(|former| former.silent_since);
         let listening = if former.is_some() { arrived } else { self.listening };
         let since = (listening, arrived);
-        let is_age_unknown =
-            !contact.is_fresh && members::is_older(contact.uptime_ms, arrived.since(listening)) && 0 < contact.count;
+        let is_age_unknown = !contact.is_fresh
+            && members::is_older(contact.uptime_ms, arrived.since(listening))
+            && 0 < contact.below.0
+            && 0 < contact.count;
         let receiver = Receiver::new(now.instant, &mut self.pacer);
         let mut member =
             Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
@@ -227,7 +228,7 @@ impl Peer {
         if EARLY_MAX <= self.early.len() && !self.early.contains_key(&epoch) {
             return None;
         }
-        Some(self.early.entry(epoch).or_insert_with(|| Early::new(from, now.instant, self.arrived)))
+        Some(self.early.entry(epoch).or_insert_with(|| Early::new(from, now.instant)))
     }
 
     /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
@@ -274,11 +275,16 @@ impl Peer {
     pub(super) fn on_early_tick(&mut self, now: Now) {
         while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
             let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
-            let (from, arrived, uptime) = (early.from, early.arrived, early.uptime);
+            let (from, uptime) = (early.from, early.uptime);
             match early.datagrams.first() {
-                Some((_, header, _)) => {
+                // So many datagrams before this one are implausible without a word.
+                Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
+                    self.counters.discard_quarantined += 1;
+                    self.early.remove(&epoch);
+                }
+                Some((arrived, header, _)) => {
                     let of_data = Contact::of_data(header);
-                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, arrived));
+                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, *arrived));
                     let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
                     self.arrived = arrived;
                     self.meet(now, from, epoch, contact, None);
@@ -288,15 +294,16 @@ impl Peer {
         }
     }
 
-    /// Drops an epoch whose address is not proven if too many have this IP address: the one of which nothing was heard for the
-    /// longest time. One host that forges epochs keeps nobody else out.
-    fn bound_unproven(&mut self, now: Now, ip: IpAddr) {
-        let unproven = self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
-        let mut unproven: Vec<(Instant, Epoch)> = unproven.map(|member| (member.last_heard, member.epoch())).collect();
-        if (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) <= unproven.len() {
-            unproven.sort_unstable();
-            self.forget(now, unproven[0].1);
+    /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, the oldest one that ended
+    /// or that looks forged makes room, so that one host that forges epochs keeps nobody else out.
+    fn has_room_at(&mut self, now: Now, ip: IpAddr) -> bool {
+        let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
+        if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
+            return true;
         }
+        let is_spare = |member: &&Member| member.ended.is_some() || member.is_stranger();
+        let oldest = unproven().filter(is_spare).map(|member| (member.last_heard, member.epoch())).min();
+        oldest.map(|(_, epoch)| self.forget(now, epoch)).is_some()
     }
 
     /// Drops the member that ended longest ago; if none has, the stranger of which nothing more was heard for the longest time, so that
@@ -637,10 +644,9 @@ impl Peer {
 pub(super) struct Early {
     from: SocketAddr,
     since: Instant,
-    arrived: Instant,
     /// How long it had been running when it said something else, and when that arrived.
     uptime: Option<(u32, Instant)>,
-    /// When it was last asked for its word because of what it said to this peer.
+    /// Time of the last HELLO that asked for its word.
     greeted: Option<Instant>,
     bytes: usize,
     /// With the time when each arrived.
@@ -648,8 +654,8 @@ pub(super) struct Early {
 }
 
 impl Early {
-    fn new(from: SocketAddr, since: Instant, arrived: Instant) -> Early {
-        Early { from, since, arrived, uptime: None, greeted: None, bytes: 0, datagrams: Vec::new() }
+    fn new(from: SocketAddr, since: Instant) -> Early {
+        Early { from, since, uptime: None, greeted: None, bytes: 0, datagrams: Vec::new() }
     }
 }
 

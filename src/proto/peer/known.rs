@@ -46,6 +46,11 @@ impl News {
         }
     }
 
+    /// The first HELLO leaves now, which the other peers answer.
+    pub(super) fn on_first_hello(&mut self, now: Instant) {
+        self.discovered = now + DISCOVERY;
+    }
+
     pub(super) fn end(&mut self, target: Target) {
         self.since.remove(&target);
         self.told.retain(|(told, _)| *told != target);

@@ -157,7 +157,7 @@ impl Peer {
         let range = Settled::before_contact(contact.below, contact.count);
         for side in [Side::Bcast, Side::Live] {
             self.with_stream(now, epoch, side, |_, ctx, out| {
-                ctx.losses.unverified_at = Some(ctx.now.wall);
+                (ctx.losses.before_contact, ctx.losses.unverified_at) = (contact.count, Some(ctx.now.wall));
                 out.push(Outcome::Unverified { range, messages: Count::from_bounds(0, contact.count) });
             });
         }

@@ -86,6 +86,7 @@ impl Peer {
             if self.hellos == HELLOS {
                 // The entries follow the first HELLO, before which nobody would take them.
                 self.interest.told().announce_again();
+                self.news.on_first_hello(now.instant);
             }
             if 0 < self.hellos {
                 self.hellos -= 1;

@@ -250,6 +250,10 @@ impl View<'_> {
         if self.track().word_at < self.at {
             self.wrong("O5", format!("the age was not known at {}, a word had come", self.at));
         }
+        let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
+        if self.track().contact.is_none_or(|(at, _)| self.at < at + heartbeat * 1998 / 1000) {
+            self.wrong("O5", "the age counted as unknown before two heartbeats had passed".to_owned());
+        }
         if let Some(dseq) = (first..=last).find(|dseq| self.had_read(*dseq)) {
             self.wrong("O5", format!("datagram {dseq} unverified though it had come before the contact"));
         }

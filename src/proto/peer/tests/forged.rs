@@ -121,22 +121,24 @@ fn forged_control_number_makes_no_later_word_old() {
 /// Proves: W60, W161
 #[test]
 fn plausible_forged_control_number_silences_nobody() {
-    for (jump, uptime) in [(1 << 20, 0), ((1 << 20) - 1, 60_000)] {
+    // 6100 is the end of a window in which the quickest datagram is looked for.
+    for (at_millis, jump, uptime) in [(2000, 1 << 20, 0), (2000, (1 << 20) - 1, 60_000), (6100, 1 << 20, u32::MAX / 2)]
+    {
         let (mut s, mut p) = pair("a", 1000);
-        assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
-        let bytes = forged(&mut p, 2000, |header, _| {
+        assert_eq!(run(&mut s, &mut p, 1100, at_millis), deliveries((at_millis as usize - 1100) / 100));
+        let bytes = forged(&mut p, at_millis, |header, _| {
             header.number += jump - 1;
             header.uptime_ms += uptime;
         });
-        s.hear(2000, p.address, &bytes);
+        s.hear(at_millis, p.address, &bytes);
         assert_eq!(s.peer.counters().discard_quarantined, 0, "it is plausible");
-        let _lost = p.publish(2100, "a");
-        for millis in (2120..5000).step_by(20) {
+        let _lost = p.publish(at_millis + 100, "a");
+        for millis in (at_millis + 120..at_millis + 4000).step_by(20) {
             p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
             s.tick_quietly(millis);
         }
         assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
-        assert_eq!(s.peer.member_rows(at(5000))[0].state, MemberState::Up);
+        assert_eq!(s.peer.member_rows(at(at_millis + 4000))[0].state, MemberState::Up);
     }
 }
 
@@ -363,4 +365,26 @@ fn forged_high_is_not_reported_as_read() {
     assert!(Dseq(1000) < read(&s));
     run(&mut s, &mut p, 2100, 2200);
     assert_eq!(read(&s), p.peer.sent().0);
+}
+
+/// A datagram of data that nobody could have sent: it is the first one, and names messages before it. Or it is far ahead.
+/// Proves: W64
+#[test]
+fn forged_first_contact_by_data_reports_nothing() {
+    for (number, count) in [(1, 5), ((1 << 20) + 1, 9), (1 << 62, 1 << 62)] {
+        let mut s = Host::new("S.test", 1, 0);
+        s.subscribe(0, "a");
+        let mut p = Host::new("P.test", 2, 900);
+        let mut bytes = p.publish(950, "a").to_vec();
+        bytes[16..24].copy_from_slice(&u64::to_be_bytes(number));
+        bytes[24..32].copy_from_slice(&u64::to_be_bytes(count));
+        let content = bytes.len() - 4;
+        let check = crc32c::crc32c(&bytes[..content]);
+        bytes[content..].copy_from_slice(&check.to_be_bytes());
+        assert_eq!(wire::decode(bytes.clone().into()).map(|datagram| datagram.header.number), Ok(number));
+        s.hear(1200, p.address, &bytes.into());
+        (1200..4000).step_by(20).for_each(|millis| s.tick_quietly(millis));
+        let told = s.told();
+        assert!(told.iter().all(|told| told == "a"), "{number}: {told:?}");
+    }
 }

@@ -1,5 +1,5 @@
-//! The newest control datagram of one peer, by number: what is older says nothing, and one forged number must not make all that
-//! follow look old (docs/wire.md W60).
+//! The newest control datagram of one peer, by number. The receiver ignores older ones, and one forged number must not make all
+//! that follow look old (docs/wire.md W60).
 //!
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that one of two
 //! datagrams was forged, while a datagram that is late or replayed has the earlier uptime too.
@@ -20,11 +20,6 @@ pub struct NewestControl {
 }
 
 impl NewestControl {
-    /// The newest one of a peer that was forgotten, by its number alone.
-    pub fn resume(number: u64) -> NewestControl {
-        NewestControl { number, uptime_ms: u32::MAX, ..NewestControl::default() }
-    }
-
     /// Returns its number; 0 if there is none.
     pub fn number(self) -> u64 {
         self.number
@@ -35,8 +30,13 @@ impl NewestControl {
         (self.number, self.uptime_ms) = (number, uptime_ms.min(uptime_max_ms));
     }
 
-    /// Returns whether a datagram of this number and uptime is looked at; it may still be older than the newest. A number far from
-    /// the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
+    /// Returns whether a datagram has a lower number and a later uptime than the newest: one of the two was forged.
+    pub fn is_contradicted(self, number: u64, uptime_ms: u32) -> bool {
+        number <= self.number && self.uptime_ms < uptime_ms
+    }
+
+    /// Returns whether the receiver reads a datagram of this number and uptime; it may still be older than the newest. A number far
+    /// from the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
     /// the newest, that was forged, and the second one takes its place.
     pub fn admits(&mut self, number: u64, uptime_ms: u32) -> bool {
         if self.number == 0 {
@@ -44,7 +44,7 @@ impl NewestControl {
         }
         let is_far = self.number.saturating_add(JUMP_MAX) < number
             || !self.is_confirmed && number.saturating_add(JUMP_MAX) < self.number;
-        let is_contradiction = number <= self.number && self.uptime_ms < uptime_ms;
+        let is_contradiction = self.is_contradicted(number, uptime_ms);
         if !is_far && !is_contradiction {
             self.is_confirmed |= self.number < number;
             self.claim = None;
@@ -103,8 +103,5 @@ mod tests {
         assert!(!newest.admits(far, 1_100), "it is quarantined");
         assert!(newest.admits(far + 1, 1_200));
         assert_eq!(newest.number(), far);
-        let mut resumed = NewestControl::resume(10);
-        assert!(resumed.admits(9, u32::MAX - 1) && resumed.admits(9, u32::MAX - 1));
-        assert_eq!(resumed.number(), 10, "nothing is known of its uptime");
     }
 }
