@@ -68,6 +68,11 @@ pub mod wire;
 #[cfg(test)]
 extern crate self as seqcast;
 
+#[cfg(test)]
+#[expect(dead_code, reason = "integration tests use the rest of it")]
+#[path = "../tests/support/wait.rs"]
+mod wait;
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

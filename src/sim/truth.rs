@@ -425,8 +425,8 @@ impl Truth {
 
     /// Messages of a run that may yet leave, and their bytes.
     pub fn kept_back(&self, run: usize) -> (usize, usize) {
-        let kept = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
-        kept.filter(|kept| kept.sent.is_none()).fold((0, 0), |(count, bytes), kept| (count + 1, bytes + kept.bytes))
+        let unsent = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
+        unsent.filter(|one| one.sent.is_none()).fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.bytes))
     }
 
     /// A peer sends a datagram.

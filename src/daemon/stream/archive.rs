@@ -105,11 +105,10 @@ impl From<io::Error> for Fault {
 mod tests {
     use super::*;
     use crate::event::model::{EventId, Json};
+    use crate::wait::wait_until_some;
     use std::fs;
     use std::path::PathBuf;
     use std::process::Command;
-    use std::thread;
-    use std::time::Duration;
 
     const FORMATS: [Format; 2] = [Format::Sqlite, Format::Lines];
 
@@ -156,13 +155,11 @@ mod tests {
 
     /// Tests beside these start programs: until such a one runs, it holds files that are closed here, and their locks.
     fn open(path: &Path, format: Format, source: &Source, after: StreamId) -> Result<Box<dyn Target>, StreamError> {
-        for _ in 0..100 {
-            match super::open(path, format, source, after) {
-                Err(error) if error.fault == Fault::Busy => thread::sleep(Duration::from_millis(10)),
-                done => return done,
-            }
-        }
-        super::open(path, format, source, after)
+        let opened = || match super::open(path, format, source, after) {
+            Err(error) if error.fault == Fault::Busy => None,
+            done => Some(done),
+        };
+        wait_until_some(|| "the archive is free".to_owned(), opened)
     }
 
     fn gap(first: u64, last: u64) -> Gap {

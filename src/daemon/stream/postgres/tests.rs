@@ -5,6 +5,7 @@ use crate::daemon::stream::tests::{at, check_batches, check_beside_twin, new_eve
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::rng::Rng;
+use crate::wait;
 use postgres_server::{PostgresServer, signal};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,6 @@ use std::thread;
 
 #[path = "../../../../tests/support/postgres_server.rs"]
 mod postgres_server;
-
-#[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "../../../../tests/support/wait.rs"]
-mod wait;
 
 struct Dir(PathBuf);
 
