@@ -238,7 +238,7 @@ fn connections_are_encrypted_where_they_must() {
 }
 
 #[test]
-fn events_are_added_in_clear_only_where_that_is_trusted() {
+fn clear_events_need_a_trusted_listener() {
     for (setting, is_trusted) in [("ftn18-trusted=no", false), ("ftn18-trusted=yes", true)] {
         let place = Place::new();
         let door = format!("ftn18=0.0.0.0:{}", place.port());

@@ -50,7 +50,7 @@ impl Engine {
                 self.announce_events(now, "STOPPED");
             }
             self.announce_stop();
-            // What clients of listeners have not published yet is refused, which they are told.
+            // Pending publishes of listener clients are refused with an error.
             self.discovery_end = None;
             self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);

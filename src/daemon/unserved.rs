@@ -9,7 +9,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of messages that were reported, and when.
 #[derive(Debug, Default)]
 pub(crate) struct UnservedReport {
+    /// Number of messages in all lines so far.
     reported: u64,
+    /// Time of the last line.
     last: Option<Instant>,
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn read_page(payload: Bytes) -> Result<Page, Malformed> {
 
 /// Takes the events out whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and returns their
 /// ids. Older peers store and announce such events.
-pub(crate) fn take_too_deep(events: &mut Vec<Event>) -> Vec<EventId> {
+pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
     let is_too_deep = |event: &mut Event| matches!(&event.payload, Some(Payload::Json(json)) if json.is_too_deep());
     events.extract_if(.., is_too_deep).map(|event| event.id).collect()
 }
@@ -189,7 +189,7 @@ mod tests {
         ];
         for mut read in read {
             assert_eq!(read, events);
-            assert_eq!(take_too_deep(&mut read), [place(2, 2), place(2, 4)]);
+            assert_eq!(remove_too_deep_events(&mut read), [place(2, 2), place(2, 4)]);
             assert_eq!(read, [events[0].clone(), events[2].clone(), events[4].clone()]);
         }
         let announcement = Announcement { events: vec![events[0].clone(), events[4].clone()], ..announcement };

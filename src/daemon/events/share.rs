@@ -12,7 +12,7 @@ use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::serve::Input;
 use crate::door::journal::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
-    read_announcement, read_page, read_question, take_too_deep,
+    read_announcement, read_page, read_question, remove_too_deep_events,
 };
 use crate::event::claim::{Act, Claim};
 use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
@@ -393,7 +393,7 @@ impl Sharer {
         let from = publisher.epoch;
         if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
             let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
-            self.refuse_too_deep(from, &mut announcement.events);
+            self.drop_too_deep_events(from, &mut announcement.events);
             if announcement.until.server.to_string() == number && from != self.own.epoch {
                 if let Some(name) = publisher.name {
                     if NAMES_MAX <= self.names.len() {
@@ -406,7 +406,7 @@ impl Sharer {
             }
         } else if let Some(number) = subject.strip_prefix(&self.inbox) {
             let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
-            self.refuse_too_deep(from, &mut page.events);
+            self.drop_too_deep_events(from, &mut page.events);
             self.follower.on_page(now, from, number, page);
         } else if subject.starts_with(QUESTION_PREFIX)
             && let (Some(reply), Ok(question)) = (reply, read_question(payload))
@@ -417,8 +417,8 @@ impl Sharer {
     }
 
     /// Leaves out events that stock clients of Hat could not read, and logs the first, second, fourth … of them. The others are followed.
-    fn refuse_too_deep(&self, from: Epoch, events: &mut Vec<Event>) {
-        for event in take_too_deep(events) {
+    fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
+        for event in remove_too_deep_events(events) {
             let refused = self.known.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
                 tracing::warn!(%event, peer = %from, refused, "event of another server not stored: its JSON is nested deeper than {JSON_DEPTH_MAX} levels");

@@ -65,7 +65,7 @@ pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
 /// reads too slowly for that is closed.
 const TOLD_MAX: usize = 4096;
-/// Why a client is ended that takes nothing.
+/// Close reason for a client that reads nothing.
 pub(super) const STALLED: &str = "the client neither reads nor answers";
 /// Why a client is refused for now.
 pub(super) const BUSY: &str = "too many requests wait; try again";

@@ -69,7 +69,7 @@ impl End {
             Some(Error::Protocol(_)) => End::Protocol,
             Some(Error::Utf8(_)) => End::Encoding,
             Some(Error::Capacity(_)) => End::TooLarge,
-            // The system has waited for so long that the client takes what was sent.
+            // The kernel timed out because the client acknowledged nothing.
             Some(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => End::Stalled,
             _ => End::Client,
         }

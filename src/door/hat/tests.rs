@@ -627,7 +627,7 @@ fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
 }
 
 #[test]
-fn client_that_comes_is_an_event_where_that_is_wanted() {
+fn connection_is_an_event_with_hat_events() {
     for (hat_events, next) in [(false, "1/1/1"), (true, "1/2/1")] {
         let mut world = World::new(Settings { announces: hat_events, ..Settings::default() });
         world.talk(ToPeer::Init(init("n", None, &[])));

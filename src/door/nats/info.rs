@@ -16,8 +16,8 @@ const ID_BYTES: usize = 56;
 /// Value of `go`, where nats-server names the toolchain that built it: client libraries require the field and show it as text.
 const TOOLCHAIN: &str = "rust";
 
-/// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which a released nats-server always sends, are
-/// left out: the build records no commit, and this server has no curve key for an auth callout. A made-up value would be a lie.
+/// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which released builds of nats-server send, are
+/// left out: the build records no commit, and this server has no curve key for an auth callout.
 #[derive(Serialize)]
 struct Info<'a> {
     server_id: String,

@@ -93,7 +93,7 @@ fn a_history_that_is_off_keeps_nothing() {
 }
 
 /// The events that are left of five with these limits.
-fn kept_of_five(limits: &HistorySettings, after: u64) -> u64 {
+fn count_retained_of_five(limits: &HistorySettings, after: u64) -> u64 {
     let mut history = History::new(limits, 1);
     for offset in 0..5 {
         let message = Message::new(subject("a"), vec![0; 500 - EVENT_BYTES]);
@@ -106,26 +106,26 @@ fn kept_of_five(limits: &HistorySettings, after: u64) -> u64 {
 #[test]
 fn events_are_kept_up_to_their_count() {
     for (history_count, kept) in [(3, 3), (10, 5)] {
-        assert_eq!(kept_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), kept);
+        assert_eq!(count_retained_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), kept);
     }
 }
 
 #[test]
-fn events_of_a_subject_are_kept_up_to_its_size() {
+fn subject_size_bounds_its_events() {
     for (history_subject_size, kept) in [(1000, 2), (1 << 20, 5)] {
-        assert_eq!(kept_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), kept);
+        assert_eq!(count_retained_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), kept);
     }
 }
 
 #[test]
 fn events_are_kept_for_the_history_time() {
     for (history_time, kept) in [(60, 0), (120, 5)] {
-        assert_eq!(kept_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), kept);
+        assert_eq!(count_retained_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), kept);
     }
 }
 
 #[test]
-fn events_of_all_subjects_are_kept_up_to_the_size() {
+fn history_size_bounds_all_subjects() {
     for (history_size, keeps_all) in [(64 << 10, false), (64 << 20, true)] {
         let mut history = History::new(&settings(10_000, 1 << 20, 60, history_size), 1);
         record(&mut history, "a", 0, 2000);

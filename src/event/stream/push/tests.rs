@@ -76,7 +76,7 @@ fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
 }
 
 /// A pusher whose consumer has one group that it has not accepted.
-fn with_a_group_under_way(settings: Settings) -> Pusher {
+fn pusher_with_pending_group(settings: Settings) -> Pusher {
     let mut pusher = Pusher::new(settings, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[1], 1, false));
@@ -87,7 +87,7 @@ fn with_a_group_under_way(settings: Settings) -> Pusher {
 #[test]
 fn group_waits_for_other_events_during_the_delay() {
     for stream_delay in [10, 50] {
-        let mut pusher = with_a_group_under_way(Settings { delay: Duration::from_millis(stream_delay), ..SETTINGS });
+        let mut pusher = pusher_with_pending_group(Settings { delay: Duration::from_millis(stream_delay), ..SETTINGS });
         pusher.on_news();
         assert_eq!(steps(&mut pusher, at(0)), [reads(1, 3, &[])]);
         pusher.on_page(at(0), page(&[2], 2, false));
@@ -99,7 +99,7 @@ fn group_waits_for_other_events_during_the_delay() {
 #[test]
 fn groups_under_way_are_limited() {
     for (stream_groups, next) in [(1, vec![]), (2, vec![reads(1, 3, &[])])] {
-        let mut pusher = with_a_group_under_way(Settings { groups_max: stream_groups, ..SETTINGS });
+        let mut pusher = pusher_with_pending_group(Settings { groups_max: stream_groups, ..SETTINGS });
         pusher.on_news();
         assert_eq!(steps(&mut pusher, at(1)), next, "{stream_groups} groups");
     }
