@@ -535,10 +535,7 @@ impl Truth {
             }
             stream.on_interest(announce, out);
             says = Says::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
-            if self.is_strict && stream.said_bye && !bye {
-                out.add("R1", format!("stream {index} says another word after its BYE"));
-            }
-            stream.said_bye |= bye;
+            stream.note_word(bye, self.is_strict, out);
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);
             }

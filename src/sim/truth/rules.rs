@@ -75,6 +75,14 @@ impl Flow {
 }
 
 impl Stream {
+    /// R1: after its BYE an epoch says no other word.
+    pub(super) fn note_word(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
+        if is_strict && self.said_bye && !bye {
+            out.add("R1", format!("epoch {} says another word after its BYE", self.epoch));
+        }
+        self.said_bye |= bye;
+    }
+
     /// R3: heartbeats at +20, 60, 140, 300 ms … after the last datagram.
     pub(super) fn check_beat(&self, at: u64, out: &mut Findings) {
         if !self.said_bye && self.beat.0 + 4 * MILLIS < at {
