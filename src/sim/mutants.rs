@@ -8,6 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Scenarios that a mutant may survive at most.
 const SCENARIOS_MAX: u64 = 60;
 
+/// The fixed seeds of continuous integration begin at 0 (tests/sim.rs).
+const FIXED_SEEDS: u64 = 2400;
+
 /// Runs scenarios with `faults` and the mutant until the oracle finds something. Gives how many it took, and the rules.
 fn hunt(mutant: Mutant, faults: &[Fault], strict: bool) -> Option<(u64, Vec<&'static str>)> {
     (0..SCENARIOS_MAX).find_map(|seed| {
@@ -192,6 +195,29 @@ fn losses_reported_to_later_subscriptions() {
             world.run().findings.has("O3")
         });
         assert!(is_noticed, "senders checked: {strict}");
+    }
+}
+
+/// Messages suppressed or assigned on stale knowledge, and a give-up that does not wait for T_rec: the fixed seeds of continuous
+/// integration catch each of these. The seed that stands here is tried first, then the others in turn.
+#[test]
+fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
+    for (mutant, first) in [
+        (Mutant::GiveUpSoon, 3),
+        (Mutant::SpareUncertain, 9),
+        (Mutant::SpareForgets, 18),
+        (Mutant::QueueUnreachable, 405),
+        (Mutant::QueueUnreported, 55),
+    ] {
+        let is_caught = |seed: &u64| {
+            let mut scenario = Scenario::draw(*seed);
+            scenario.hosts.iter_mut().for_each(|host| host.settings.mutants = Mutants::only(mutant));
+            catch_unwind(AssertUnwindSafe(|| !World::new(&scenario, false).run().findings.kept.is_empty()))
+                .unwrap_or(true)
+        };
+        let seed = std::iter::once(first).chain(0..FIXED_SEEDS).find(is_caught);
+        println!("{mutant:?} is caught by seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is caught by none of the {FIXED_SEEDS} seeds");
     }
 }
 
