@@ -29,6 +29,7 @@ fn meet(host: &mut Host, other: &mut Host, millis: u64) {
 #[test]
 fn publishers_are_named_and_then_all_are_once_others_had_the_time_to_answer() {
     let (mut older, mut young) = (Host::new("O.test", 2, 0), Host::new("S.test", 1, 10_000));
+    young.tick_quietly(10_000);
     subscribe(&mut young, 10_000, 1);
     assert_eq!(known(&mut young), "1:0", "itself; others have had no time to answer");
     older.tick(1);
