@@ -4,15 +4,22 @@
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that one of two
 //! datagrams was forged, while a datagram that is late or replayed has the earlier uptime too.
 
+use crate::time::Instant;
+use std::time::Duration;
+
 /// The largest plausible jump of the number. A peer sends at most some thousands of control datagrams a second, and some each second.
 const JUMP_MAX: u64 = 1 << 20;
+/// The most by which the uptime may run ahead of the receiver's clock since the last datagram: many may have waited to be read.
+const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// The newest control datagram accepted from a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewestControl {
     number: u64,
-    /// Uptime in milliseconds at which that was sealed; `u32::MAX` if it is not known.
+    /// Uptime in milliseconds at which that was sealed, by its own word.
     uptime_ms: u32,
+    /// Time at which that was read.
+    at: Instant,
     /// Number of a datagram that contradicts it. A second one that follows this is believed.
     claim: Option<u64>,
     /// Whether a second datagram has confirmed the first number.
@@ -25,9 +32,9 @@ impl NewestControl {
         self.number
     }
 
-    /// Notes the newest datagram, which was sealed at `uptime_ms` by its own word, and not after `uptime_max_ms`.
-    pub fn accept(&mut self, number: u64, uptime_ms: u32, uptime_max_ms: u32) {
-        (self.number, self.uptime_ms) = (number, uptime_ms.min(uptime_max_ms));
+    /// Notes the newest datagram, which was sealed at `uptime_ms` by its own word.
+    pub fn accept(&mut self, now: Instant, number: u64, uptime_ms: u32) {
+        (self.number, self.uptime_ms, self.at) = (number, uptime_ms, now);
     }
 
     /// Returns whether a datagram has a lower number and a later uptime than the newest: one of the two was forged.
@@ -36,13 +43,15 @@ impl NewestControl {
     }
 
     /// Returns whether the receiver reads a datagram of this number and uptime; it may still be older than the newest. A number far
-    /// from the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
+    /// or an uptime far ahead of the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
     /// the newest, that was forged, and the second one takes its place.
-    pub fn admits(&mut self, number: u64, uptime_ms: u32) -> bool {
+    pub fn admits(&mut self, now: Instant, number: u64, uptime_ms: u32) -> bool {
         if self.number == 0 {
             return true;
         }
+        let ahead = Duration::from_millis(u64::from(uptime_ms.saturating_sub(self.uptime_ms)));
         let is_far = self.number.saturating_add(JUMP_MAX) < number
+            || now.since(self.at) + AHEAD_MAX < ahead
             || !self.is_confirmed && number.saturating_add(JUMP_MAX) < self.number;
         let is_contradiction = self.is_contradicted(number, uptime_ms);
         if !is_far && !is_contradiction {
@@ -64,11 +73,17 @@ impl NewestControl {
 mod tests {
     use super::*;
 
+    fn at(millis: u32) -> Instant {
+        Instant::ZERO + Duration::from_millis(u64::from(millis))
+    }
+
+    /// Ten datagrams, one each 100 ms.
     fn newest() -> NewestControl {
         let mut newest = NewestControl::default();
         for number in 1..=10 {
-            assert!(newest.admits(number, 100 * number as u32));
-            newest.accept(number, 100 * number as u32, u32::MAX);
+            let uptime_ms = 100 * number as u32;
+            assert!(newest.admits(at(uptime_ms), number, uptime_ms));
+            newest.accept(at(uptime_ms), number, uptime_ms);
         }
         newest
     }
@@ -76,12 +91,15 @@ mod tests {
     /// Proves: W60
     #[test]
     fn forged_number_is_replaced_by_two_later_datagrams() {
-        for (forged, uptime_ms) in [(11 + JUMP_MAX - 1, 1_000), (500, 61_000)] {
+        for (forged, uptime_ms, later) in [(10 + JUMP_MAX, 1_000, 1_100), (500, 60_000, 60_100)] {
             let mut newest = newest();
-            assert!(newest.admits(forged, uptime_ms));
-            newest.accept(forged, uptime_ms, 1_050);
-            assert!(newest.admits(11, 1_100) && newest.number() == forged, "one datagram may be the forged one");
-            assert!(newest.admits(12, 1_200) && newest.number() == 11, "two are believed");
+            assert!(newest.admits(at(1_050), forged, uptime_ms));
+            newest.accept(at(1_050), forged, uptime_ms);
+            assert!(
+                newest.admits(at(later), 11, later) && newest.number() == forged,
+                "one datagram may be the forged one"
+            );
+            assert!(newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11, "two are believed");
         }
     }
 
@@ -90,18 +108,19 @@ mod tests {
     fn late_and_replayed_datagrams_stay_old() {
         let mut newest = newest();
         for number in [3, 4, 5, 9, 10] {
-            assert!(newest.admits(number, 100 * number as u32));
+            assert!(newest.admits(at(2_000), number, 100 * number as u32));
             assert_eq!(newest.number(), 10);
         }
     }
 
     /// Proves: W60
     #[test]
-    fn jump_waits_for_a_second_datagram() {
-        let far = JUMP_MAX + 100;
-        let mut newest = newest();
-        assert!(!newest.admits(far, 1_100), "it is quarantined");
-        assert!(newest.admits(far + 1, 1_200));
-        assert_eq!(newest.number(), far);
+    fn far_number_or_uptime_waits_for_a_second_datagram() {
+        for (number, uptime_ms) in [(JUMP_MAX + 100, 1_100), (11, 62_000), (11, u32::MAX)] {
+            let mut newest = newest();
+            assert!(!newest.admits(at(1_100), number, uptime_ms), "it is quarantined");
+            assert!(newest.admits(at(1_200), number + 1, uptime_ms));
+            assert_eq!(newest.number(), number);
+        }
     }
 }

@@ -87,13 +87,6 @@ impl Transit {
         Sealed { older: quicker.saturating_sub(2 * drift), ..unknown }
     }
 
-    /// Returns the latest plausible uptime of the publisher, in milliseconds.
-    pub fn uptime_max_ms(&self, now: Instant) -> u32 {
-        let since = now.since(self.current.at);
-        let apart = since + since / 1000 + PLAUSIBLE;
-        self.current.uptime_ms.saturating_add(u32::try_from(apart.as_millis()).unwrap_or(u32::MAX))
-    }
-
     /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. What is too old does not
     /// count any more.
     fn rotate(&mut self, now: Instant, sample: Sample) {

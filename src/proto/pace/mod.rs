@@ -412,11 +412,11 @@ impl Pacer {
         (number, uptime_ms): (u64, u32),
         report: ReceiverReport,
     ) -> Option<Heard> {
-        if !receiver.reported.admits(number, uptime_ms) || number <= receiver.reported.number() {
+        if !receiver.reported.admits(now, number, uptime_ms) || number <= receiver.reported.number() {
             return None;
         }
         receiver.look_at_share(now, self.next);
-        receiver.reported.accept(number, uptime_ms, u32::MAX);
+        receiver.reported.accept(now, number, uptime_ms);
         receiver.report = Some(report);
         let before = receiver.least();
         if let Some(sent) = self.sent_up_to(report.taken) {

@@ -50,7 +50,7 @@ impl Peer {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control && datagram.records.is_empty() {
             // Nothing in it is known, so its number says nothing either (wire.md W20).
-        } else if header.kind == Kind::Control && !self.accepts_control(&header, from) {
+        } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
             self.on_path(now, &header, from, (path, length));
@@ -64,9 +64,9 @@ impl Peer {
     }
 
     /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
-    fn accepts_control(&mut self, header: &Header, from: SocketAddr) -> bool {
+    fn accepts_control(&mut self, now: Now, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
-        member.is_none_or(|member| member.control.admits(header.number, header.uptime_ms))
+        member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
     }
 
     pub(super) fn on_discard(&mut self, discard: &Discard) {
@@ -496,7 +496,7 @@ impl Peer {
             }
             return;
         }
-        member.on_control(now.instant, header);
+        member.control.accept(now.instant, header.number, header.uptime_ms);
         member.is_heard_by_unicast |= source.path == Path::Unicast;
         member.on_announce(&announce);
         let is_report_due = source.path == Path::Multicast

@@ -101,8 +101,7 @@ impl Peer {
         }
         let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
         let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
-        let uptime_ms = header.uptime_ms.min(member.uptime_max_ms(now.instant));
-        let newest = (header.number, uptime_ms);
+        let newest = (header.number, header.uptime_ms);
         let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, newest, report) else {
             return;
         };
