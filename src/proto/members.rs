@@ -345,16 +345,6 @@ impl Member {
         may
     }
 
-    /// The newest control datagram was accepted. Its uptime is bounded by this peer's own clock.
-    pub fn on_control(&mut self, now: Instant, header: &Header) {
-        self.control.accept(header.number, header.uptime_ms, self.uptime_max_ms(now));
-    }
-
-    /// Returns the latest plausible uptime of the peer, in milliseconds.
-    pub fn uptime_max_ms(&self, now: Instant) -> u32 {
-        self.transit.uptime_max_ms(now)
-    }
-
     /// A new datagram of it was accepted, which earns room for some to it.
     pub fn earn_room(&mut self) {
         self.unproven_room = UNPROVEN_DATAGRAMS;
@@ -572,7 +562,8 @@ impl Member {
     /// When it is to be asked for something next.
     pub fn ask_deadline(&self) -> Option<Instant> {
         let asked = self.bcast.ask_deadline().into_iter().chain(self.ptp.ask_deadline()).min();
-        asked.filter(|_| self.state != MemberState::Crashed)
+        // What is not heard cannot answer: requests, like the time to recover, wait until it is heard again.
+        asked.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
     }
 
     /// What was sent after this is younger than its window time; everything counts as older until that is known.

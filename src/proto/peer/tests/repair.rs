@@ -10,6 +10,7 @@ use crate::offset::Case;
 use crate::proto::effect::Unanswered;
 use crate::proto::question::{Answer, AnswerContent, Poll, Question};
 use crate::wire::{self, Kind, Record};
+use std::cell::Cell;
 
 /// A copy of a datagram on its way.
 struct Copy<'a> {
@@ -810,4 +811,28 @@ fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_be
     let told = s.told();
     assert!(told.contains(&"lost a 1-1 1".to_owned()) && told.last() == Some(&"a+1".to_owned()), "{told:?}");
     assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "and show loss says so");
+}
+
+/// Proves: W107
+#[test]
+fn unheard_publisher_is_asked_once_it_is_heard_again() {
+    let mut lan = Lan::new(2, |_| {});
+    let is_second = |copy: &Copy| copy.dseq() == Some(2);
+    for millis in [10, 1, 20] {
+        lan.publish("a");
+        lan.run(millis, is_second);
+    }
+    let (publisher, requests) = (Epoch::new(1).unwrap(), Cell::new(0));
+    let cut = |copy: &Copy| {
+        let is_request = copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_)));
+        requests.set(requests.get() + u32::from(is_request));
+        copy.epoch() == publisher
+    };
+    // The publisher counts as heard for a beat and a half.
+    lan.run(1600, cut);
+    assert!(3 < requests.replace(0), "it is asked again and again");
+    lan.run(5000, cut);
+    assert_eq!(requests.get(), 0, "it cannot answer");
+    lan.run(1100, |_| false);
+    assert_eq!(lan.repaired, 1, "it is asked as soon as it is heard");
 }
