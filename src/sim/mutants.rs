@@ -216,7 +216,6 @@ fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
                 .unwrap_or(true)
         };
         let seed = std::iter::once(first).chain(0..FIXED_SEEDS).find(is_caught);
-        println!("{mutant:?} is caught by seed {seed:?}");
         assert!(seed.is_some(), "{mutant:?} is caught by none of the {FIXED_SEEDS} seeds");
     }
 }

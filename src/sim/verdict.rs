@@ -237,7 +237,9 @@ impl Oracle {
             let is_young = until < sent.at.saturating_add(bound);
             // A living publisher's pacer may keep a message back so long that it leaves just before the end.
             let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
-            if !stands_at_end && is_young || stands_at_end && truth.ended == NEVER && is_held_back {
+            // A replayed datagram may bring back a publisher that was forgotten, just before the end.
+            let is_unsettled = truth.ended == NEVER && is_held_back || track.returned && is_young;
+            if !stands_at_end && is_young || stands_at_end && is_unsettled {
                 continue;
             }
             let whole = self.silence_bound(receiver, truth);
