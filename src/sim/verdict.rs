@@ -37,7 +37,7 @@ impl Oracle {
         for (run, peer) in peers {
             self.check_counters(*run, peer);
             for row in peer.loss_rows() {
-                self.check_row(*run, &row);
+                self.check_row(at, *run, &row);
                 self.check_outbound(*run, &row, peers);
             }
         }
@@ -94,7 +94,7 @@ impl Oracle {
     }
 
     /// O1 for the ledger, and `show loss` against the reports.
-    fn check_row(&mut self, run: usize, row: &LossRow) {
+    fn check_row(&mut self, at: u64, run: usize, row: &LossRow) {
         let Some(stream) = self.truth.stream(row.publisher.epoch) else {
             return self.findings.add("O4", format!("run {run} shows an epoch that is not: {row:?}"));
         };
@@ -141,7 +141,15 @@ impl Oracle {
         let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
         let shown = [row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain, row.ibx_loss.count];
         let told = shown == [0, 1, 3].map(told_to_both);
-        let advised = [0, 1, 3].iter().all(|at| track.advised[*at] == told_to_both(*at));
+        // What was told less than an interval after an advisory stands in the next one.
+        let interval = crate::time::nanos(self.runs[run].settings.advisory_interval);
+        let is_pending = |stream: usize| {
+            let last = track.advised_at[stream];
+            last != NEVER && at < last + interval
+        };
+        let advised = [(0, 0), (1, 0), (3, 1)]
+            .iter()
+            .all(|(sum, stream)| track.advised[*sum] == told_to_both(*sum) || is_pending(*stream));
         // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
         let told_of = (track.told, track.advised, track.repaired);
