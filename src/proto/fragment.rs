@@ -209,9 +209,13 @@ impl Reassembly {
 
     /// Drops the fragments of the message that begins in datagram `first`. A later fragment begins it anew.
     pub fn remove(&mut self, first: Dseq) {
-        if let Some(at) = self.partials.iter().position(|partial| partial.first == first) {
-            self.take(at);
-        }
+        self.take_of(first);
+    }
+
+    /// Takes out the fragments of the message that begins in datagram `first`, if there are any.
+    fn take_of(&mut self, first: Dseq) -> Option<Partial> {
+        let at = self.partials.iter().position(|partial| partial.first == first)?;
+        Some(self.take(at))
     }
 
     fn take(&mut self, at: usize) -> Partial {
@@ -296,8 +300,7 @@ impl Reassembly {
     /// still come are ignored. Gives its place, and when the first of its datagrams that arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<Place>, Instant)> {
         self.remember(first);
-        let at = self.partials.iter().position(|partial| partial.first == first)?;
-        let partial = self.take(at);
+        let partial = self.take_of(first)?;
         Some((partial.place, partial.reached))
     }
 

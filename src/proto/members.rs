@@ -340,7 +340,7 @@ impl Member {
         self.unproven_room -= 1;
         let times = if self.unanswered < UNANSWERED_MAX { self.heard.clamp(1, 32) - 1 } else { 0 };
         let answering = ANSWERING_PEERS << times;
-        let may = self.is_heard_by_unicast || peers <= answering || rng.below(peers) < answering;
+        let may = self.is_heard_by_unicast || is_among(answering, peers, rng);
         self.unanswered = self.unanswered.saturating_add(u8::from(may));
         may
     }
@@ -617,6 +617,11 @@ impl Member {
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }
+}
+
+/// Returns whether this peer is among the `answering` of all `peers`, which each finds out by chance.
+pub fn is_among(answering: u64, peers: u64, rng: &mut Rng) -> bool {
+    peers <= answering || rng.below(peers) < answering
 }
 
 /// Whether a datagram is not so far above the highest `known` of its stream that another one must confirm it first (A10).

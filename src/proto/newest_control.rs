@@ -43,8 +43,8 @@ impl NewestControl {
     }
 
     /// Returns whether the receiver reads a datagram of this number and uptime; it may still be older than the newest. A number far
-    /// or an uptime far ahead of the newest is quarantined until a second datagram agrees. If two datagrams in turn have lower numbers and later uptimes than
-    /// the newest, that was forged, and the second one takes its place.
+    /// from the newest, or an uptime far ahead of it, is quarantined until a second datagram agrees. If two datagrams in turn have
+    /// lower numbers and later uptimes than the newest, that was forged, and the second one takes its place.
     pub fn admits(&mut self, now: Instant, number: u64, uptime_ms: u32) -> bool {
         if self.number == 0 {
             return true;

@@ -206,7 +206,7 @@ fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
         (Mutant::GiveUpSoon, 3),
         (Mutant::SpareUncertain, 9),
         (Mutant::SpareForgets, 18),
-        (Mutant::QueueUnreachable, 405),
+        (Mutant::QueueUnreachable, 1413),
         (Mutant::QueueUnreported, 55),
     ] {
         let is_caught = |seed: &u64| {

@@ -125,13 +125,19 @@ fn request_to_nobody_after_start_gets_503() {
     }
 }
 
+/// Joins the queue group of the tests at a peer.
+fn queue_member(peer: &Peer) -> Talk {
+    let mut member = peer.client(Nats);
+    member.send("SUB work q 1\r\n");
+    member.settle();
+    member
+}
+
 #[test]
 fn first_queue_request_after_start_is_answered() {
     let port = Place::new().port();
     let first = start("A.test", port);
-    let mut member = first.client(Nats);
-    member.send("SUB work q 1\r\n");
-    member.settle();
+    let mut member = queue_member(&first);
     for name in ["B.test", "C.test", "D.test", "E.test", "F.test"] {
         let peer = start(name, port);
         let mut requester = requester(&peer);
@@ -159,9 +165,7 @@ fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (Run
 fn queue_request_in_first_milliseconds_is_answered() {
     let port = Place::new().port();
     let responding = start("A.test", port);
-    let mut member = responding.client(Nats);
-    member.send("SUB work q 1\r\n");
-    member.settle();
+    let mut member = queue_member(&responding);
     for round in 0..10 {
         let place = Place::new();
         let (_process, mut requester) = request_at_start(&place, &format!("B{round}.test"), port, "work");
@@ -215,13 +219,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
     let port = Place::new().port();
     let [requesting, crashing] = pair(port);
     let staying = start("C.test", port);
-    let join = |peer: &Peer| {
-        let mut member = peer.client(Nats);
-        member.send("SUB work q 1\r\n");
-        member.settle();
-        member
-    };
-    let mut members = vec![join(&crashing), join(&staying)];
+    let mut members = vec![queue_member(&crashing), queue_member(&staying)];
     let is_member =
         |epoch: &str| requesting.rows("interest").iter().any(|row| row["queue"] == "q" && row["epoch"] == epoch);
     let crashed = crashing.epoch();
@@ -242,7 +240,7 @@ fn queue_messages_are_served_or_counted_over_crash() {
     // Half a second.
     publish(COUNT / 4..COUNT / 2);
     let restarted = restart(place, "B.test", port);
-    members.push(join(&restarted));
+    members.push(queue_member(&restarted));
     let next = restarted.epoch();
     wait_until("the next run's member is known", || is_member(&next));
     publish(COUNT / 2..COUNT);

@@ -145,7 +145,9 @@ impl Peer {
             }
             _ => contact,
         };
-        if !self.has_room_at(now, from.ip()) || self.settings.peers_max <= self.members.len() && !self.make_room(now) {
+        if !self.has_room_at(now, from.ip())
+            || self.settings.peers_max <= self.members.len() && !self.make_room(now, |_| true)
+        {
             self.counters.discard_peers_full += 1;
             self.sparing.hold(now.instant + self.settings.forget);
             return false;
@@ -244,7 +246,7 @@ impl Peer {
         let arrived = self.arrived;
         let waiting: usize = self.early.values().map(|early| early.bytes).sum();
         let peers = self.members.len() as u64;
-        let is_among_few = peers <= ANSWERING_PEERS || self.rng.below(peers) < ANSWERING_PEERS;
+        let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
         let Some(early) = self.early_of(now, epoch, from) else {
             self.counters.discard_peers_full += 1;
             self.sparing.hold(now.instant + self.settings.forget);
@@ -294,24 +296,23 @@ impl Peer {
         }
     }
 
-    /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, the oldest one that ended
-    /// or that looks forged makes room, so that one host that forges epochs keeps nobody else out.
+    /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, one that ended or that
+    /// looks forged makes room, so that one host that forges epochs keeps nobody else out.
     fn has_room_at(&mut self, now: Now, ip: IpAddr) -> bool {
         let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
         if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
             return true;
         }
-        let is_spare = |member: &&Member| member.ended.is_some() || member.is_stranger();
-        let oldest = unproven().filter(is_spare).map(|member| (member.last_heard, member.epoch())).min();
-        oldest.map(|(_, epoch)| self.forget(now, epoch)).is_some()
+        self.make_room(now, |member| !member.is_proven && member.address.ip() == ip)
     }
 
-    /// Drops the member that ended longest ago; if none has, the stranger of which nothing more was heard for the longest time, so that
+    /// Drops the member that ended longest ago, of those that are meant; if none has, the stranger of which nothing more was heard for the longest time, so that
     /// forged epochs do not keep a newcomer out.
-    pub(super) fn make_room(&mut self, now: Now) -> bool {
-        let ended = self.members.values().filter_map(|member| Some((member.ended?, member.epoch()))).min();
+    fn make_room(&mut self, now: Now, is_meant: impl Fn(&Member) -> bool) -> bool {
+        let meant = || self.members.values().filter(|member| is_meant(member));
+        let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
         let stranger = || {
-            let strangers = self.members.values().filter(|member| member.is_stranger());
+            let strangers = meant().filter(|member| member.is_stranger());
             strangers.map(|member| (member.last_heard, member.epoch())).min()
         };
         ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()

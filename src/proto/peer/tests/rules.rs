@@ -105,13 +105,18 @@ fn silent_unproven_peer_gets_three_datagrams() {
     assert_eq!(heard, [2000, 3000]);
 }
 
+/// Returns the unicast heartbeat that a host of [`pair`] sends at 3000.
+fn heartbeat_with_token(host: &mut Host) -> Bytes {
+    host.tick_quietly(3000);
+    let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
+    host.drain().into_iter().find_map(unicast).expect("a heartbeat with a token")
+}
+
 /// Proves: W99
 #[test]
 fn unicast_bye_carries_token_and_echo() {
     let (mut s, mut p) = pair("a", 1000);
-    s.tick_quietly(3000);
-    let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
-    let bytes = s.drain().into_iter().find_map(unicast).expect("a heartbeat with a token");
+    let bytes = heartbeat_with_token(&mut s);
     let input = Input::Datagram { from: s.address, path: Path::Unicast, bytes };
     p.peer.handle(at(3001), input);
     p.drain();
@@ -126,9 +131,7 @@ fn unicast_bye_carries_token_and_echo() {
 #[test]
 fn stopped_peer_answers_a_token_with_bye() {
     let (mut s, mut p) = pair("a", 1000);
-    s.tick_quietly(3000);
-    let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
-    let bytes = s.drain().into_iter().find_map(unicast).expect("a heartbeat with a token");
+    let bytes = heartbeat_with_token(&mut s);
     p.peer.handle(at(3001), Input::Stop);
     p.drain();
     p.peer.handle(at(3002), Input::Datagram { from: s.address, path: Path::Unicast, bytes });
