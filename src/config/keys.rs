@@ -177,8 +177,8 @@ keys! {
     "gaps-max" gaps_max: usize = "8192", Number { min: 16, max: 1_048_576 }, "1024";
     /// Other peers that are followed.
     "peers-max" peers_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
-    /// What programs on other peers subscribe to, as many different things of all peers together, and a quarter of that of one
-    /// peer; a peer beyond it counts as not known.
+    /// What programs on other peers subscribe to, as many different things of all peers together, and a quarter of that of the
+    /// peers at one IP address; a peer beyond it counts as not known.
     "interest-max" interest_max: usize = "1000000", Number { min: 1, max: 100_000_000 }, "50000";
     /// Local programs attached at one time.
     "client-max" client_max: usize = "256", Number { min: 1, max: 65_536 }, "16";

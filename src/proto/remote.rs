@@ -15,6 +15,7 @@ use hashbrown::HashTable;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The least time between two requests.
@@ -24,7 +25,7 @@ const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// A peer with more entries than there is room for is asked again after this.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// One peer may have one part in so many of the room for the entries of all peers.
+/// The peers of one IP address may have one part in so many of the room for the entries of all peers.
 const SHARES: usize = 4;
 
 /// What became of a record.
@@ -81,6 +82,8 @@ pub struct Remote {
 /// What one peer has told.
 #[derive(Debug)]
 struct Table {
+    /// Address from which the entries came.
+    source: Option<IpAddr>,
     /// The highest version told, and by which control datagram. `None`: nothing yet.
     high: Option<(u64, u64)>,
     complete: u64,
@@ -108,6 +111,7 @@ struct Fresh {
 impl Table {
     fn new() -> Table {
         Table {
+            source: None,
             high: None,
             complete: 0,
             told: 0,
@@ -118,6 +122,11 @@ impl Table {
             ask_at: Instant::ZERO,
             interval: ASK_INTERVAL,
         }
+    }
+
+    /// Returns the number of its entries, old and new.
+    fn len(&self) -> usize {
+        self.places.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
     }
 
     fn is_known(&self) -> bool {
@@ -199,9 +208,16 @@ impl Remote {
         self.tables.entry(epoch).or_insert_with(Table::new).on_high(now, number, high);
     }
 
-    /// A record of a peer, in the control datagram of this number.
-    pub fn on_record(&mut self, now: Instant, epoch: Epoch, number: u64, record: Interest) -> Taken {
+    /// A record of a peer at `source`, in the control datagram of this number.
+    pub fn on_record(
+        &mut self,
+        now: Instant,
+        (epoch, source): (Epoch, IpAddr),
+        number: u64,
+        record: Interest,
+    ) -> Taken {
         let table = self.tables.entry(epoch).or_insert_with(Table::new);
+        table.source = Some(source);
         table.on_high(now, number, record.high);
         let taken = self.take(epoch, record);
         let Some(table) = self.tables.get_mut(&epoch) else { return taken };
@@ -258,19 +274,22 @@ impl Remote {
         {
             self.empty(lost);
         }
-        let each_max = self.len_max.div_ceil(SHARES);
-        if self.len_max < self.len + self.len_fresh || each_max < self.len_of(epoch) {
+        if self.len_max < self.len + self.len_fresh || self.is_share_exceeded(epoch) {
             self.empty(epoch);
             return Taken::Overflow;
         }
         taken
     }
 
-    /// Entries of one peer, in its old table and in its new one.
-    fn len_of(&self, epoch: Epoch) -> usize {
-        self.tables
-            .get(&epoch)
-            .map_or(0, |table| table.places.len() + table.fresh.as_ref().map_or(0, |fresh| fresh.entries.len()))
+    /// Returns whether the peers at the address of this one have more entries than may come from one address.
+    fn is_share_exceeded(&self, epoch: Epoch) -> bool {
+        let share = self.len_max.div_ceil(SHARES);
+        if self.len + self.len_fresh <= share {
+            return false;
+        }
+        let Some(source) = self.tables.get(&epoch).map(|table| table.source) else { return false };
+        let at_source = self.tables.values().filter(|table| table.source == source);
+        share < at_source.map(Table::len).sum()
     }
 
     fn has_entries(&self, epoch: Epoch) -> bool {

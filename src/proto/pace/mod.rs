@@ -27,6 +27,11 @@ use std::time::Duration;
 /// mostly, shorter than people notice.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
+/// A receiver that is left behind twice within this time counts again only after a rest.
+const REST_MEMORY: Duration = Duration::from_secs(10);
+/// That rest: whatever it reports, it holds up a publisher below the floor for a tenth of the time at most.
+const REST: Duration = Duration::from_millis(9 * 200);
+
 /// How long what a receiver still asks for may hold up a publisher without coming on: it has been asked for many times by then.
 const RESEND_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -127,6 +132,10 @@ pub struct Receiver {
     unproven_until: Option<Instant>,
     /// How often it was left behind.
     times_left: u64,
+    /// Time at which it was left behind last.
+    left_at: Option<Instant>,
+    /// Time before which it does not count again.
+    rest_until: Instant,
     /// Datagrams that it has asked for, each counted once: the highest, and how many since the share was looked at.
     asked: (Dseq, u64),
     /// The part of its windows that is used, of [`SHARE_ALL`]: less while much of what is sent to it gets lost.
@@ -147,6 +156,8 @@ impl Receiver {
             left: None,
             unproven_until: Some(pacer.wait_for_newcomer(now)),
             times_left: 0,
+            left_at: None,
+            rest_until: now,
             asked: (Dseq(0), 0),
             share: SHARE_ALL,
             shared: (now, pacer.next),
@@ -425,7 +436,7 @@ impl Pacer {
             receiver.limit = sent.saturating_add(window);
         }
         self.on_awaited(now, receiver, report.awaited);
-        let is_back = receiver.left.is_some() && self.sent < receiver.least();
+        let is_back = receiver.left.is_some() && receiver.rest_until <= now && self.sent < receiver.least();
         if is_back {
             receiver.left = None;
         }
@@ -474,6 +485,9 @@ impl Pacer {
         if is_slow {
             receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });
             receiver.times_left += 1;
+            if receiver.left_at.replace(now).is_some_and(|at| now.since(at) <= REST_MEMORY) {
+                receiver.rest_until = now + REST;
+            }
         }
         is_slow
     }

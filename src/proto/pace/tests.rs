@@ -166,6 +166,26 @@ fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     assert_eq!(story.receivers[1].left_behind(), None);
 }
 
+/// A receiver that does all it can to hold up a publisher: it comes back as soon as it may, then has no room, or a little more than
+/// it must have.
+/// Proves: W133
+#[test]
+fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
+    for room in [0, 22_000] {
+        let mut story = Story::new(Pace::Auto, 2);
+        story.send(at(0), 1_000_000);
+        for millis in (2..=10_000).step_by(2) {
+            let is_left = story.receivers[0].left_behind().is_some();
+            story.report(at(millis), 0, story.sent, if is_left { 1 << 20 } else { room });
+            story.report(at(millis), 1, story.sent, 200_000);
+            story.send(at(millis), 0);
+            story.tick(at(millis));
+        }
+        // 10 MB a second for 10 s, in datagrams that count 2,000 bytes.
+        assert!(50_000 <= story.sent, "{room}: {}", story.sent);
+    }
+}
+
 #[test]
 fn receiver_below_the_floor_is_left_behind() {
     // It takes 1 MB/s.

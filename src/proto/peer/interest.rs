@@ -61,7 +61,7 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let taken = self.remote.on_record(now.instant, epoch, header.number, record);
+        let taken = self.remote.on_record(now.instant, (epoch, source.from.ip()), header.number, record);
         let counter = match taken {
             Taken::News => &mut self.counters.interest_taken,
             Taken::Late => &mut self.counters.interest_late,

@@ -16,6 +16,11 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
+/// An address of this number.
+fn address(number: u8) -> IpAddr {
+    [192, 0, 2, number].into()
+}
+
 /// What is on its way, with the number of its control datagram.
 #[derive(Clone)]
 enum Packet {
@@ -77,7 +82,9 @@ impl World {
 
     fn take(&mut self, packet: Packet) {
         match packet {
-            Packet::Record(number, record) => drop(self.remote.on_record(at(self.millis), owner(), number, record)),
+            Packet::Record(number, record) => {
+                self.remote.on_record(at(self.millis), (owner(), address(1)), number, record);
+            }
             Packet::Word(number, word) => self.remote.on_word(at(self.millis), owner(), number, word),
             Packet::Request(request) => {
                 for record in self.told.answer(&request, self.room, 3) {
@@ -195,21 +202,51 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     let record = |count: u64| Interest { after: 0, upto: count, high: count, base: 0, entries: entries(count) };
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
-    for (epoch, count) in others.into_iter().zip([8, 8, 8, 5]) {
-        assert_eq!(remote.on_record(at(0), epoch, 1, record(count)), Taken::News);
+    for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
+        assert_eq!(remote.on_record(at(0), (epoch, address(number)), 1, record(count)), Taken::News);
     }
-    assert_eq!(remote.on_record(at(0), owner(), 1, record(4)), Taken::Overflow, "all of the room is taken");
+    let own = (owner(), address(5));
+    assert_eq!(remote.on_record(at(0), own, 1, record(4)), Taken::Overflow, "all of the room is taken");
     assert!(remote.is_known(other) && !remote.is_known(owner()));
     assert_eq!(remote.entries().count(), 29);
     assert_eq!(remote.poll_request(at(1000), |_| true), None, "it is left alone for a while");
     assert!(remote.poll_request(at(31_000), |_| true).is_some());
     remote.end(other);
-    assert_eq!(remote.on_record(at(31_000), owner(), 2, record(3)), Taken::News);
+    assert_eq!(remote.on_record(at(31_000), own, 2, record(3)), Taken::News);
     assert!(remote.is_known(owner()));
     remote.on_word(at(31_000), greedy, 2, 9);
     let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: entries(9) };
-    assert_eq!(remote.on_record(at(31_000), greedy, 3, more), Taken::Overflow, "one has a quarter at most");
+    assert_eq!(
+        remote.on_record(at(31_000), (greedy, address(4)), 3, more),
+        Taken::Overflow,
+        "one has a quarter at most"
+    );
     assert!(!remote.is_known(greedy));
+}
+
+/// Proves: W160
+#[test]
+fn peers_of_one_address_share_a_quarter_of_the_room() {
+    let mut remote = Remote::new(1, 400, Duration::ZERO, Mutants::default());
+    let pattern = |number: u64| format!("s.{number}").parse::<Pattern>().unwrap();
+    let record = |count: u64| Interest {
+        after: 0,
+        upto: count,
+        high: count,
+        base: 0,
+        entries: (0..count).map(|number| InterestEntry { wanted: pattern(number).into(), count: 1 }).collect(),
+    };
+    let epochs: Vec<Epoch> = (100..130).map(|bits| Epoch::new(bits).unwrap()).collect();
+    for epoch in &epochs {
+        remote.on_record(at(0), (*epoch, address(66)), 1, record(20));
+    }
+    assert_eq!(remote.entries().count(), 100, "of 600 that one address told");
+    assert_eq!(epochs.iter().filter(|epoch| remote.is_known(**epoch)).count(), 5);
+    for (number, bits) in (1..4).zip(200..) {
+        let neighbour = Epoch::new(bits).unwrap();
+        assert_eq!(remote.on_record(at(0), (neighbour, address(number)), 1, record(100)), Taken::News);
+    }
+    remote.assert_invariants();
 }
 
 /// Proves: W138
