@@ -324,11 +324,19 @@ impl View<'_> {
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
         let is_owed_all = self.oracle.is_owed_all(&run.subs[sub], stream, self.track());
-        if !is_owed_all || run.settings.sub_window.bytes < 1 << 20 {
+        if !is_owed_all || self.is_birth_unknown() || run.settings.sub_window.bytes < 1 << 20 {
             return None;
         }
         let frame = sent.seq?.frame();
         stream.bcast.numbered_between(sent.subject, frame.first(), sent.seq?).first().copied()
+    }
+
+    /// Whether the first contact was the first datagram, and no word told within two heartbeats since when the epoch ran. What was
+    /// sent is known then, and not which subscriptions are older.
+    fn is_birth_unknown(&self) -> bool {
+        let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
+        let track = self.track();
+        track.contact.is_some_and(|(at, below)| below == 0 && at + heartbeat * 1998 / 1000 < track.word_at)
     }
 
     /// Numbered messages of a subject from `from` to before `to` that a subscription is owed and knows nothing of.
