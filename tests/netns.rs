@@ -294,6 +294,8 @@ fn bytes_flipped_in_flight() {
 fn a_subscriber_stopped_for_five_seconds() {
     in_namespaces("netns::a_subscriber_stopped_for_five_seconds", || {
         let pair = Pair::new(group(), &["receive-buffer=16 kb"]);
+        let inbound = pair.subscriber.subscribe("_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
+        let outbound = pair.publisher.subscribe("_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST");
         pair.stop_subscriber();
         wait_until("all is sent", || pair.tap.count("t.x") == 3500);
         pair.publisher.publish_one("t.x", "closing");
@@ -306,7 +308,22 @@ fn a_subscriber_stopped_for_five_seconds() {
         // The kernel also dropped heartbeats. Its news comes with the next datagram at each socket.
         wait_until("each drop is counted", || pair.subscriber.counter("kernel_drops") == pair.there.kernel_drops());
         assert!(all.datagrams_missing <= pair.there.kernel_drops(), "{all:?}");
+        // Every other surface names the same cause: the log, and the advisories on both hosts.
+        let logged: Vec<String> = pair.subscriber.log().into_iter().filter(|line| line.contains("cause")).collect();
+        assert!(!logged.is_empty() && logged.iter().all(|line| line.contains("LOCAL_OVERRUN")), "{logged:?}");
+        wait_until("the publisher is told of all", || {
+            let drops = |advisories: &Process| advisories.lines().iter().map(|line| kernel_drops_of(line)).sum::<u64>();
+            drops(&inbound) == all.datagrams_missing && drops(&outbound) == all.datagrams_missing
+        });
     });
+}
+
+/// Returns the number of datagrams that the kernel dropped by an advisory of loss, which must name no other cause.
+fn kernel_drops_of(line: &str) -> u64 {
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
+    let payload = json(json(line)["payload"].as_str().expect("an advisory has a payload"));
+    assert_eq!(payload["cause"], "LOCAL_OVERRUN", "{payload}");
+    payload["kernel_drops"].as_u64().expect("drops are counted")
 }
 
 #[test]

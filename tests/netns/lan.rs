@@ -324,6 +324,12 @@ impl Peer {
         run(&mut self.seqcast(&["pub", subject, payload]));
     }
 
+    /// Returns the lines that it has logged so far.
+    pub fn log(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.file("log")).expect("a peer logs text");
+        text.lines().map(str::to_owned).collect()
+    }
+
     fn file(&self, extension: &str) -> PathBuf {
         PathBuf::from(format!("/run/{}.{extension}", self.name))
     }
