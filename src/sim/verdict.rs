@@ -357,15 +357,17 @@ fn fate(
     if suspended && !told_broken && !dseqs().any(told) {
         return Fate::Suspended;
     }
-    // A message whose datagrams all came in time must have been delivered.
+    // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait for what is missing
+    // before it: a replay can bring back a publisher that counted as crashed.
     let taken = receiver.taken_within(&truth.settings);
+    let hold = if sub.end == NEVER { receiver.grace() } else { 0 };
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER
             && track.declared(dseq).is_none()
             && !track.is_doubtful(dseq)
             && read < track.found(dseq).saturating_add(taken)
-            && read < until
+            && read.saturating_add(hold) < until
     };
     if sent.is_whole && !receiver.is_limited() && dseqs().all(in_time) {
         return Fate::Withheld;
