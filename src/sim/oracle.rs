@@ -406,6 +406,7 @@ impl Oracle {
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
                     if track.word_at == NEVER {
+                        track.early_low = track.early_low.min(dseq - 1);
                         track.early_bytes += self.truth.streams[stream].bcast.bytes_of(dseq);
                         if EARLY_BYTES < track.early_bytes {
                             track.doubtful.push(dseq);
@@ -507,8 +508,8 @@ impl Oracle {
         }
         // What is asked for is under way for as long.
         let found = track.found_late(sent.last);
-        let above = track.contact.is_some_and(|(_, first)| first < sent.last) || receiver.born < stream.born;
-        above
+        let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
+        (above || receiver.born < stream.born)
             && receiver.repairs()
             && found != NEVER
             && sub.start <= track.heard.after(found, receiver.grace() + 10 * MILLIS)

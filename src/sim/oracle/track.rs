@@ -122,6 +122,8 @@ pub(crate) struct Track {
     pub heard_most: Heard,
     /// When its first word was read.
     pub word_at: u64,
+    /// The datagram before the lowest one read before that: of what waits for the first word, the lowest is the baseline.
+    pub early_low: u64,
     /// Bytes of datagrams read before that, and those that may have found no room to wait for it.
     pub early_bytes: usize,
     pub doubtful: Vec<u64>,
@@ -186,6 +188,7 @@ impl Default for Track {
             heard: Heard::default(),
             heard_most: Heard::default(),
             word_at: NEVER,
+            early_low: NEVER,
             early_bytes: 0,
             doubtful: Vec::new(),
             silences: Vec::new(),
