@@ -11,7 +11,7 @@ use std::time::Duration;
 const JUMP_MAX: u64 = 1 << 20;
 /// The most by which the uptime may run ahead of the receiver's clock since the quickest datagram, which may have waited to be read.
 /// One forged datagram makes the honest ones look old for that time at most.
-const AHEAD_MAX: Duration = Duration::from_secs(10);
+const AHEAD_MAX: Duration = Duration::from_secs(60);
 /// The clocks of the two hosts drift apart by one part in this many at most.
 const DRIFT_PART: u32 = 1000;
 
@@ -106,7 +106,7 @@ mod tests {
     /// Proves: W60
     #[test]
     fn forged_number_is_replaced_by_two_later_datagrams() {
-        for (forged, uptime_ms, later) in [(10 + JUMP_MAX, 1_000, 1_100), (500, 10_000, 10_100)] {
+        for (forged, uptime_ms, later) in [(10 + JUMP_MAX, 1_000, 1_100), (500, 60_000, 60_100)] {
             let mut newest = newest();
             assert!(newest.admits(at(1_050), forged, uptime_ms));
             newest.accept(at(1_050), forged, uptime_ms);
@@ -132,16 +132,16 @@ mod tests {
     #[test]
     fn datagram_that_was_under_way_for_long_makes_no_later_one_look_early() {
         let mut newest = newest();
-        // It was sealed at 1.2 s and is read 20 s later; the next one is prompt.
-        assert!(newest.admits(at(21_200), 11, 1_200));
-        newest.accept(at(21_200), 11, 1_200);
-        assert!(newest.admits(at(21_300), 12, 21_300) && newest.number() == 11);
+        // It was sealed at 1.2 s and is read 90 s later; the next one is prompt.
+        assert!(newest.admits(at(91_200), 11, 1_200));
+        newest.accept(at(91_200), 11, 1_200);
+        assert!(newest.admits(at(91_300), 12, 91_300) && newest.number() == 11);
     }
 
     /// Proves: W60
     #[test]
     fn far_number_or_uptime_waits_for_a_second_datagram() {
-        for (number, uptime_ms) in [(JUMP_MAX + 100, 1_100), (11, 12_000), (11, u32::MAX)] {
+        for (number, uptime_ms) in [(JUMP_MAX + 100, 1_100), (11, 62_000), (11, u32::MAX)] {
             let mut newest = newest();
             assert!(!newest.admits(at(1_100), number, uptime_ms), "it is quarantined");
             assert!(newest.admits(at(1_200), number + 1, uptime_ms));

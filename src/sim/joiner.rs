@@ -11,6 +11,7 @@ use crate::proto::question::Answer;
 use crate::seqno::Seq;
 use crate::sim::oracle::Run;
 use crate::sim::report::Findings;
+use crate::sim::scenario::SECOND;
 use crate::sim::truth::Truth;
 use crate::subject::{Pattern, Subject};
 use crate::time::Wall;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 /// How long a question may take, as in the library.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// In nanoseconds, how long the library asks a publisher that never answers: three times.
+const ASKING_TIME: u64 = 3 * 2 * SECOND;
 
 /// A subject of a publisher.
 type Key = (Epoch, Subject);
@@ -31,6 +34,8 @@ pub(crate) struct Joiner {
     join: Join,
     /// Who was asked each question that has no answer yet.
     asked: BTreeMap<u64, Epoch>,
+    /// When each publisher was asked first.
+    asked_first: BTreeMap<Epoch, u64>,
     questions: u64,
     /// The last number handed on or told as lost, and whether that was beyond the seam.
     seen: BTreeMap<Key, (Seq, bool)>,
@@ -52,6 +57,7 @@ impl Joiner {
             target,
             join: Join::new(vec![pattern.clone()], Some(selection)).mutated(mutants),
             asked: BTreeMap::new(),
+            asked_first: BTreeMap::new(),
             questions: 0,
             seen: BTreeMap::new(),
             delivered: BTreeMap::new(),
@@ -94,7 +100,7 @@ impl Joiner {
     }
 
     /// Takes what there is, and gives the next question.
-    pub fn poll(&mut self, truth: &Truth, out: &mut Findings) -> Option<Request> {
+    pub fn poll(&mut self, now: u64, truth: &Truth, out: &mut Findings) -> Option<Request> {
         self.join.on_idle(Wall::EPOCH);
         while let Some(event) = self.join.poll_event() {
             self.check(truth, event, out);
@@ -102,6 +108,7 @@ impl Joiner {
         let (peer, question) = self.join.poll_question()?;
         self.questions += 1;
         self.asked.insert(self.questions, peer);
+        self.asked_first.entry(peer).or_insert(now);
         Some(Request::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
     }
 
@@ -147,13 +154,16 @@ impl Joiner {
     }
 
     /// The end of the run, when all has settled.
-    pub fn finish(&self, run: &Run, out: &mut Findings) {
+    pub fn finish(&self, now: u64, truth: &Truth, run: &Run, out: &mut Findings) {
         if self.join.is_joining() || self.joined.is_none() {
             // Where limits take parts of an answer, each question is asked until it is given up; where little may be spent
             // on sending again, parts that are lost come late.
             let may_be_reading =
                 run.is_limited() || run.settings.recovery.resend_rate_min < Recovery::modest().resend_rate_min;
-            if !may_be_reading {
+            // A replay may bring back a publisher that is dead, just before the end; it is asked in vain.
+            let is_dead = |epoch| truth.stream(epoch).is_some_and(|stream| truth.streams[stream].ended < now);
+            let is_asked_in_vain = |epoch: &Epoch| is_dead(*epoch) && now < self.asked_first[epoch] + ASKING_TIME;
+            if !may_be_reading && (self.asked.is_empty() || !self.asked.values().all(is_asked_in_vain)) {
                 out.add("seam", format!("{:?} has not begun; without answer: {:?}", self.target, self.asked));
             }
             return;

@@ -161,7 +161,8 @@ impl<'a> World<'a> {
             self.check_views();
             for machine in &self.machines {
                 let Some(joiner) = &machine.joiner else { continue };
-                joiner.finish(&self.oracle.runs[machine.run], &mut self.oracle.findings);
+                let Oracle { truth, runs, findings, .. } = &mut self.oracle;
+                joiner.finish(self.now, truth, &runs[machine.run], findings);
                 self.oracle.figures.joins += 1;
                 self.oracle.figures.replayed += joiner.replayed();
             }
@@ -383,7 +384,8 @@ impl<'a> World<'a> {
                 self.effect(host, effect);
             }
             let Oracle { truth, findings, .. } = &mut self.oracle;
-            let question = self.machines[host].joiner.as_mut().and_then(|joiner| joiner.poll(truth, findings));
+            let at = self.now;
+            let question = self.machines[host].joiner.as_mut().and_then(|joiner| joiner.poll(at, truth, findings));
             let now = self.machines[host].now(self.now);
             let (Some(request), Some(peer)) = (question, &mut self.machines[host].peer) else { break };
             peer.handle(now, Input::Request { client: ClientId(JOIN_CLIENT), request });
