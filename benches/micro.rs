@@ -6,11 +6,11 @@
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
-use seqcast::door::ask::{Ask, Hello, Receivers};
-use seqcast::door::nats;
-use seqcast::door::out::Out;
-use seqcast::door::redis;
 use seqcast::event::registry::Registry;
+use seqcast::listener::ask::{Ask, Hello, Receivers};
+use seqcast::listener::nats;
+use seqcast::listener::out::Out;
+use seqcast::listener::redis;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::delivery::Deliveries;
 use seqcast::proto::effect::{Effect, Input, Path, Request};
@@ -552,8 +552,8 @@ fn local(figures: &mut Figures) {
     );
 }
 
-/// The Redis door: pipelined commands to asks and their answers, and messages to bytes.
-fn redis_door(figures: &mut Figures) {
+/// The Redis listener: pipelined commands to asks and their answers, and messages to bytes.
+fn redis_listener(figures: &mut Figures) {
     const TURNS: usize = 400;
     const EACH: usize = 512;
     let settings = redis::Settings::default();
@@ -566,7 +566,7 @@ fn redis_door(figures: &mut Figures) {
     let receivers = Receivers { count: 1, is_certain: true };
     let mut published = 0;
     figures.add(
-        "redis door: PUBLISH of 64 bytes, parsed, asked and answered",
+        "redis listener: PUBLISH of 64 bytes, parsed, asked and answered",
         nanos_each(TURNS * EACH, || {
             for _ in 0..TURNS {
                 parser.push(black_box(written.as_bytes()));
@@ -590,7 +590,7 @@ fn redis_door(figures: &mut Figures) {
     let runs = runs_of(&"bench.one".parse().expect("valid"), EACH);
     let messages = runs.iter().map(ExactSizeIterator::len).sum::<usize>();
     figures.add(
-        format!("redis door: deliver 64 bytes ({messages} in {} runs)", runs.len()),
+        format!("redis listener: deliver 64 bytes ({messages} in {} runs)", runs.len()),
         nanos_each(TURNS * messages, || {
             for _ in 0..TURNS {
                 let count: usize =
@@ -630,8 +630,8 @@ fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     runs
 }
 
-/// The NATS door: what a client publishes, many messages a write, and what it is written.
-fn nats_door(figures: &mut Figures) {
+/// The NATS listener: what a client publishes, many messages a write, and what it is written.
+fn nats_listener(figures: &mut Figures) {
     const EACH: usize = 256;
     const WRITES: usize = 400;
     let mut settings = nats::Settings::new("A.test".parse().expect("a name"), Epoch::new(1).expect("not 0"));
@@ -653,7 +653,7 @@ fn nats_door(figures: &mut Figures) {
         let (mut parser, mut out) = (nats::Parser::new(&settings), Out::new());
         session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
         figures.add(
-            format!("NATS door, {name}: read a message"),
+            format!("NATS listener, {name}: read a message"),
             nanos_each(WRITES * EACH, || {
                 let mut published = 0;
                 for _ in 0..WRITES {
@@ -678,7 +678,7 @@ fn nats_door(figures: &mut Figures) {
         let subscribe = nats::Command::Sub { subject: b">", queue: None, sid: b"1" };
         session.on_command(Instant::ZERO, subscribe, &mut out).expect("allowed");
         figures.add(
-            format!("NATS door, {name}: write a message of a run"),
+            format!("NATS listener, {name}: write a message of a run"),
             nanos_each(WRITES * EACH, || {
                 let mut written = 0;
                 for _ in 0..WRITES {
@@ -719,14 +719,14 @@ fn main() {
         history(&mut figures);
     }
     if wanted("nats") {
-        nats_door(&mut figures);
+        nats_listener(&mut figures);
     }
     if wanted("core") {
         local(&mut figures);
         core(&mut figures);
     }
     if wanted("redis") {
-        redis_door(&mut figures);
+        redis_listener(&mut figures);
     }
     if json {
         let rows: serde_json::Map<String, serde_json::Value> =

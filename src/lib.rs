@@ -41,7 +41,7 @@
 //! | [`wire`] | the bytes of datagrams and records |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
-//! | [`door`] | client protocols, without I/O |
+//! | [`listener`] | client protocols, without I/O |
 //! | [`config`] | YAML to a checked configuration |
 //! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
 //! | [`bus`] | the library |
@@ -52,8 +52,8 @@ pub mod bus;
 pub mod cli;
 pub mod config;
 pub mod daemon;
-pub mod door;
 pub mod event;
+pub mod listener;
 pub mod message;
 pub mod offset;
 pub mod proto;

@@ -138,7 +138,7 @@ fn a_variable_that_is_no_key_is_told() {
 }
 
 #[test]
-fn files_that_a_door_cannot_use_are_told_before_it_is_opened() {
+fn files_that_a_listener_cannot_use_are_told_before_it_is_opened() {
     let place = Place::new();
     let write = |name: &str, text: String| std::fs::write(place.dir().join(name), text).unwrap();
     write("no.pem", "nothing".into());

@@ -294,21 +294,21 @@ fn damaged_files_are_refused_or_read_but_never_more() {
 }
 
 #[test]
-fn a_door_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
+fn a_listener_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
     let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n{text}"));
-    for door in ["nats", "redis"] {
-        let refused = read(&format!("  {door}: 0.0.0.0\n")).unwrap_err().to_string();
-        let port = if door == "nats" { 4222 } else { 6379 };
+    for listener in ["nats", "redis"] {
+        let refused = read(&format!("  {listener}: 0.0.0.0\n")).unwrap_err().to_string();
+        let port = if listener == "nats" { 4222 } else { 6379 };
         assert!(
-            refused.starts_with(&format!("param.yaml:2:{}: {door}: listens at 0.0.0.0:{port}", door.len() + 5)),
+            refused.starts_with(&format!("param.yaml:2:{}: {listener}: listens at 0.0.0.0:{port}", listener.len() + 5)),
             "{refused}"
         );
-        assert!(refused.contains(&format!("{door}-open: yes")) && refused.contains("accounts: user"), "{refused}");
+        assert!(refused.contains(&format!("{listener}-open: yes")) && refused.contains("accounts: user"), "{refused}");
         for text in [
-            format!("  {door}: on\n"),
-            format!("  {door}: '::1'\n"),
-            format!("  {door}: 0.0.0.0\n  {door}-open: yes\n"),
-            format!("  {door}: 0.0.0.0\n  accounts:\n    - user a password b\n    - token c headers\n"),
+            format!("  {listener}: on\n"),
+            format!("  {listener}: '::1'\n"),
+            format!("  {listener}: 0.0.0.0\n  {listener}-open: yes\n"),
+            format!("  {listener}: 0.0.0.0\n  accounts:\n    - user a password b\n    - token c headers\n"),
         ] {
             read(&text).unwrap_or_else(|errors| panic!("{text}{errors}"));
         }
@@ -345,7 +345,7 @@ fn an_account_that_stands_twice_is_told_where_it_does_so_the_second_time() {
 }
 
 #[test]
-fn two_doors_do_not_listen_at_one_place() {
+fn two_listeners_do_not_listen_at_one_place() {
     let read = |text: &str| {
         Config::from_text("param.yaml", &format!("parameters:\n  nats-open: yes\n  redis-open: yes\n{text}"))
     };
@@ -373,13 +373,13 @@ fn yes_and_on_mean_the_same() {
 }
 
 #[test]
-fn what_clients_of_doors_hold_is_limited_only_where_there_are_doors() {
+fn what_clients_of_listeners_hold_is_limited_only_where_there_are_listeners() {
     let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n  client-queue-size: 2 gb\n{text}"));
     read("").unwrap_or_else(|errors| panic!("{errors}"));
     let told = read("  redis: on\n").unwrap_err().to_string();
     assert!(
-        told.starts_with("param.yaml:2:22: client-queue-size: door-memory (1 gb) is less than four times"),
+        told.starts_with("param.yaml:2:22: client-queue-size: listener-memory (1 gb) is less than four times"),
         "{told}"
     );
-    read("  redis: on\n  door-memory: 8 gb\n").unwrap_or_else(|errors| panic!("{errors}"));
+    read("  redis: on\n  listener-memory: 8 gb\n").unwrap_or_else(|errors| panic!("{errors}"));
 }

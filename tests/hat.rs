@@ -1,14 +1,14 @@
-//! The Hat door, as the published client of Hat Event Server (`hat-event`) uses it.
+//! The Hat listener, as the published client of Hat Event Server (`hat-event`) uses it.
 
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, Running};
 use crate::support::root;
 use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
-use seqcast::door::hat::chatter::Conversation;
-use seqcast::door::hat::to_client::ToClient;
-use seqcast::door::hat::to_peer::{Init, Subscription, ToPeer};
-use seqcast::door::hat::{Message, Parser, Settings};
 use seqcast::event::store::{Query, Series};
+use seqcast::listener::hat::chatter::Conversation;
+use seqcast::listener::hat::to_client::ToClient;
+use seqcast::listener::hat::to_peer::{Init, Subscription, ToPeer};
+use seqcast::listener::hat::{Message, Parser, Settings};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ struct Client {
 }
 
 impl Client {
-    /// A client that connects to the door of this place's peer.
+    /// A client that connects to the listener of this place's peer.
     fn start(place: &Place, options: &Value) -> Client {
         let mut command = Command::new(root().join("target/clients/python/bin/python3"));
         command.arg(root().join("tests/clients/hat_client.py")).arg(port(place).to_string()).arg(options.to_string());
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-/// The port of the door. That of the group is one of UDP.
+/// The port of the listener. That of the group is one of UDP.
 fn port(place: &Place) -> u16 {
     place.port()
 }
@@ -78,8 +78,8 @@ fn peer(place: &Place, settings: &[&str]) -> Running {
     let settings = [&[hat.as_str()][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
-    // It is reachable for programs of this project before its doors are open.
-    let what = || format!("the door opens; the peer said {:?}", running.stderr_so_far());
+    // It is reachable for programs of this project before its listeners are open.
+    let what = || format!("the listener opens; the peer said {:?}", running.stderr_so_far());
     wait_until_some(what, || TcpStream::connect(("127.0.0.1", port(place))).ok());
     running
 }
@@ -229,7 +229,7 @@ fn welcomes_in_clear(place: &Place) -> bool {
 fn clients_in_clear_are_refused_unless_encryption_is_optional() {
     for (optional, is_welcome) in [("", false), (" optional", true)] {
         let place = Place::new();
-        let [certificate, key] = certificate(place.dir(), "door");
+        let [certificate, key] = certificate(place.dir(), "listener");
         let tls = format!("hat-tls={} {}{optional}", certificate.display(), key.display());
         let _peer = peer(&place, &[&tls]);
         assert!(completes_handshake(&place, &certificate));

@@ -8,10 +8,10 @@ use seqcast::bus::{
     Selection, SubscribeError, SubscribeOptions, Subscription, WaitError, Why,
 };
 use seqcast::daemon::clock::Clock;
-use seqcast::door::ask::Awaited;
-use seqcast::door::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
-use seqcast::door::local::{Caller, Door};
-use seqcast::door::refused::Refused;
+use seqcast::listener::ask::Awaited;
+use seqcast::listener::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
+use seqcast::listener::local::{Caller, Listener};
+use seqcast::listener::refused::Refused;
 use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
 use seqcast::proto::pace::Pace;
 use serde_json::Value;
@@ -383,11 +383,11 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     let listener = UnixListener::bind(&path).unwrap();
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut door = Door::new();
+        let mut listener = Listener::new();
         let mut bytes = [0u8; 300];
-        while door.poll_frame().unwrap().is_none() {
+        while listener.poll_frame().unwrap().is_none() {
             let count = stream.read(&mut bytes).unwrap();
-            door.push(&bytes[..count]);
+            listener.push(&bytes[..count]);
         }
         let mut out = BytesMut::new();
         welcome(VERSION).encode(&mut out);
@@ -451,14 +451,14 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let said = refused.clone();
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let (mut door, mut bytes) = (Door::new(), [0u8; 300]);
+        let (mut listener, mut bytes) = (Listener::new(), [0u8; 300]);
         let mut flushes = 0;
         while flushes < 2 {
             let mut out = BytesMut::new();
-            match door.poll_frame().unwrap() {
+            match listener.poll_frame().unwrap() {
                 None => {
                     let count = stream.read(&mut bytes).unwrap();
-                    door.push(&bytes[..count]);
+                    listener.push(&bytes[..count]);
                 }
                 Some(ToPeer::Hello { .. }) => welcome(VERSION).encode(&mut out),
                 Some(ToPeer::PublishRun(mut run)) => drop(run.publish_each(|_, _| {

@@ -8,9 +8,9 @@
 mod account;
 mod bench;
 mod client;
-mod doors;
 mod events;
 mod lan;
+mod listeners;
 mod queue;
 mod repair;
 mod spare;

@@ -75,7 +75,7 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// The command with doors at ports of this test's own, and `redis-cli` printing as it does on a terminal.
+/// The command with listeners at ports of this test's own, and `redis-cli` printing as it does on a terminal.
 fn at_other_ports(place: &Place, command: String) -> String {
     // The group's port is one of UDP; no other test uses these of TCP.
     let (nats, redis, ftn18) = (place.port(), place.port() - 8_000, place.port() - 8_500);

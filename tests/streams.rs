@@ -17,17 +17,17 @@ use std::process::{ChildStdin, Command, Stdio};
 
 const DONE: i32 = 0;
 
-/// A peer with the door at the place's port.
+/// A peer with the listener at the place's port.
 fn peer(place: &Place, settings: &[&str]) -> Running {
     peer_at(place, &format!("ftn18={}", place.port()), settings)
 }
 
 /// A peer that is set to listen there, at the place's port.
-fn peer_at(place: &Place, door: &str, settings: &[&str]) -> Running {
-    let settings = [&[door][..], settings].concat();
+fn peer_at(place: &Place, listener: &str, settings: &[&str]) -> Running {
+    let settings = [&[listener][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
-    let what = || format!("the door opens; the peer said {:?}", running.stderr_so_far());
+    let what = || format!("the listener opens; the peer said {:?}", running.stderr_so_far());
     wait_until_some(what, || TcpStream::connect(("127.0.0.1", place.port())).ok());
     running
 }
@@ -102,7 +102,7 @@ impl Client {
 
 /// All that is answered until the connection is closed.
 fn exchange_or_nothing(place: &Place, request: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the door is open");
+    let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the listener is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = Vec::new();
@@ -219,7 +219,7 @@ fn published_receivers_get_everything_in_order() {
 #[test]
 fn connections_are_encrypted_where_they_must() {
     let place = Place::new();
-    let [certificate, key] = certificate(place.dir(), "door");
+    let [certificate, key] = certificate(place.dir(), "listener");
     let files = format!("ftn18-tls={} {}", certificate.display(), key.display());
     for optional in ["", " optional"] {
         let mut running = peer(&place, &[&format!("{files}{optional}")]);
@@ -234,15 +234,15 @@ fn connections_are_encrypted_where_they_must() {
         running.ended();
     }
     let wrong = format!("ftn18-tls={} {}", key.display(), certificate.display());
-    place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).says(&["ftn18-tls: ", "door-key.pem"]);
+    place.run(&["peer", "--set", "ftn18=0", "--set", &wrong]).exits(3).says(&["ftn18-tls: ", "listener-key.pem"]);
 }
 
 #[test]
 fn clear_events_need_a_trusted_listener() {
     for (setting, is_trusted) in [("ftn18-trusted=no", false), ("ftn18-trusted=yes", true)] {
         let place = Place::new();
-        let door = format!("ftn18=0.0.0.0:{}", place.port());
-        let _peer = peer_at(&place, &door, &["ftn18-open=yes", setting]);
+        let listener = format!("ftn18=0.0.0.0:{}", place.port());
+        let _peer = peer_at(&place, &listener, &["ftn18-open=yes", setting]);
         let event = json!({ "type": "A", "data": 1 });
         let done = call(&place, "/main", "futoin.evt.gen:1.1:addEvent", &event);
         assert_eq!((done["r"] == "1", done["e"] == "SecurityError"), (is_trusted, !is_trusted), "{done}");
@@ -374,7 +374,7 @@ fn streams_and_events_are_the_same() {
 fn clients_that_do_not_read_have_to_go() {
     const CLIENTS: usize = 12;
     let place = Place::new();
-    let _peer = peer(&place, &["door-memory=1 mb"]);
+    let _peer = peer(&place, &["listener-memory=1 mb"]);
     let text = "x".repeat(60_000);
     let events = 120;
     let lines: String = (0..events).map(|_| format!("\"{text}\"\n")).collect();
@@ -384,7 +384,7 @@ fn clients_that_do_not_read_have_to_go() {
     let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     let slow: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {
-            let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the door is open");
+            let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the listener is open");
             stream.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
             stream
         })

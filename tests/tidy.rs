@@ -63,7 +63,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer { module: "event", may_use: BASE, crates: &["base64", "bytes", "foldhash", "lru", "serde", "serde_json"] },
     Layer {
-        module: "door",
+        module: "listener",
         may_use: &[
             "time",
             "rng",
@@ -86,8 +86,8 @@ const LAYERS: &[Layer] = &[
             "subject",
             "time",
             "proto",
-            "door::access",
-            "door::nats::nkey",
+            "listener::access",
+            "listener::nats::nkey",
             "daemon::interface",
             "event::model",
             "event::store::retention",
@@ -97,7 +97,9 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "daemon",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door", "config"],
+        may_use: &[
+            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "listener", "config",
+        ],
         crates: &[
             "axum",
             "tungstenite",
@@ -129,19 +131,19 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "bus",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "proto", "event", "door", "config", "daemon",
+            "time", "rng", "subject", "seqno", "offset", "message", "proto", "event", "listener", "config", "daemon",
         ],
         crates: &["bytes", "crossbeam_channel", "mio", "serde_json", "socket2", "tracing"],
     },
     Layer {
         module: "sim",
-        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door"],
+        may_use: &["time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "listener"],
         crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },
     Layer {
         module: "cli",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "door", "config",
+            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "listener", "config",
             "daemon", "bus", "sim",
         ],
         crates: &[
@@ -167,7 +169,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// Modules without I/O, and what would break that.
-const PURE: [&str; 9] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "event", "door"];
+const PURE: [&str; 9] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "event", "listener"];
 const IMPURE: [&str; 16] = [
     "UdpSocket",
     "TcpStream",

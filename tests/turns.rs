@@ -3,7 +3,7 @@
 use crate::support::bus::config_with_socket;
 use bytes::BytesMut;
 use seqcast::bus::{Embedded, Options};
-use seqcast::door::frame::{ToClient, ToPeer, VERSION};
+use seqcast::listener::frame::{ToClient, ToPeer, VERSION};
 use seqcast::message::SubId;
 use serde_json::json;
 use std::fs::File;
@@ -71,10 +71,10 @@ fn start() -> (Embedded, impl Sized, String) {
 }
 
 #[test]
-fn clients_of_a_door_share_a_turn() {
+fn clients_of_a_listener_share_a_turn() {
     let (mut peer, _directory, _) = start();
     let status = peer.show(&json!({ "show": "status" }));
-    let address = status["status"]["doors"][0]["address"].as_str().unwrap();
+    let address = status["status"]["listeners"][0]["address"].as_str().unwrap();
     let connect = |_| {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nonblocking(true).unwrap();

@@ -29,11 +29,11 @@ impl Server {
     pub fn peer(settings: &[&str]) -> Server {
         let (port, group) = (free_port(), free_port().to_string());
         let directory = directory(port);
-        let (door, data) = (format!("ftn18={port}"), format!("data-dir={}", directory.display()));
+        let (listener, data) = (format!("ftn18={port}"), format!("data-dir={}", directory.display()));
         let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
         command.args(["peer", "--interface", "lo", "--port", &group, "--log-level", "error", "--socket"]);
         command.arg(directory.join("peer.sock"));
-        for setting in [&door, &data].into_iter().map(String::as_str).chain(settings.iter().copied()) {
+        for setting in [&listener, &data].into_iter().map(String::as_str).chain(settings.iter().copied()) {
             command.args(["--set", setting]);
         }
         command.env("XDG_STATE_HOME", &directory);

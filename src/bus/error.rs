@@ -2,7 +2,7 @@
 
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
-use crate::door::refused::Why;
+use crate::listener::refused::Why;
 use crate::message::Message;
 use std::fmt;
 use std::io;

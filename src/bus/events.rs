@@ -2,10 +2,10 @@
 
 use super::{Bus, SubscribeError, Subscription};
 use crate::daemon::parts::PartReceiver;
-use crate::door::event::{EventAnswer, EventRequest, Part, Registered};
 use crate::event::model::{Event, EventId, Registration};
 use crate::event::refusal::Refusal;
 use crate::event::store::{Answer, Query};
+use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
 use crate::subject::event_type::TypePattern;
 use crossbeam_channel::RecvTimeoutError;
 use std::fmt;

@@ -18,8 +18,10 @@ pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Event, EventRef};
 pub use crate::daemon::start::{Options, StartError};
-pub use crate::door::refused::Why;
-pub use crate::door::stream::{Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams};
+pub use crate::listener::refused::Why;
+pub use crate::listener::stream::{
+    Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
+};
 pub use crate::proto::history::{HistoryEvent, Listed, Selection};
 pub use crate::proto::join::{Baseline, Joined, Unjoined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
@@ -34,7 +36,7 @@ pub use subscription::Subscription;
 use crate::config::Config;
 use crate::daemon::mailbox::Command;
 use crate::daemon::queue::{EventQueue, QueueLimits};
-use crate::door::frame::Welcome;
+use crate::listener::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
 use crate::proto::join::Join;
 use crate::proto::peer::inbox_of;
@@ -104,7 +106,7 @@ pub struct SubscribeOptions {
     /// there is history.
     pub confirm: bool,
     /// The queue group that it is a member of: of all subscriptions on the LAN that share the name and match a message, one gets
-    /// it, whichever door or program they come by (docs/doors.md, "Queue groups"). Not with mode `live`, history or confirmation.
+    /// it, whichever listener or program they come by (docs/listeners.md, "Queue groups"). Not with mode `live`, history or confirmation.
     pub queue: Option<Queue>,
 }
 

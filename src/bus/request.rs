@@ -2,7 +2,7 @@
 
 use super::{Bus, Event, PublishError, RecvError, RequestError, Subscription, WaitError};
 use crate::daemon::clock::Clock;
-use crate::door::ask::Awaited;
+use crate::listener::ask::Awaited;
 use crate::message::{Delivery, Message};
 use crate::subject::Subject;
 use bytes::Bytes;

@@ -1,12 +1,12 @@
 //! Event streams of the peer, for programs: events are added to them and read, their consumers looked after.
 
 use super::Bus;
-use crate::door::stream::{
-    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRequest, Streams,
-};
 use crate::event::model::Json;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::ConsumerRow;
+use crate::listener::stream::{
+    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRequest, Streams,
+};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::collections::BTreeSet;
 use std::fmt;

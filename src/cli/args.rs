@@ -160,16 +160,16 @@ pub struct DaemonOptions {
     #[command(flatten)]
     pub peer: PeerOptions,
     /// Let NATS clients in at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
-    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub nats: Option<String>,
     /// Let Redis clients in at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
-    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub redis: Option<String>,
     /// Let clients of Hat Event Server in at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
-    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub hat: Option<String>,
     /// Let clients of FutoIn event streams in at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
-    #[arg(long, help_heading = "Doors", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
+    #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,
     /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]

@@ -10,7 +10,7 @@ use super::exit::{Exit, Failure};
 use super::output::Output;
 use super::table::{Column, Table};
 use crate::config::{Config, ConfigError, ConfigErrors, Override, Reason, Shown, Source};
-use crate::daemon::doors::{self, TlsError};
+use crate::daemon::listeners::{self, TlsError};
 
 /// The environment variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
@@ -114,7 +114,7 @@ fn check_files(config: Config) -> Result<Config, ConfigErrors> {
         suggestion: None,
         excerpt: None,
     };
-    let errors: Vec<ConfigError> = doors::check_files(&config).into_iter().map(error).collect();
+    let errors: Vec<ConfigError> = listeners::check_files(&config).into_iter().map(error).collect();
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
 }
 

@@ -18,7 +18,7 @@ use crate::bus::{
 };
 use crate::config::Config;
 use crate::daemon::clock::Clock;
-use crate::daemon::doors::DoorError;
+use crate::daemon::listeners::ListenerError;
 use crate::daemon::stream::http::HttpError;
 use crate::daemon::stream::peer as streams;
 use crate::message::Message;
@@ -102,12 +102,11 @@ fn open_failure(error: OpenError) -> Failure {
 pub fn start_failure(error: &StartError) -> Failure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
-        StartError::Door(DoorError::Tls { .. }) | StartError::Streams(streams::OpenError::Http(HttpError::Tls(_))) => {
-            Exit::Configuration
-        }
+        StartError::Listener(ListenerError::Tls { .. })
+        | StartError::Streams(streams::OpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
-        | StartError::Door(_)
+        | StartError::Listener(_)
         | StartError::Events(_)
         | StartError::Streams(_)
         | StartError::System { .. } => Exit::Failed,

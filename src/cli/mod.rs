@@ -107,7 +107,7 @@ fn version(json: bool, out: &mut Output) -> Result<Exit, Failure> {
             "name": "seqcast",
             "version": version,
             "wire": crate::wire::VERSION,
-            "local_protocol": crate::door::frame::VERSION,
+            "local_protocol": crate::listener::frame::VERSION,
         }))?,
         false => out.line(format_args!("seqcast {version}"))?,
     }

@@ -30,21 +30,21 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, Failure> {
 /// What the peer chose, for people.
 fn banner(status: &Value) -> String {
     let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
-    let doors = status["doors"].as_array().map_or(&[][..], Vec::as_slice);
-    let door = |door: &Value| {
-        let text = |key: &str| door[key].as_str().unwrap_or("?").to_owned();
-        let who = match door["accounts"].as_u64() {
+    let listeners = status["listeners"].as_array().map_or(&[][..], Vec::as_slice);
+    let listener = |listener: &Value| {
+        let text = |key: &str| listener[key].as_str().unwrap_or("?").to_owned();
+        let who = match listener["accounts"].as_u64() {
             Some(0) | None => "anyone",
             Some(_) => "accounts",
         };
-        let tls = door["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
-        format!("  {:<10} {} ({who}{tls})\n", text("door"), text("address"))
+        let tls = listener["tls"].as_str().map_or(String::new(), |tls| format!(", TLS {tls}"));
+        format!("  {:<10} {} ({who}{tls})\n", text("listener"), text("address"))
     };
     let streams = Some(&status["streams"]).filter(|streams| !streams.is_null());
-    let doors: String = doors.iter().chain(streams).map(door).collect();
+    let listeners: String = listeners.iter().chain(streams).map(listener).collect();
     let reach = if status["loopback"] == true { "this host only; --interface NAME reaches a LAN" } else { "this LAN" };
     format!(
-        "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{doors}  \
+        "peer {}, epoch {}\n  group      {} port {}: {reach}\n  interface  {} {} ({})\n  inbox      {}\n  socket     {}\n{listeners}  \
          OPEN mode: traffic is not encrypted, and anyone in the group can publish",
         text("name"),
         text("epoch"),

@@ -61,9 +61,9 @@ fn text(what: &ShowWhat, answer: &Value) -> String {
         ShowWhat::Status => {
             let status = &answer["status"];
             let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
-            let mut doors = list(&status["doors"]);
-            doors.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
-            let tables = [(DOORS, doors), (FOLLOWED, list(&status["events"]["followed"]))];
+            let mut listeners = list(&status["listeners"]);
+            listeners.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
+            let tables = [(LISTENERS, listeners), (FOLLOWED, list(&status["events"]["followed"]))];
             let behind = tables.into_iter().filter(|(_, of)| !of.is_empty());
             let behind = behind.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
             [first].into_iter().chain(behind).collect()
@@ -295,7 +295,7 @@ const COUNTERS: &[(Column, Cell)] = &[
 const CLIENTS: &[(Column, Cell)] = &[
     (Column::new("client"), Field("/client")),
     (Column::new("name").left(), Field("/name")),
-    (Column::new("door").left(), FieldOr("/door", "-")),
+    (Column::new("listener").left(), FieldOr("/listener", "-")),
     (Column::new("address").left(), FieldOr("/address", "-")),
     (Column::new("account").left(), FieldOr("/account", "-")),
     (Column::new("pid"), FieldOr("/pid", "-")),
@@ -315,8 +315,8 @@ const FOLLOWED: &[(Column, Cell)] = &[
     (Column::new("state").left(), Rule(|row| row["state"].as_str().unwrap_or("-").replace('_', " "))),
 ];
 
-const DOORS: &[(Column, Cell)] = &[
-    (Column::new("door").left(), Field("/door")),
+const LISTENERS: &[(Column, Cell)] = &[
+    (Column::new("listener").left(), Field("/listener")),
     (Column::new("address").left(), Field("/address")),
     (Column::new("tls").left(), FieldOr("/tls", "-")),
     (Column::new("accounts"), Field("/accounts")),
@@ -556,28 +556,30 @@ too large    | 7
     }
 
     #[test]
-    fn the_status_of_a_peer_with_doors_has_a_table_of_them() {
-        let door = json!({
-            "door": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
+    fn the_status_of_a_peer_with_listeners_has_a_table_of_them() {
+        let listener = json!({
+            "listener": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
             "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
         });
-        let shown = |doors: Value| text(&ShowWhat::Status, &json!({ "show": "status", "status": { "doors": doors } }));
-        assert!(shown(json!([door])).ends_with(
+        let shown = |listeners: Value| {
+            text(&ShowWhat::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
+        };
+        assert!(shown(json!([listener])).ends_with(
             "
-door | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+listener | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
 -----+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
 nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
 "
         ));
-        assert!(!shown(json!([])).contains("door"));
+        assert!(!shown(json!([])).contains("listener"));
         let streams = json!({
-            "door": "ftn18", "address": "127.0.0.1:8181", "tls": "required", "accounts": 0, "clients": 1, "accepted": 2, "refused": 0,
+            "listener": "ftn18", "address": "127.0.0.1:8181", "tls": "required", "accounts": 0, "clients": 1, "accepted": 2, "refused": 0,
             "evicted": 1,
         });
-        let status = json!({ "show": "status", "status": { "doors": [], "streams": streams } });
+        let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
         assert!(text(&ShowWhat::Status, &status).ends_with(
             "
-door  | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+listener  | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
 ------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
 ftn18 | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
 "
@@ -590,7 +592,7 @@ ftn18 | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |   
             { "server": 7, "peer": "A.test", "session": 40, "state": "live" },
             { "server": 12, "peer": null, "session": 0, "state": "catching_up" },
         ]);
-        let status = json!({ "show": "status", "status": { "doors": [], "events": { "followed": followed } } });
+        let status = json!({ "show": "status", "status": { "listeners": [], "events": { "followed": followed } } });
         assert!(text(&ShowWhat::Status, &status).ends_with(
             "
 followed server | peer   | session | state

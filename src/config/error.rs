@@ -121,18 +121,18 @@ pub enum Reason {
         /// Why they must relate.
         why: &'static str,
     },
-    /// A door that listens where another one does.
+    /// A listener that listens where another one does.
     SamePlace {
         /// Where it would listen.
         address: SocketAddr,
-        /// The key of the other door.
+        /// The key of the other listener.
         other: &'static str,
         /// Where that one listens.
         place: SocketAddr,
     },
     /// A file that a key names cannot be used: why.
     File(String),
-    /// A door that other hosts can reach, and nobody has to say who he is.
+    /// A listener that other hosts can reach, and nobody has to say who he is.
     Unguarded {
         /// Where it would listen.
         address: SocketAddr,

@@ -1,17 +1,17 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
-use super::doors::{Accounts, Listen, Tls, TlsFiles};
 use super::events::{DataDir, Keep, Server, Types};
+use super::listeners::{Accounts, Listen, Tls, TlsFiles};
 use super::place::{Place, StreamPlace};
 use super::rules::{HistoryOverride, Rules};
 use super::streams::Streams;
 use super::surroundings::Surroundings;
 use super::value::*;
 use crate::daemon::interface::Spec;
-use crate::door::access::Account;
 use crate::event::model::ServerId;
 use crate::event::store::retention::Retention;
 use crate::event::stream::store::StreamSettings;
+use crate::listener::access::Account;
 use crate::message::{DeliveryMode, MESSAGE_BYTES_MAX, PeerName};
 use crate::proto::pace::Pace;
 use crate::subject::event_type::TypePattern;
@@ -205,7 +205,7 @@ keys! {
     "event-follow" event_follow: Vec<TypePattern> = "none", Types, "plant/* ; line/?/alarm";
     /// Where NATS clients connect: `off`, `on` (127.0.0.1:4222), a port, an address, or both.
     "nats" nats: Option<SocketAddr> = "off", Listen { port: 4222 }, "on";
-    /// Whether the NATS door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    /// Whether the NATS listener may listen beyond this host without accounts, so that anyone who reaches it can use it.
     "nats-open" nats_open: bool = "no", YES, "yes";
     /// Certificates and key with which NATS clients connect encrypted; they must, unless `optional` stands behind them.
     "nats-tls" nats_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
@@ -214,28 +214,28 @@ keys! {
     "nats-headers" nats_headers: bool = "no", YES, "yes";
     /// Where Redis clients connect: `off`, `on` (127.0.0.1:6379), a port, an address, or both.
     "redis" redis: Option<SocketAddr> = "off", Listen { port: 6379 }, "on";
-    /// Whether the Redis door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    /// Whether the Redis listener may listen beyond this host without accounts, so that anyone who reaches it can use it.
     "redis-open" redis_open: bool = "no", YES, "yes";
     /// Certificates and key with which Redis clients connect encrypted; they must, unless `optional` stands behind them.
     "redis-tls" redis_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
     /// Where clients of Hat Event Server connect: `off`, `on` (127.0.0.1:23012), a port, an address, or both.
     "hat" hat: Option<SocketAddr> = "off", Listen { port: 23012 }, "on";
-    /// Whether the Hat door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    /// Whether the Hat listener may listen beyond this host without accounts, so that anyone who reaches it can use it.
     "hat-open" hat_open: bool = "no", YES, "yes";
     /// Certificates and key with which Hat clients connect encrypted; they must, unless `optional` stands behind them.
     "hat-tls" hat_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
-    /// Whether events tell that the Hat door opens, and that clients of it come and go, as Hat Event Server does.
+    /// Whether events tell that the Hat listener opens, and that clients of it come and go, as Hat Event Server does.
     "hat-events" hat_events: bool = "yes", YES, "no";
     /// Where clients of FutoIn event streams (FTN18) connect, by HTTP or WebSocket: `off`, `on` (127.0.0.1:8181), a port, an address, or both.
     "ftn18" ftn18: Option<SocketAddr> = "off", Listen { port: 8181 }, "on";
-    /// Whether the FTN18 door may listen beyond this host without accounts, so that anyone who reaches it can use it.
+    /// Whether the FTN18 listener may listen beyond this host without accounts, so that anyone who reaches it can use it.
     "ftn18-open" ftn18_open: bool = "no", YES, "yes";
     /// Certificates and key with which FTN18 clients connect encrypted; they must, unless `optional` stands behind them.
     "ftn18-tls" ftn18_tls: Option<TlsFiles> = "none", Tls, "cert.pem key.pem";
-    /// Whether what comes to the FTN18 door from beyond this host counts as secure, since something before it encrypts: events are added over
+    /// Whether what comes to the FTN18 listener from beyond this host counts as secure, since something before it encrypts: events are added over
     /// secure channels only.
     "ftn18-trusted" ftn18_trusted: bool = "no", YES, "yes";
-    /// The event streams that the FTN18 door serves: of each its name, patterns of event types if more stands in it than what is added to it,
+    /// The event streams that the FTN18 listener serves: of each its name, patterns of event types if more stands in it than what is added to it,
     /// and how much is kept for consumers that do not accept it. The first one is meant where a path names none.
     "streams" streams: Vec<StreamSettings> = "main", Streams, "main ; plant line/?/ALARM time 7 days size 1 gb policy block";
     /// Where streams are stored: `auto` in `streams.db` in `data-dir`, in another SQLite file, which may be an application's own, or in a PostgreSQL
@@ -245,16 +245,16 @@ keys! {
     "stream-delay" stream_delay: Duration = "10 ms", Span { min: Duration::ZERO, max: Duration::from_secs(60), why: "" }, "50 ms";
     /// Groups of events that are pushed to a consumer and not accepted yet, at most.
     "stream-groups" stream_groups: usize = "4", Number { min: 1, max: 64 }, "1";
-    /// Who may use the doors: users with passwords, tokens, nkeys. Without any, everyone may.
+    /// Who may use the listeners: users with passwords, tokens, nkeys. Without any, everyone may.
     "accounts" accounts: Vec<Account> = "none", Accounts, "user alice password s3cret";
-    /// Clients of all doors together.
-    "door-client-max" door_client_max: usize = "65536", Number { min: 1, max: 1_048_576 }, "1000";
+    /// Clients of all listeners together.
+    "listener-client-max" listener_client_max: usize = "65536", Number { min: 1, max: 1_048_576 }, "1000";
     /// Of these, clients that have not said yet who they are.
-    "door-stranger-max" door_stranger_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
-    /// Bytes that the clients of all doors hold together: what they have sent and not ended, and what waits to be written to them.
+    "listener-unauthenticated-max" listener_unauthenticated_max: usize = "1024", Number { min: 1, max: 65_536 }, "64";
+    /// Bytes that the clients of all listeners hold together: what they have sent and not ended, and what waits to be written to them.
     /// Beyond it the client that holds most is closed.
-    "door-memory" door_memory: usize = "1 gb", Size { min: MB, max: 1024 * GB }, "256 mb";
-    /// What becomes of a client of a door that does not read fast enough: `tell` drops messages and tells it how many,
+    "listener-memory" listener_memory: usize = "1 gb", Size { min: MB, max: 1024 * GB }, "256 mb";
+    /// What becomes of a client of a listener that does not read fast enough: `tell` drops messages and tells it how many,
     /// `close` closes its connection, as NATS and Redis servers do.
     "slow-client" slow_client: SlowClient = "tell", SLOW_CLIENT, "close";
     /// Subjects named in one advisory of loss; the others are counted.

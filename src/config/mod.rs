@@ -4,19 +4,19 @@
 //! place, the reason and a remedy. Reading never writes: no file or directory is made or changed here.
 
 mod document;
-mod doors;
 mod error;
 mod events;
 mod keys;
+mod listeners;
 mod place;
 mod rules;
 mod streams;
 mod surroundings;
 mod value;
 
-pub use doors::{AccountError, TlsFiles};
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
 pub use keys::{Config, KEYS, Key};
+pub use listeners::{AccountError, TlsFiles};
 pub use place::StreamPlace;
 pub use rules::{HistoryOverride, RuleError};
 pub use streams::StreamError;
@@ -530,34 +530,35 @@ impl Draft {
         });
     }
 
-    /// What one client of a door may hold is never too much: what waits for it, as much of one message, and what it has sent of
+    /// What one client of a listener may hold is never too much: what waits for it, as much of one message, and what it has sent of
     /// another, in a buffer that may be twice as large.
-    fn check_door_memory(&mut self) {
+    fn check_listener_memory(&mut self) {
         const PARTS: usize = 4;
         let config = &self.config;
         let least = config.client_queue_size.saturating_mul(PARTS);
-        let (upper, lower) = (find("door-memory").expect("a key"), find("client-queue-size").expect("a key"));
-        let has_doors = config.nats.is_some() || config.redis.is_some() || config.hat.is_some();
-        if !has_doors || least <= config.door_memory || self.refused[upper] || self.refused[lower] {
+        let (upper, lower) = (find("listener-memory").expect("a key"), find("client-queue-size").expect("a key"));
+        let has_listeners = config.nats.is_some() || config.redis.is_some() || config.hat.is_some();
+        if !has_listeners || least <= config.listener_memory || self.refused[upper] || self.refused[lower] {
             return;
         }
-        let (value, least) = (value::show_size(config.door_memory), value::show_size(least));
-        let suggestion = format!("raise door-memory to {least}, or lower client-queue-size");
-        let why = "what one client of a door may hold must fit";
-        let reason = Reason::Conflict { key: "door-memory", value, other: "four times client-queue-size", least, why };
+        let (value, least) = (value::show_size(config.listener_memory), value::show_size(least));
+        let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
+        let why = "what one client of a listener may hold must fit";
+        let reason =
+            Reason::Conflict { key: "listener-memory", value, other: "four times client-queue-size", least, why };
         self.fail_key(self.changeable(upper, lower), reason, suggestion);
     }
 
-    /// A door that others than this host reach needs accounts, or word that it needs none.
-    fn check_doors(&mut self) {
+    /// A listener that others than this host reach needs accounts, or word that it needs none.
+    fn check_listeners(&mut self) {
         let config = &self.config;
-        let doors = [
+        let listeners = [
             ("nats", config.nats, config.nats_open),
             ("redis", config.redis, config.redis_open),
             ("hat", config.hat, config.hat_open),
             ("ftn18", config.ftn18, config.ftn18_open),
         ];
-        for (key, listen, is_open) in doors {
+        for (key, listen, is_open) in listeners {
             let index = find(key).expect("a key");
             let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
             if is_open || !self.config.accounts.is_empty() || self.refused[index] {
@@ -568,16 +569,16 @@ impl Draft {
         }
     }
 
-    /// Two doors cannot listen at one place.
+    /// Two listeners cannot listen at one place.
     fn check_places(&mut self) {
-        let doors = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
-        let doors: Vec<_> = doors.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+        let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
         let overlap = |a: SocketAddr, b: SocketAddr| {
             let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
             is_same && a.port() == b.port() && a.port() != 0
         };
-        for (index, (key, address)) in doors.iter().enumerate() {
-            if let Some((other, place)) = doors[..index].iter().find(|(_, place)| overlap(*place, *address)) {
+        for (index, (key, address)) in listeners.iter().enumerate() {
+            if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
                 let reason = Reason::SamePlace { address: *address, other, place: *place };
                 self.fail_key(find(key).expect("a key"), reason, "give one of the two another port".to_owned());
             }
@@ -586,8 +587,8 @@ impl Draft {
 
     fn finish(mut self) -> Result<Config, ConfigErrors> {
         self.check_pairs();
-        self.check_door_memory();
-        self.check_doors();
+        self.check_listener_memory();
+        self.check_listeners();
         self.check_places();
         if self.errors.is_empty() { Ok(self.config) } else { Err(ConfigErrors(self.errors)) }
     }
@@ -617,8 +618,19 @@ fn find(name: &str) -> Option<usize> {
     KEYS.iter().position(|key| key.name == name)
 }
 
+/// Keys that have another name now: the old name and the new one.
+const RENAMED: [(&str, &str); 3] = [
+    ("door-client-max", "listener-client-max"),
+    ("door-memory", "listener-memory"),
+    ("door-stranger-max", "listener-unauthenticated-max"),
+];
+
+/// Returns what to write instead of an unknown key.
 fn suggest(name: &str) -> Option<String> {
     let name = name.replace('_', "-").to_ascii_lowercase();
+    if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {
+        return Some(format!("it was renamed: write {new}"));
+    }
     Some(match value::nearest(&name, KEYS.iter().map(|key| key.name)) {
         Some(near) => format!("did you mean {near}?"),
         None => "'seqcast config show' lists the keys that there are".to_owned(),

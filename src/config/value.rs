@@ -1,6 +1,6 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
-use super::doors::AccountError;
+use super::listeners::AccountError;
 use super::rules::{RULES_MAX, RuleError};
 use super::streams::StreamError;
 use super::surroundings::Surroundings;
@@ -600,7 +600,7 @@ pub(super) const YES: Choice<bool> = Choice {
 pub(super) const ON: Choice<bool> =
     Choice { words: &["on", "off", "yes", "no", "true", "false"], values: YES.values, planned: &[] };
 
-/// What becomes of a client of a door that does not read fast enough.
+/// What becomes of a client of a listener that does not read fast enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowClient {
     /// Messages are dropped, and it is told how many.

@@ -3,7 +3,7 @@
 //! subscribe to.
 
 use crate::daemon::engine::Engine;
-use crate::door::ask::{Awaited, Receivers};
+use crate::listener::ask::{Awaited, Receivers};
 use crate::message::ClientId;
 use crate::proto::effect::Target;
 use crate::subject::Subject;
@@ -24,8 +24,8 @@ const SOMEBODY_INTERVAL: Duration = Duration::from_millis(20);
 /// Who waits.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// A client of a door, for an answer on this subject.
-    Door(ClientId, Subject),
+    /// A client of a listener, for an answer on this subject.
+    Listener(ClientId, Subject),
     /// A subscription of a program, which ends the waiting when it ends.
     Subscription(Target),
 }
@@ -33,7 +33,7 @@ pub(crate) enum Waiter {
 impl Waiter {
     fn client(&self) -> ClientId {
         match self {
-            Waiter::Door(client, _) => *client,
+            Waiter::Listener(client, _) => *client,
             Waiter::Subscription(target) => target.client,
         }
     }
@@ -111,8 +111,8 @@ impl Engine {
             (Awaited::Somebody, Receivers { count, .. }) => (0 < count, true),
         };
         match one.who {
-            Waiter::Door(client, reply) if has_come => {
-                let Some(connection) = self.clients.door(client) else { return };
+            Waiter::Listener(client, reply) if has_come => {
+                let Some(connection) = self.clients.listener(client) else { return };
                 connection.answer(|session, out| session.on_published(Some(&reply), receivers, out));
                 self.clients.note_output(client);
             }

@@ -1,18 +1,18 @@
 //! The clients of a peer: attached ones through the Unix socket, embedded ones in the same process; what is delivered to
 //! each.
 
-use crate::daemon::doors::connection::DoorConnection;
-use crate::daemon::doors::hand::AtDoors;
 use crate::daemon::flow::Flow;
+use crate::daemon::listeners::connection::ListenerConnection;
+use crate::daemon::listeners::hand::AtListeners;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
-use crate::door::ask::ClientFacts;
-use crate::door::client::Protocol;
-use crate::door::frame::ToClient;
-use crate::door::out::COMMON_BYTES;
-use crate::door::value::delivery_body;
+use crate::listener::ask::ClientFacts;
+use crate::listener::client::Protocol;
+use crate::listener::frame::ToClient;
+use crate::listener::out::COMMON_BYTES;
+use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Count, Delivery, Loss, Missing, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const FILLING_MAX: usize = 16;
 /// From this fullness on a queue is looked at again though nothing is handed to it: an eighth.
 const FULLNESS_MIN: u64 = 128;
-/// Subscriptions of what waits for the client of a door that is served, beyond which it gets that at once: what one of its
+/// Subscriptions of what waits for the client of a listener that is served, beyond which it gets that at once: what one of its
 /// subscriptions takes of memory is little, but it may have very many.
 const POSTPONED_SUBS_MAX: usize = 64 * 1024;
 /// Writes that may come before a multicast.
@@ -38,7 +38,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) name: String,
-    /// The door it came through, and from where.
+    /// The listener it came through, and from where.
     pub(crate) place: Option<(Protocol, SocketAddr)>,
     pub(crate) kind: Kind,
     pub(crate) published: u64,
@@ -58,11 +58,11 @@ pub(crate) enum Kind {
     Attached(Box<Connection>),
     /// In the same process: a queue for each subscription.
     Embedded(BTreeMap<SubId, Arc<EventQueue>>),
-    /// Through a door; away while it is served.
-    Door(Option<Box<DoorConnection>>),
+    /// Through a listener; away while it is served.
+    Listener(Option<Box<ListenerConnection>>),
 }
 
-/// What was to be delivered to a client of a door while it was served.
+/// What was to be delivered to a client of a listener while it was served.
 #[derive(Debug)]
 struct Postponed {
     subs: Vec<SubId>,
@@ -91,17 +91,17 @@ pub(crate) struct Clients {
     subs: Vec<SubId>,
     /// The attached clients, in order.
     attached: Vec<ClientId>,
-    /// What came for the one client of a door that is away.
+    /// What came for the one client of a listener that is away.
     postponed: Vec<Postponed>,
     /// Subscriptions of all of it.
     postponed_subs: usize,
-    /// What clients of doors have in common.
-    pub(crate) at_doors: AtDoors,
+    /// What clients of listeners have in common.
+    pub(crate) at_listeners: AtListeners,
 }
 
 impl Clients {
-    /// With these limits of each client's queue, and of the bytes that clients of doors hold together.
-    pub(crate) fn new(limits: QueueLimits, door_memory: usize) -> Clients {
+    /// With these limits of each client's queue, and of the bytes that clients of listeners hold together.
+    pub(crate) fn new(limits: QueueLimits, listener_memory: usize) -> Clients {
         Clients {
             map: BTreeMap::new(),
             limits,
@@ -113,7 +113,7 @@ impl Clients {
             attached: Vec::new(),
             postponed: Vec::new(),
             postponed_subs: 0,
-            at_doors: AtDoors::new(door_memory),
+            at_listeners: AtListeners::new(listener_memory),
         }
     }
 
@@ -161,14 +161,14 @@ impl Clients {
     pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
         match &mut self.map.get_mut(&id)?.kind {
             Kind::Attached(connection) => Some(connection),
-            Kind::Embedded(_) | Kind::Door(_) => None,
+            Kind::Embedded(_) | Kind::Listener(_) => None,
         }
     }
 
-    /// The connection of a client of a door, unless it is away.
-    pub(crate) fn door(&mut self, id: ClientId) -> Option<&mut DoorConnection> {
+    /// The connection of a client of a listener, unless it is away.
+    pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Door(connection) => connection.as_deref_mut(),
+            Kind::Listener(connection) => connection.as_deref_mut(),
             Kind::Attached(_) | Kind::Embedded(_) => None,
         }
     }
@@ -177,28 +177,28 @@ impl Clients {
     pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut Flow> {
         match &mut self.map.get_mut(&id)?.kind {
             Kind::Attached(connection) => Some(&mut connection.flow),
-            Kind::Door(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
+            Kind::Listener(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
             Kind::Embedded(_) => None,
         }
     }
 
-    /// Takes the connection of a client of a door, to serve it. [`Clients::put_door`] must follow before another is taken.
-    pub(crate) fn take_door(&mut self, id: ClientId) -> Option<Box<DoorConnection>> {
+    /// Takes the connection of a client of a listener, to serve it. [`Clients::put_listener`] must follow before another is taken.
+    pub(crate) fn take_listener(&mut self, id: ClientId) -> Option<Box<ListenerConnection>> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Door(connection) => connection.take(),
+            Kind::Listener(connection) => connection.take(),
             Kind::Attached(_) | Kind::Embedded(_) => None,
         }
     }
 
     /// Puts the connection back, with what came for it meanwhile.
-    pub(crate) fn put_door(&mut self, now: Now, id: ClientId, mut connection: Box<DoorConnection>) {
+    pub(crate) fn put_listener(&mut self, now: Now, id: ClientId, mut connection: Box<ListenerConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
-        self.at_doors.memory.note(&mut connection);
+        self.at_listeners.memory.note(&mut connection);
         if connection.has_output() || connection.flow.is_closing {
             client.note_answers(id, &mut self.dirty_answers);
         }
-        client.kind = Kind::Door(Some(connection));
+        client.kind = Kind::Listener(Some(connection));
     }
 
     /// Whether so much came for the connection that is away that it should be handed on.
@@ -207,13 +207,13 @@ impl Clients {
     }
 
     /// Hands what came for a connection that is away to it.
-    pub(crate) fn deliver_postponed(&mut self, now: Now, id: ClientId, connection: &mut DoorConnection) {
+    pub(crate) fn deliver_postponed(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) {
         self.postponed_subs = 0;
         for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
             match what {
-                Late::Lost(count) => self.at_doors.lose(id, connection, &subs, count),
+                Late::Lost(count) => self.at_listeners.lose(id, connection, &subs, count),
                 Late::Messages(deliveries) => {
-                    let pushed = self.at_doors.hand(id, connection, self.map.len(), &subs, &deliveries);
+                    let pushed = self.at_listeners.hand(id, connection, self.map.len(), &subs, &deliveries);
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
                     }
@@ -222,16 +222,16 @@ impl Clients {
         }
     }
 
-    /// Moves the clients of doors that began to lose messages to `slow`.
+    /// Moves the clients of listeners that began to lose messages to `slow`.
     pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
-        slow.append(&mut self.at_doors.slow);
+        slow.append(&mut self.at_listeners.slow);
     }
 
-    /// Word for a client of a door of what it lost, with nothing lost from then on; `None` as long as it could not be told.
+    /// Word for a client of a listener of what it lost, with nothing lost from then on; `None` as long as it could not be told.
     pub(crate) fn take_lost(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
-        let Kind::Door(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
-        let can_be_told = connection.can_be_told() && self.at_doors.memory.has_share(connection, clients);
+        let Kind::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
+        let can_be_told = connection.can_be_told() && self.at_listeners.memory.has_share(connection, clients);
         can_be_told.then(|| connection.lost.take(me, scid))
     }
 
@@ -242,18 +242,18 @@ impl Clients {
         }
     }
 
-    /// What is known of the clients of the door of this connection, which is away, or of one of them.
-    pub(crate) fn door_facts(
+    /// What is known of the clients of the listener of this connection, which is away, or of one of them.
+    pub(crate) fn listener_facts(
         &self,
         now: Now,
         id: ClientId,
-        away: &DoorConnection,
+        away: &ListenerConnection,
         only: Option<ClientId>,
     ) -> Vec<ClientFacts> {
         let facts = |(other, client): (&ClientId, &Client)| {
             let connection = match &client.kind {
-                Kind::Door(Some(connection)) if connection.door == away.door => connection,
-                Kind::Door(None) if *other == id => away,
+                Kind::Listener(Some(connection)) if connection.listener == away.listener => connection,
+                Kind::Listener(None) if *other == id => away,
                 _ => return None,
             };
             Some(ClientFacts {
@@ -278,8 +278,8 @@ impl Clients {
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
-        if let Kind::Door(Some(connection)) = &mut client.kind {
-            self.at_doors.memory.forget(connection);
+        if let Kind::Listener(Some(connection)) = &mut client.kind {
+            self.at_listeners.memory.forget(connection);
         }
         if let Kind::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
@@ -309,17 +309,17 @@ impl Clients {
     pub(crate) fn queued(&self) -> usize {
         let queued = |client: &Client| match &client.kind {
             Kind::Attached(connection) => connection.outbox.fill().0,
-            Kind::Door(Some(connection)) => connection.fill().0,
-            Kind::Door(None) | Kind::Embedded(_) => 0,
+            Kind::Listener(Some(connection)) => connection.fill().0,
+            Kind::Listener(None) | Kind::Embedded(_) => 0,
         };
         self.map.values().map(queued).sum()
     }
 
-    /// The clients of doors and how much each holds, from most to least.
+    /// The clients of listeners and how much each holds, from most to least.
     pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
         let held = |(id, client): (&ClientId, &Client)| match &client.kind {
-            Kind::Door(Some(connection)) => Some((connection.held_bytes(), *id)),
-            Kind::Door(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
+            Kind::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
+            Kind::Listener(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
         };
         let mut rows: Vec<(usize, ClientId)> = self.map.iter().filter_map(held).collect();
         rows.sort_unstable_by(|a, b| b.cmp(a));
@@ -340,8 +340,8 @@ impl Clients {
             let fullness = match map.get(&target.client).map(|client| &client.kind) {
                 Some(Kind::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
                 Some(Kind::Attached(connection)) => connection.outbox.fullness(),
-                Some(Kind::Door(Some(connection))) => connection.fullness(),
-                Some(Kind::Door(None)) | None => 0,
+                Some(Kind::Listener(Some(connection))) => connection.fullness(),
+                Some(Kind::Listener(None)) | None => 0,
             };
             fullest = fullest.max(fullness);
             FULLNESS_MIN <= fullness
@@ -381,10 +381,10 @@ impl Clients {
                 }
                 Some(Client { kind: Kind::Attached(_), .. }) => attached = true,
                 Some(_) if COMMON_BYTES <= deliveries.bytes() => {
-                    let counted = counted.get_or_insert_with(|| self.at_doors.memory.counted(&deliveries));
-                    counted.iter().for_each(|deliveries| self.deliver_at_door(now, group, deliveries));
+                    let counted = counted.get_or_insert_with(|| self.at_listeners.memory.counted(&deliveries));
+                    counted.iter().for_each(|deliveries| self.deliver_at_listener(now, group, deliveries));
                 }
-                Some(_) => self.deliver_at_door(now, group, &deliveries),
+                Some(_) => self.deliver_at_listener(now, group, &deliveries),
                 None => {}
             }
         }
@@ -398,18 +398,18 @@ impl Clients {
         }
     }
 
-    /// Hands messages to a client of a door.
-    fn deliver_at_door(&mut self, now: Now, group: &[Target], deliveries: &Deliveries) {
+    /// Hands messages to a client of a listener.
+    fn deliver_at_listener(&mut self, now: Now, group: &[Target], deliveries: &Deliveries) {
         let (id, clients) = (group[0].client, self.map.len());
         let Some(client) = self.map.get_mut(&id) else { return };
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
-            Kind::Door(Some(connection)) => {
-                let pushed = self.at_doors.hand(id, connection, clients, &self.subs, deliveries);
+            Kind::Listener(Some(connection)) => {
+                let pushed = self.at_listeners.hand(id, connection, clients, &self.subs, deliveries);
                 client.on_pushed(now, id, pushed, &mut self.dirty);
             }
-            Kind::Door(None) => {
+            Kind::Listener(None) => {
                 let what = Late::Messages(Box::new(deliveries.clone()));
                 self.postponed_subs += self.subs.len();
                 self.postponed.push(Postponed { subs: self.subs.clone(), what });
@@ -450,12 +450,12 @@ impl Clients {
                     let pushed = connection.outbox.push_loss(&self.subs, loss);
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
-                Kind::Door(connection) => {
+                Kind::Listener(connection) => {
                     // What cannot be told by subject is told by the advisory.
                     let Missing::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
                     match connection {
-                        Some(connection) => self.at_doors.lose(group[0].client, connection, &subs, count),
+                        Some(connection) => self.at_listeners.lose(group[0].client, connection, &subs, count),
                         None => {
                             self.postponed_subs += subs.len();
                             self.postponed.push(Postponed { subs, what: Late::Lost(count) });
@@ -473,7 +473,7 @@ impl Clients {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
             }
             Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Known { sub: to.sub, publisher }),
-            Some(Kind::Door(_)) | None => {}
+            Some(Kind::Listener(_)) | None => {}
         }
     }
 
@@ -482,7 +482,7 @@ impl Clients {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(Kind::Embedded(queues)) => queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited()),
             Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Awaited { sub: to.sub }),
-            Some(Kind::Door(_)) | None => {}
+            Some(Kind::Listener(_)) | None => {}
         }
     }
 
@@ -523,8 +523,8 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
             Kind::Attached(connection) => connection.write(),
-            Kind::Door(Some(connection)) => self.at_doors.write(id, connection),
-            Kind::Door(None) | Kind::Embedded(_) => true,
+            Kind::Listener(Some(connection)) => self.at_listeners.write(id, connection),
+            Kind::Listener(None) | Kind::Embedded(_) => true,
         };
         if !goes_on {
             ended.push(id);
@@ -544,11 +544,11 @@ impl Clients {
                 connection.flow.is_writable = true;
                 !connection.outbox.is_empty()
             }
-            Kind::Door(Some(connection)) => {
+            Kind::Listener(Some(connection)) => {
                 connection.flow.is_writable = true;
                 connection.has_output() || connection.flow.is_closing
             }
-            Kind::Door(None) | Kind::Embedded(_) => false,
+            Kind::Listener(None) | Kind::Embedded(_) => false,
         };
         if has_output {
             client.note_answers(id, &mut self.dirty_answers);
@@ -583,13 +583,13 @@ impl Client {
     fn tell_slow(&mut self, now: Now, id: ClientId) {
         if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
             self.slow_told = Some(now.instant);
-            let (door, from) = self.place.unzip();
-            let consequence = slow_consequence(door);
-            let (door, from) = (door.map(Protocol::as_str), from.map(tracing::field::display));
+            let (listener, from) = self.place.unzip();
+            let consequence = slow_consequence(listener);
+            let (listener, from) = (listener.map(Protocol::as_str), from.map(tracing::field::display));
             tracing::warn!(
                 client = id.0,
                 name = self.name,
-                door,
+                listener,
                 from,
                 "client does not read fast enough and {consequence}"
             );
@@ -597,12 +597,12 @@ impl Client {
     }
 
     fn row(&self, now: Now, id: ClientId) -> ClientRow {
-        let door = match &self.kind {
-            Kind::Door(Some(connection)) => Some(connection),
+        let listener = match &self.kind {
+            Kind::Listener(Some(connection)) => Some(connection),
             _ => None,
         };
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
-            Kind::Door(connection) => {
+            Kind::Listener(connection) => {
                 (false, None, connection.as_ref().map_or((0, 0, 0), |connection| connection.fill()))
             }
             Kind::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
@@ -616,7 +616,7 @@ impl Client {
             client: id.0,
             name: self.name.clone(),
             place: self.place,
-            account: door.and_then(|connection| connection.account.clone()).filter(|account| !account.is_empty()),
+            account: listener.and_then(|connection| connection.account.clone()).filter(|account| !account.is_empty()),
             embedded,
             pid,
             connected: now.instant.since(self.connected),
@@ -625,14 +625,14 @@ impl Client {
             dropped,
             queued: queued as u64,
             queued_bytes: bytes as u64,
-            unread_bytes: door.map_or(0, |connection| connection.parser.held_bytes() as u64),
+            unread_bytes: listener.map_or(0, |connection| connection.parser.held_bytes() as u64),
         }
     }
 }
 
 /// Returns what becomes of a client of this listener, or of an attached program, whose queue is full.
-fn slow_consequence(door: Option<Protocol>) -> &'static str {
-    match door {
+fn slow_consequence(listener: Option<Protocol>) -> &'static str {
+    match listener {
         Some(Protocol::Hat) => "is closed, since its protocol cannot report a loss",
         Some(Protocol::Nats | Protocol::Redis) | None => "loses messages",
     }
@@ -663,8 +663,8 @@ mod tests {
     #[test]
     fn slow_hat_client_is_closed_and_others_lose_messages() {
         assert!(slow_consequence(Some(Protocol::Hat)).starts_with("is closed"));
-        for door in [Some(Protocol::Nats), Some(Protocol::Redis), None] {
-            assert_eq!(slow_consequence(door), "loses messages", "{door:?}");
+        for listener in [Some(Protocol::Nats), Some(Protocol::Redis), None] {
+            assert_eq!(slow_consequence(listener), "loses messages", "{listener:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Subscriptions that stand in the whole LAN: who subscribes is told so when every peer that spares messages knows it
 //! (`interest: on`), so that nothing published after that is missing. Where nobody spares any, that is at once.
 //!
-//! The client of a door waits until the other peers know it, too: a request to it must not be answered by "no responders".
+//! The client of a listener waits until the other peers know it, too: a request to it must not be answered by "no responders".
 
 use crate::daemon::engine::Engine;
-use crate::door::frame::ToClient;
-use crate::door::refused::Why;
+use crate::listener::frame::ToClient;
+use crate::listener::refused::Why;
 use crate::message::{ClientId, SubId};
 use crate::proto::peer::known::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{Instant, Now};
@@ -18,8 +18,8 @@ pub(super) enum Subscriber {
     Attached(ClientId, SubId),
     /// A program in the same process.
     Embedded(ClientId, SubId, Sender<Result<(), Why>>),
-    /// The client of a door, from which nothing more is taken, and to which nothing is written, until then.
-    Door(ClientId),
+    /// The client of a listener, from which nothing more is taken, and to which nothing is written, until then.
+    Listener(ClientId),
 }
 
 /// A subscription that not all may know yet.
@@ -37,7 +37,7 @@ impl Engine {
     /// does not stand yet.
     pub(super) fn confirm(&mut self, now: Now, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
-        let is_flushing = matches!(subscriber, Subscriber::Door(_)) && self.peer.flush_subscriptions(now);
+        let is_flushing = matches!(subscriber, Subscriber::Listener(_)) && self.peer.flush_subscriptions(now);
         if version <= self.peer.confirmed() && !is_flushing {
             self.tell_confirmed(now, version, subscriber);
             return None;
@@ -88,7 +88,7 @@ impl Engine {
             Subscriber::Attached(whose, which) | Subscriber::Embedded(whose, which, _) => {
                 whose != client || sub.is_some_and(|sub| sub != which)
             }
-            Subscriber::Door(whose) => whose != client || sub.is_some(),
+            Subscriber::Listener(whose) => whose != client || sub.is_some(),
         });
     }
 
@@ -101,14 +101,14 @@ impl Engine {
                     self.unsubscribe(now, client, sub);
                 }
             }
-            Subscriber::Door(client) => {
+            Subscriber::Listener(client) => {
                 let waits = self
                     .clients
-                    .door(client)
+                    .listener(client)
                     .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
                 if waits.is_some() {
                     self.clients.note_output(client);
-                    self.doors.note(&mut self.clients, client);
+                    self.listeners.note(&mut self.clients, client);
                 }
             }
         }

@@ -9,10 +9,10 @@ use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
 use crate::daemon::confirm::{Subscriber, Unconfirmed};
-use crate::daemon::doors::Doors;
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::events::EventService;
-use crate::daemon::local::Listener;
+use crate::daemon::listeners::Listeners;
+use crate::daemon::local::LocalSocket;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerTo, Answered, Command, Commands, Mailbox};
 use crate::daemon::multicast::Sockets;
@@ -24,7 +24,7 @@ use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit::Transmit;
 use crate::daemon::unserved::UnservedReport;
-use crate::door::frame::ToClient;
+use crate::listener::frame::ToClient;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
 use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Target, Unanswered};
 use crate::proto::peer::Peer;
@@ -87,7 +87,7 @@ pub(crate) struct Engine {
     pub(super) transmit: Transmit,
     /// Whether an event is to tell that the socket can take more.
     pub(super) is_watching_writes: bool,
-    pub(super) listener: Option<Listener>,
+    pub(super) local_socket: Option<LocalSocket>,
     pub(super) is_acceptable: bool,
     pub(super) signals: Option<Signals>,
     pub(crate) clients: Clients,
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     /// How long to look for something to do before sleeping.
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
-    pub(crate) doors: Doors,
+    pub(crate) listeners: Listeners,
     pub(super) awaits: Awaits,
     pub(super) events: EventService,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -148,7 +148,7 @@ impl Engine {
         let now = Clock::now();
         self.on_signals(now);
         self.accept(now);
-        self.accept_at_doors(now);
+        self.accept_at_listeners(now);
         self.note_backlog(now);
         let is_caught_up = self.receive(now);
         // In turn: where there is little room, who comes first takes all of it. Before a stop what was taken already comes first.
@@ -157,7 +157,7 @@ impl Engine {
             self.take_commands(now);
         }
         self.serve_clients(now);
-        self.serve_doors(now);
+        self.serve_listeners(now);
         if !self.is_commands_turn {
             self.take_commands(now);
         }
@@ -195,7 +195,7 @@ impl Engine {
 
     /// Returns the time at which clients of listeners may be able to publish, if one of them waits for that.
     pub(super) fn discovery_deadline(&self) -> Option<Instant> {
-        let until = self.discovery_end.filter(|_| self.doors.has_held_up())?;
+        let until = self.discovery_end.filter(|_| self.listeners.has_held_up())?;
         Some(self.peer.discovery().map_or(until, |discovery| discovery.min(until)))
     }
 
@@ -358,8 +358,8 @@ impl Engine {
                     tracing::debug!(%error, client = id.0, "deregister");
                 }
             }
-            Kind::Door(Some(connection)) => self.on_door_gone(now, id, connection),
-            Kind::Door(None) | Kind::Embedded(_) => {}
+            Kind::Listener(Some(connection)) => self.on_listener_gone(now, id, connection),
+            Kind::Listener(None) | Kind::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.asks.retain(|(client, _), _| *client != id);
@@ -394,9 +394,9 @@ impl Engine {
         status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
-        status["doors"] = self.doors.status();
+        status["listeners"] = self.listeners.status();
         self.events.put_status(&mut status);
-        status["door_bytes"] = json!(self.clients.at_doors.memory.bytes());
+        status["listener_bytes"] = json!(self.clients.at_listeners.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
@@ -431,9 +431,9 @@ impl Engine {
                 "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
             ),
             (
-                "door_dropped",
-                self.clients.at_doors.dropped,
-                "Messages that clients of doors did not get because they did not read fast enough.",
+                "listener_dropped",
+                self.clients.at_listeners.dropped,
+                "Messages that clients of listeners did not get because they did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
         ]
@@ -557,7 +557,7 @@ impl Engine {
         let ended = self.clients.write();
         self.detach_all(now, ended);
         self.evict(now);
-        self.resume_at_doors(now);
+        self.resume_at_listeners(now);
     }
 
     fn detach_all(&mut self, now: Now, ended: Vec<ClientId>) {

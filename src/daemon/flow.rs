@@ -1,6 +1,6 @@
 //! The bytes from and to one client: whether its stream has some or takes some, and what waits to be written to it.
 
-use crate::door::out::Out;
+use crate::listener::out::Out;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 

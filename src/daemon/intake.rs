@@ -6,7 +6,7 @@ use crate::daemon::engine::Engine;
 use crate::daemon::local::Connection;
 use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
-use crate::door::frame::{ByeReason, ToClient};
+use crate::listener::frame::{ByeReason, ToClient};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
 use crate::time::{Instant, Now};
@@ -16,14 +16,14 @@ use std::time::Duration;
 
 pub(super) const GROUP: Token = Token(0);
 pub(super) const INBOX: Token = Token(1);
-pub(super) const LISTENER: Token = Token(2);
+pub(super) const LOCAL_SOCKET: Token = Token(2);
 pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
 pub(super) const TIMER: Token = Token(5);
 /// How long a client may take to greet before its place is given to another, if there is no other place.
 const GREETING_TIME: Duration = Duration::from_secs(2);
-/// Tokens from here on belong to doors.
-pub(super) const DOORS: usize = 6;
+/// Tokens from here on belong to listeners.
+pub(super) const LISTENERS: usize = 6;
 /// Tokens from here on belong to clients, by their number.
 const CLIENTS: usize = 16;
 
@@ -70,13 +70,13 @@ impl Engine {
                         self.transmit.on_writable();
                     }
                 }
-                LISTENER => self.is_acceptable = true,
+                LOCAL_SOCKET => self.is_acceptable = true,
                 WAKER => {}
                 TIMER => self.timer.on_event(),
                 SIGNALS => {
                     self.signalled += self.signals.as_mut().map_or(0, Signals::take);
                 }
-                Token(door @ DOORS..CLIENTS) => self.doors.open[door - DOORS].is_acceptable = true,
+                Token(listener @ LISTENERS..CLIENTS) => self.listeners.open[listener - LISTENERS].is_acceptable = true,
                 Token(token) => {
                     let id =
                         ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
@@ -87,7 +87,7 @@ impl Engine {
                         flow.is_readable |= event.is_readable();
                         flow.may_be_over |= event.is_read_closed() || event.is_error();
                     }
-                    self.doors.note(&mut self.clients, id);
+                    self.listeners.note(&mut self.clients, id);
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Engine {
         };
         [
             self.peer.poll_deadline(),
-            self.doors.deadline(),
+            self.listeners.deadline(),
             self.awaits.deadline(),
             self.confirm_deadline(),
             self.discovery_deadline(),
@@ -158,14 +158,14 @@ impl Engine {
         self.is_readable.contains(&true)
             || self.commands.has_some(is_held_up)
             || self.clients.with_input(is_held_up).next().is_some()
-            || self.doors.has_work(is_held_up || self.discovery_end.is_some())
+            || self.listeners.has_work(is_held_up || self.discovery_end.is_some())
     }
 
     /// Takes in new clients.
     pub(super) fn accept(&mut self, now: Now) {
         while self.is_acceptable && matches!(self.phase, Phase::Running) {
-            let Some(listener) = &self.listener else { return };
-            let mut stream = match listener.socket.accept() {
+            let Some(local_socket) = &self.local_socket else { return };
+            let mut stream = match local_socket.socket.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.is_acceptable = false;
@@ -179,7 +179,7 @@ impl Engine {
                     return;
                 }
             };
-            let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.doors.len();
+            let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.listeners.len();
             if is_full(self)
                 && let Some(stranger) = self.clients.stranger(now, GREETING_TIME)
             {

@@ -3,8 +3,8 @@
 use crate::daemon::flow::{Flow, Reading};
 use crate::daemon::outbox::Outbox;
 use crate::daemon::queue::QueueLimits;
-use crate::door::frame::ToPeer;
-use crate::door::local::Door;
+use crate::listener::frame::ToPeer;
+use crate::listener::local::Listener;
 use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -106,16 +106,16 @@ pub(crate) fn check_directory(socket: &Path) -> Result<(), DirectoryError> {
 
 /// The listening socket. Its file goes with it, unless another one has taken the place.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct LocalSocket {
     pub(crate) socket: UnixListener,
     path: PathBuf,
     /// (device, inode) of the file.
     identity: (u64, u64),
 }
 
-impl Listener {
+impl LocalSocket {
     /// Listens at `path`. Makes the directory if it is missing, and takes the place of a peer that crashed.
-    pub(crate) fn bind(path: &Path) -> Result<Listener, SocketError> {
+    pub(crate) fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
         let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -141,7 +141,7 @@ impl Listener {
         let socket = listen().map_err(system("listen at"))?;
         let file = fs::symlink_metadata(path).map_err(system("look at"))?;
         let socket = UnixListener::from_std(OwnedFd::from(socket).into());
-        Ok(Listener { socket, path: path.to_owned(), identity: (file.dev(), file.ino()) })
+        Ok(LocalSocket { socket, path: path.to_owned(), identity: (file.dev(), file.ino()) })
     }
 
     /// Where it listens.
@@ -150,7 +150,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for LocalSocket {
     fn drop(&mut self) {
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
@@ -204,14 +204,14 @@ fn clear(path: &Path) -> Result<(), SocketError> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
-    pub(crate) door: Door,
+    pub(crate) listener: Listener,
     pub(crate) outbox: Outbox,
     /// Its process, if the kernel tells.
     pub(crate) pid: Option<i32>,
     pub(crate) flow: Flow,
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
-    /// What comes before all that is in the door, and has to wait while publishers are held up.
+    /// What comes before all that is in the listener, and has to wait while publishers are held up.
     pub(crate) waiting: Option<ToPeer>,
     /// The subject of the last run of messages: the next one is often of the same.
     pub(crate) subject: Option<Subject>,
@@ -222,7 +222,7 @@ impl Connection {
         Connection {
             pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
             stream,
-            door: Door::new(),
+            listener: Listener::new(),
             outbox: Outbox::new(limits),
             flow: Flow::new(),
             is_greeted: false,
@@ -244,9 +244,9 @@ impl Connection {
         }
     }
 
-    /// Reads once, into the door, by way of `scratch`.
+    /// Reads once, into the listener, by way of `scratch`.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
-        self.flow.read(&mut self.stream, false, scratch, |bytes| self.door.push(bytes))
+        self.flow.read(&mut self.stream, false, scratch, |bytes| self.listener.push(bytes))
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
@@ -272,10 +272,10 @@ mod tests {
     fn the_socket_is_private_and_goes_with_its_peer() {
         let directory = place();
         let path = directory.join("deep").join("peer.sock");
-        let listener = Listener::bind(&path).unwrap();
+        let listener = LocalSocket::bind(&path).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap()), mode(&directory)), (0o660, 0o700, 0o700));
-        let text = Listener::bind(&path).unwrap_err().to_string();
+        let text = LocalSocket::bind(&path).unwrap_err().to_string();
         assert!(text.contains("already running") && text.contains("--socket"), "{text}");
         drop(listener);
         assert!(!path.exists());
@@ -288,21 +288,21 @@ mod tests {
         let directory = above.join(format!("seqcast-{}", nix::unistd::getuid()));
         let path = directory.join("peer.sock");
         assert_eq!(check_directory(&path), Ok(()), "one that is not there is made");
-        drop(Listener::bind(&path).unwrap());
+        drop(LocalSocket::bind(&path).unwrap());
         for mode in [0o720, 0o702] {
             fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
-            let text = Listener::bind(&path).unwrap_err().to_string();
+            let text = LocalSocket::bind(&path).unwrap_err().to_string();
             assert!(text.contains(&format!("mode {mode:o}")) && text.contains("chmod 700"), "{text}");
         }
         fs::set_permissions(&directory, Permissions::from_mode(0o750)).unwrap();
-        drop(Listener::bind(&path).unwrap());
+        drop(LocalSocket::bind(&path).unwrap());
         let elsewhere = above.join("elsewhere");
         fs::rename(&directory, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
-        let Err(SocketError::Directory(error)) = Listener::bind(&path) else { panic!("a link is somebody's trick") };
+        let Err(SocketError::Directory(error)) = LocalSocket::bind(&path) else { panic!("a link is somebody's trick") };
         assert_eq!(error, DirectoryError::NotOurs(directory));
         fs::set_permissions(&elsewhere, Permissions::from_mode(0o777)).unwrap();
-        drop(Listener::bind(&elsewhere.join("peer.sock")).unwrap());
+        drop(LocalSocket::bind(&elsewhere.join("peer.sock")).unwrap());
         fs::remove_dir_all(above).unwrap();
     }
 
@@ -313,14 +313,14 @@ mod tests {
         let path = directory.join("peer.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a crashed peer leaves its socket");
-        let first = Listener::bind(&path).unwrap();
+        let first = LocalSocket::bind(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let second = Listener::bind(&path).unwrap();
+        let second = LocalSocket::bind(&path).unwrap();
         drop(first);
         assert!(path.exists(), "the first one must not remove the second one's socket");
         drop(second);
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(Listener::bind(&path), Err(SocketError::NotASocket(_))));
+        assert!(matches!(LocalSocket::bind(&path), Err(SocketError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         fs::remove_dir_all(directory).unwrap();
     }

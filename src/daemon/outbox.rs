@@ -4,7 +4,7 @@
 
 use crate::daemon::flow::Unwritten;
 use crate::daemon::queue::QueueLimits;
-use crate::door::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
+use crate::listener::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
 use crate::proto::delivery::Deliveries;
 use bytes::Bytes;
@@ -41,7 +41,7 @@ impl Outbox {
     }
 
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
-    /// [`delivery_body`](crate::door::value::delivery_body).
+    /// [`delivery_body`](crate::listener::value::delivery_body).
     pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> Pushed {
         if self.room(body.len()) == 0 {
             return self.drop_for(subs, 1);
@@ -179,9 +179,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::frame::{VERSION, Welcome};
-    use crate::door::local::Caller;
-    use crate::door::value::delivery_body;
+    use crate::listener::frame::{VERSION, Welcome};
+    use crate::listener::local::Caller;
+    use crate::listener::value::delivery_body;
     use crate::message::{Cause, Delivery, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
     use crate::rng::Rng;
     use crate::seqno::Seq;

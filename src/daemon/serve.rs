@@ -7,10 +7,10 @@ use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::events::Asker;
 use crate::daemon::flow::Reading;
 use crate::daemon::stream::ask::StreamAsker;
-use crate::door::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
-use crate::door::local::Fault;
-use crate::door::refused::{Refused, Why};
-use crate::door::run::PublishRun;
+use crate::listener::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
+use crate::listener::local::Fault;
+use crate::listener::refused::{Refused, Why};
+use crate::listener::run::PublishRun;
 use crate::message::{ClientId, SubId, Wanted};
 use crate::proto::effect::{Refusal, Request, Target, Unanswered};
 use crate::proto::question::Question;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
-/// Bytes read in one turn from all attached clients, and as many from all clients of doors, so that the sockets of the group and time
+/// Bytes read in one turn from all attached clients, and as many from all clients of listeners, so that the sockets of the group and time
 /// come into their own. Who is not served then comes first in the next turn.
 pub(super) const TURN_BYTES: usize = 1 << 20;
 /// Bytes of the buffer for one read.
@@ -64,7 +64,7 @@ impl Engine {
                 }
                 let frame = match connection.waiting.take() {
                     Some(frame) => Ok(Some(frame)),
-                    None => connection.door.poll_frame(),
+                    None => connection.listener.poll_frame(),
                 };
                 match frame {
                     Ok(Some(frame)) if is_held_up && must_wait(&frame) => {
@@ -205,7 +205,7 @@ impl Engine {
             }
             Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             // Whoever handed it in tells the session.
-            Some(Kind::Door(_)) | None => {}
+            Some(Kind::Listener(_)) | None => {}
         }
         self.refused = Some(refusal);
     }
@@ -234,7 +234,7 @@ pub(crate) fn why(refusal: &Refusal) -> Why {
             Why::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
         }
         Refusal::TooManySubscriptions { max } => Why::TooManySubscriptions { max: *max as u64 },
-        Refusal::TooManyGlobSteps { .. } => unreachable!("only clients of doors have globs"),
+        Refusal::TooManyGlobSteps { .. } => unreachable!("only clients of listeners have globs"),
         Refusal::Subject(error) => Why::Subject(error.to_string()),
         Refusal::QueueLive => Why::QueueLive,
         Refusal::QueueNews => Why::QueueNews,

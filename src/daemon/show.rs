@@ -1,7 +1,7 @@
 //! Answers to `show`: every report of the peer as JSON. The names of the fields are documented in
 //! `docs/local-protocol.md` and stay.
 
-use crate::door::client::Protocol;
+use crate::listener::client::Protocol;
 use crate::message::{Count, Publisher, Reason, Wanted};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
@@ -39,9 +39,9 @@ pub(crate) struct ClientRow {
     pub(crate) client: u32,
     /// Its own name; may be empty.
     pub(crate) name: String,
-    /// The door it came through, and from where.
+    /// The listener it came through, and from where.
     pub(crate) place: Option<(Protocol, SocketAddr)>,
-    /// The account it proved to be at a door, if it had to.
+    /// The account it proved to be at a listener, if it had to.
     pub(crate) account: Option<String>,
     /// Whether it is in the peer's process.
     pub(crate) embedded: bool,
@@ -59,7 +59,7 @@ pub(crate) struct ClientRow {
     pub(crate) queued: u64,
     /// Bytes that wait for it.
     pub(crate) queued_bytes: u64,
-    /// Bytes that it has sent at a door and not ended.
+    /// Bytes that it has sent at a listener and not ended.
     pub(crate) unread_bytes: u64,
 }
 
@@ -336,7 +336,7 @@ fn client(row: &ClientRow) -> Value {
     json!({
         "client": row.client,
         "name": row.name,
-        "door": row.place.map(|(door, _)| door.as_str()),
+        "listener": row.place.map(|(listener, _)| listener.as_str()),
         "address": row.place.map(|(_, address)| address.to_string()),
         "account": row.account,
         "embedded": row.embedded,

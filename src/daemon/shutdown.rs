@@ -6,7 +6,7 @@
 use crate::daemon::awaits::Awaits;
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::Commands;
-use crate::door::frame::{ByeReason, ToClient};
+use crate::listener::frame::{ByeReason, ToClient};
 use crate::proto::effect::Input;
 use crate::time::{Instant, Now};
 use std::any::Any;
@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) fn stop(&mut self, now: Now) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
-            if self.doors.announces_events() {
+            if self.listeners.announces_events() {
                 self.announce_events(now, "STOPPED");
             }
             self.announce_stop();
@@ -105,7 +105,7 @@ impl Engine {
             self.clients.answer(id, &bye);
             if let Some(connection) = self.clients.connection(id) {
                 connection.flow.is_closing = true;
-            } else if let Some(connection) = self.clients.door(id) {
+            } else if let Some(connection) = self.clients.listener(id) {
                 connection.flow.is_closing = true;
                 connection.unconfirmed = None;
                 self.clients.note_output(id);
@@ -113,11 +113,11 @@ impl Engine {
                 self.detach(now, id);
             }
         }
-        self.doors.close(self.poll.registry());
+        self.listeners.close(self.poll.registry());
         self.events.close_streams();
         self.asks.clear();
         self.unconfirmed.clear();
-        self.listener = None;
+        self.local_socket = None;
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }
 
@@ -173,8 +173,8 @@ impl Engine {
             }
             self.clients.remove(id);
         }
-        self.doors.close(self.poll.registry());
-        self.listener = None;
+        self.listeners.close(self.poll.registry());
+        self.local_socket = None;
         self.commands = Commands::default();
         self.awaits = Awaits::default();
         self.flushes.clear();

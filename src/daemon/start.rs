@@ -5,13 +5,13 @@ use crate::daemon::awaits::Awaits;
 use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
-use crate::daemon::doors::{DoorError, Doors};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::Engine;
 use crate::daemon::events::{EventService, EventsError};
-use crate::daemon::intake::{GROUP, INBOX, LISTENER, TIMER, WAKER};
+use crate::daemon::intake::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
-use crate::daemon::local::{Listener, SocketError};
+use crate::daemon::listeners::{ListenerError, Listeners};
+use crate::daemon::local::{LocalSocket, SocketError};
 use crate::daemon::mailbox::{Commands, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::queue::QueueLimits;
@@ -69,8 +69,8 @@ pub enum StartError {
     SelfTest(SelfTestError),
     /// The Unix socket could not be opened.
     Socket(SocketError),
-    /// A door could not be opened.
-    Door(DoorError),
+    /// A listener could not be opened.
+    Listener(ListenerError),
     /// There is no journal of events.
     Events(EventsError),
     /// There are no event streams.
@@ -91,7 +91,7 @@ impl fmt::Display for StartError {
             StartError::Sockets(error) => error.fmt(f),
             StartError::SelfTest(error) => error.fmt(f),
             StartError::Socket(error) => error.fmt(f),
-            StartError::Door(error) => error.fmt(f),
+            StartError::Listener(error) => error.fmt(f),
             StartError::Events(error) => error.fmt(f),
             StartError::Streams(error) => error.fmt(f),
             StartError::System { step, error } => write!(f, "cannot {step}: {error}"),
@@ -112,8 +112,8 @@ impl Engine {
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
         let signals = signals.map_err(step("watch for signals"))?;
         let mut sockets = open_sockets(config, &chosen)?;
-        let mut listener = match options.serve {
-            true => Some(Listener::bind(&config.socket).map_err(StartError::Socket)?),
+        let mut local_socket = match options.serve {
+            true => Some(LocalSocket::bind(&config.socket).map_err(StartError::Socket)?),
             false => None,
         };
         let meanwhile = self_test::run(&mut sockets, random_u64(), SELF_TEST_TIME).map_err(StartError::SelfTest)?;
@@ -122,20 +122,20 @@ impl Engine {
         let waker = Waker::new(poll.registry(), WAKER).map_err(step("make a waker"))?;
         let timer = Timer::new(poll.registry(), TIMER).map_err(step("make a timer"))?;
         sockets.register(poll.registry(), GROUP, INBOX).map_err(step("watch the UDP sockets"))?;
-        if let Some(listener) = &mut listener {
-            let watched = poll.registry().register(&mut listener.socket, LISTENER, Interest::READABLE);
+        if let Some(local_socket) = &mut local_socket {
+            let watched = poll.registry().register(&mut local_socket.socket, LOCAL_SOCKET, Interest::READABLE);
             watched.map_err(step("watch the Unix socket"))?;
         }
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("most words are not 0");
         let events = open_events(config, options)?;
-        let mut doors = match options.serve {
-            true => Doors::open(config, epoch, events.server()).map_err(StartError::Door)?,
-            false => Doors::closed(config),
+        let mut listeners = match options.serve {
+            true => Listeners::open(config, epoch, events.server()).map_err(StartError::Listener)?,
+            false => Listeners::closed(config),
         };
-        doors.register(poll.registry()).map_err(step("watch the doors"))?;
+        listeners.register(poll.registry()).map_err(step("watch the listeners"))?;
 
         let started = Clock::now();
-        let about = about(config, &chosen, &sockets, listener.as_ref());
+        let about = about(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
@@ -154,16 +154,16 @@ impl Engine {
             inbox_waits: None,
             transmit: Transmit::default(),
             is_watching_writes: false,
-            listener,
+            local_socket,
             is_acceptable: true,
             signals,
-            clients: Clients::new(limits, config.door_memory),
+            clients: Clients::new(limits, config.listener_memory),
             clients_max: config.client_max,
             begins_after: ClientId(0),
             delivery: config.delivery,
             busy_poll: config.busy_poll,
             clients_refused: 0,
-            doors,
+            listeners,
             awaits: Awaits::default(),
             events,
             mailbox: Arc::new(Mailbox::new(waker)),
@@ -206,7 +206,7 @@ impl Engine {
             epoch = %self.peer.epoch(),
             group = %self.sockets.group_address(),
             inbox = %self.sockets.inbox_address(),
-            socket = self.listener.as_ref().map(|listener| tracing::field::display(listener.path().display().to_string())),
+            socket = self.local_socket.as_ref().map(|local_socket| tracing::field::display(local_socket.path().display().to_string())),
             version = env!("CARGO_PKG_VERSION"),
             "peer started"
         );
@@ -249,7 +249,7 @@ fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError>
 }
 
 /// What does not change in `show status`.
-fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, listener: Option<&Listener>) -> Value {
+fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, local_socket: Option<&LocalSocket>) -> Value {
     let [receive, send] = sockets.granted();
     json!({
         "name": config.name.as_str(),
@@ -270,7 +270,7 @@ fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, listener: Option<&
         "receive_buffer": receive.granted,
         "send_buffer_wanted": send.wanted,
         "send_buffer": send.granted,
-        "socket": listener.map(|listener| listener.path().display().to_string()),
+        "socket": local_socket.map(|local_socket| local_socket.path().display().to_string()),
     })
 }
 

@@ -52,6 +52,18 @@ param.yaml:5:3: pub_window_tme: unknown key
       = did you mean pub-window-time?"#,
     },
     Case {
+        name: "keys that were renamed",
+        text: "parameters:\n  door-memory: 1 gb\n  door_stranger_max: 64\n",
+        errors: r#"param.yaml:2:3: door-memory: unknown key
+    2 |   door-memory: 1 gb
+      |   ^^^^^^^^^^^
+      = it was renamed: write listener-memory
+param.yaml:3:3: door_stranger_max: unknown key
+    3 |   door_stranger_max: 64
+      |   ^^^^^^^^^^^^^^^^^
+      = it was renamed: write listener-unauthenticated-max"#,
+    },
+    Case {
         name: "a pace that is none",
         text: "parameters:\n  pace: atuo\n  pace_floor: fast\n",
         errors: r#"param.yaml:2:9: pace: "atuo": neither auto nor off nor a size
@@ -293,7 +305,7 @@ param.yaml:5:11: socket: "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
     },
     Case {
         name: "values that contradict each other",
-        text: "parameters:\n  pub-window-size: 100 mb\n  sub-window-max: 1 mb\n  hold-size: 1 mb\n  client-subscriptions-max: 10,000,000\n  door-memory: 2 mb\n  nats: on\n",
+        text: "parameters:\n  pub-window-size: 100 mb\n  sub-window-max: 1 mb\n  hold-size: 1 mb\n  client-subscriptions-max: 10,000,000\n  listener-memory: 2 mb\n  nats: on\n",
         errors: r#"param.yaml:2:20: pub-window-size: pub-window-max (64 mb) is less than pub-window-size (100 mb): the hard limit cannot be below the size at which the window rotates
     2 |   pub-window-size: 100 mb
       |                    ^^^^^^
@@ -310,10 +322,10 @@ param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less t
     5 |   client-subscriptions-max: 10,000,000
       |                             ^^^^^^^^^^
       = raise subscriptions-max to 10000000, or lower client-subscriptions-max
-param.yaml:6:16: door-memory: door-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a door may hold must fit
-    6 |   door-memory: 2 mb
+param.yaml:6:16: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a listener may hold must fit
+    6 |   listener-memory: 2 mb
       |                ^^^^
-      = raise door-memory to 64 mb, or lower client-queue-size"#,
+      = raise listener-memory to 64 mb, or lower client-queue-size"#,
     },
     Case {
         name: "a tab",

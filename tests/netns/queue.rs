@@ -2,7 +2,7 @@
 
 use super::lan::{Lan, Peer, Process, in_namespaces};
 use super::{ONE_IN_TEN, group};
-use crate::doors::talk::{Nats, Talk};
+use crate::listeners::talk::{Nats, Talk};
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};

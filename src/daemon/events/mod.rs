@@ -19,7 +19,6 @@ use crate::daemon::stream::ask::Asks;
 use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::peer::{Journal, PeerStreams};
 use crate::daemon::stream::serve::Input;
-use crate::door::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::event::follow::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, Refusal};
@@ -27,6 +26,7 @@ use crate::event::store::retention::Retention;
 use crate::event::store::{Answer, Query};
 use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
+use crate::listener::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
 use crate::time::{Instant, Now};
@@ -55,8 +55,8 @@ pub(crate) enum Asker {
     Attached(ClientId, u64),
     /// A program in the same process.
     Embedded(ClientId, PartSender<Result<EventAnswer, Refusal>>),
-    /// A client of a door, with its number for the request.
-    Door(ClientId, u64),
+    /// A client of a listener, with its number for the request.
+    Listener(ClientId, u64),
     /// The thread of the streams, with its number for the request.
     Streams {
         /// As whom it asks.
@@ -73,7 +73,7 @@ pub(crate) enum Asker {
 impl Asker {
     fn client(&self) -> ClientId {
         match self {
-            Asker::Attached(client, _) | Asker::Embedded(client, _) | Asker::Door(client, _) => *client,
+            Asker::Attached(client, _) | Asker::Embedded(client, _) | Asker::Listener(client, _) => *client,
             Asker::Streams { client, .. } => *client,
             Asker::Own => ClientId(0),
         }
@@ -448,8 +448,8 @@ impl Opened {
         let asker = tell.cost.client;
         let heard = move |answer: Result<Answer, StoreError>| {
             let answer = match (answer, &tell.asker) {
-                // The protocols of doors have no word for that.
-                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Door(..)) => Ok(Answer::default()),
+                // The protocols of listeners have no word for that.
+                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Listener(..)) => Ok(Answer::default()),
                 (answer, _) => answer,
             };
             let ended = Some(tell.cost);

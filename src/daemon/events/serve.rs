@@ -2,14 +2,14 @@
 
 use super::share::Own;
 use super::{Asker, Done, EventsError, Outcome, answers, unavailable};
-use crate::daemon::doors::connection::DoorConnection;
 use crate::daemon::engine::Engine;
+use crate::daemon::listeners::connection::ListenerConnection;
 use crate::daemon::stream::serve::Input;
-use crate::door::client::{Protocol, Session};
-use crate::door::event::{EventAnswer, EventRequest};
-use crate::door::frame::ToClient;
 use crate::event::model::{Event, EventId, Json, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
+use crate::listener::client::{Protocol, Session};
+use crate::listener::event::{EventAnswer, EventRequest};
+use crate::listener::frame::ToClient;
 use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
 use crate::subject::event_type::EventType;
 use crate::time::Now;
@@ -25,15 +25,15 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::ask_events`], of a client of a door that is served.
-    pub(crate) fn ask_events_at_door(
+    /// As [`Engine::ask_events`], of a client of a listener that is served.
+    pub(crate) fn ask_events_at_listener(
         &mut self,
         now: Now,
         (client, number): (ClientId, u64),
-        connection: &mut DoorConnection,
+        connection: &mut ListenerConnection,
         request: EventRequest,
     ) {
-        if let Err(refusal) = self.begin_events(now, &Asker::Door(client, number), request) {
+        if let Err(refusal) = self.begin_events(now, &Asker::Listener(client, number), request) {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
@@ -118,8 +118,8 @@ impl Engine {
 
     /// Tells who asked what became of a request.
     fn tell_asker(&mut self, now: Now, asker: &Asker, done: Result<Done, Refusal>) {
-        if let Asker::Door(client, number) = asker {
-            return self.tell_door(now, *client, *number, done);
+        if let Asker::Listener(client, number) = asker {
+            return self.tell_listener(now, *client, *number, done);
         }
         let answers = match done {
             Ok(done) => answers(done).into_iter().map(Ok).collect(),
@@ -164,12 +164,12 @@ impl Engine {
                     drop(inputs.push(Input::Registered { number: *number, registered }));
                 }
             }
-            Asker::Door(..) | Asker::Own => {}
+            Asker::Listener(..) | Asker::Own => {}
         }
     }
 
-    /// Tells a client of a door what became of its request.
-    fn tell_door(&mut self, now: Now, id: ClientId, number: u64, done: Result<Done, Refusal>) {
+    /// Tells a client of a listener what became of its request.
+    fn tell_listener(&mut self, now: Now, id: ClientId, number: u64, done: Result<Done, Refusal>) {
         self.at_hat_client(now, id, |connection| {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
@@ -186,14 +186,14 @@ impl Engine {
 
     /// Tells the clients of Hat that subscribe to them of the events of a session, together.
     fn tell_subscribers(&mut self, now: Now, events: &[Event]) {
-        if !self.doors.has_clients(Protocol::Hat) {
+        if !self.listeners.has_clients(Protocol::Hat) {
             return;
         }
         let mut told: BTreeMap<ClientId, Vec<&Event>> = BTreeMap::new();
         for event in events {
             let targets = self.peer.targets(event.event_type.subject());
             for target in targets.iter().flat_map(|to| to.iter()) {
-                if self.clients.door(target.client).is_some_and(|it| matches!(it.session, Session::Hat(_))) {
+                if self.clients.listener(target.client).is_some_and(|it| matches!(it.session, Session::Hat(_))) {
                     let events = told.entry(target.client).or_default();
                     if events.last().is_none_or(|last| last.id != event.id) {
                         events.push(event);
@@ -217,19 +217,19 @@ impl Engine {
     }
 
     /// Says something to a client, and does what it asks for then.
-    fn at_hat_client(&mut self, now: Now, id: ClientId, say: impl FnOnce(&mut DoorConnection)) {
-        let Some(mut connection) = self.clients.take_door(id) else { return };
+    fn at_hat_client(&mut self, now: Now, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
+        let Some(mut connection) = self.clients.take_listener(id) else { return };
         say(&mut connection);
         self.drain_asks(now, id, &mut connection);
         // An answer or a session may be large, and there may be one for each of many clients in a turn.
-        let at_doors = &mut self.clients.at_doors;
-        at_doors.memory.note(&mut connection);
-        if at_doors.memory.is_scarce() {
+        let at_listeners = &mut self.clients.at_listeners;
+        at_listeners.memory.note(&mut connection);
+        if at_listeners.memory.is_scarce() {
             // What comes of it is seen when it is written again, in the same turn.
-            at_doors.write(id, &mut connection);
+            at_listeners.write(id, &mut connection);
         }
-        self.clients.put_door(now, id, connection);
-        self.doors.note(&mut self.clients, id);
+        self.clients.put_listener(now, id, connection);
+        self.listeners.note(&mut self.clients, id);
         self.plan_wake(now, id);
         self.evict(now);
     }

@@ -10,16 +10,16 @@ use crate::daemon::store::reader::Reader;
 use crate::daemon::store::writer::{Append, Writer};
 use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::serve::Input;
-use crate::door::journal::{
-    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
-    read_announcement, read_page, read_question, remove_too_deep_events,
-};
 use crate::event::claim::{Act, Claim};
 use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{Answer, OfServer, Query};
 use crate::event::timestamp::Timestamp;
+use crate::listener::journal::{
+    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
+    read_announcement, read_page, read_question, remove_too_deep_events,
+};
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};

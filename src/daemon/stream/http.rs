@@ -1,4 +1,4 @@
-//! The HTTP server of the FTN18 door: requests by POST, and WebSockets, on a thread of its own.
+//! The HTTP server of the FTN18 listener: requests by POST, and WebSockets, on a thread of its own.
 //!
 //! The last part of the path names the stream; without one the first stream is meant.
 
@@ -7,18 +7,18 @@ use super::inputs::{Inputs, Rejected};
 use super::serve::{Input, ToClient};
 use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::config::TlsFiles;
-use crate::daemon::doors::TlsError;
-use crate::daemon::doors::stream::Tls;
-use crate::daemon::doors::tls;
-use crate::door::access::Access;
-use crate::door::ftn18::call::{Channel, MESSAGE_BYTES};
-use crate::door::ftn18::desk::Conn;
-use crate::door::ftn18::fault::{Fault, Name};
-use crate::door::ftn18::message::response;
-use crate::door::ftn18::session::{Done, Output, Session};
-use crate::door::ftn18::url::CallPath;
+use crate::daemon::listeners::TlsError;
+use crate::daemon::listeners::stream::Tls;
+use crate::daemon::listeners::tls;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
+use crate::listener::access::Access;
+use crate::listener::ftn18::call::{Channel, MESSAGE_BYTES};
+use crate::listener::ftn18::desk::Conn;
+use crate::listener::ftn18::fault::{Fault, Name};
+use crate::listener::ftn18::message::response;
+use crate::listener::ftn18::session::{Done, Output, Session};
+use crate::listener::ftn18::url::CallPath;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::ws::WebSocketUpgrade;
@@ -147,7 +147,7 @@ impl Counts {
         let count = ended.entry(reason).or_default();
         *count += 1;
         if count.is_power_of_two() {
-            tracing::warn!(door = "ftn18", reason, count, "connection ended");
+            tracing::warn!(listener = "ftn18", reason, count, "connection ended");
         }
     }
 
@@ -155,7 +155,7 @@ impl Counts {
     fn on_busy(&self) {
         let count = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
-            tracing::warn!(door = "ftn18", count, "request refused: too many requests of all clients wait");
+            tracing::warn!(listener = "ftn18", count, "request refused: too many requests of all clients wait");
         }
     }
 
@@ -163,7 +163,7 @@ impl Counts {
     fn on_malformed(&self, fault: &Fault) {
         let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
-            tracing::warn!(door = "ftn18", count, reason = fault.text, "message dropped");
+            tracing::warn!(listener = "ftn18", count, reason = fault.text, "message dropped");
         }
     }
 
@@ -318,7 +318,7 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Opt
         counts.accepted.fetch_add(1, Ordering::Relaxed);
         if shared.settings.clients_max <= counts.clients.load(Ordering::Relaxed) {
             counts.refused.fetch_add(1, Ordering::Relaxed);
-            counts.on_ended("too many clients: see door-client-max");
+            counts.on_ended("too many clients: see listener-client-max");
             continue;
         }
         let place = Place::new(&shared.counts);
@@ -350,7 +350,7 @@ async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared:
     match tokio::time::timeout(REQUEST_TIME, begin).await {
         Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), Way { is_secure: true, ..plain }).await,
         Ok(Err(stream)) => talk(TokioIo::new(stream), plain).await,
-        Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 door"),
+        Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 listener"),
         Err(_) => counts.on_ended("no encryption in time"),
     }
 }
@@ -366,7 +366,7 @@ where
     let connection = server.serve_connection(stream, service).with_upgrades();
     let done = tokio::select! {
         done = connection => done,
-        () = holder.evicted() => return counts.on_ended("client held most: see door-memory"),
+        () = holder.evicted() => return counts.on_ended("client held most: see listener-memory"),
     };
     if let Err(error) = done {
         if error.is_timeout() {
@@ -374,7 +374,7 @@ where
         } else if is_unacknowledged(&error) {
             counts.on_ended(STALLED);
         }
-        tracing::debug!(%error, "a connection of the ftn18 door");
+        tracing::debug!(%error, "a connection of the ftn18 listener");
     }
 }
 
@@ -596,7 +596,7 @@ async fn post(way: &Way, message: Result<&str, Fault>, stream: usize) -> Option<
 mod tests {
     use super::super::inputs::{InputReceiver, Limits, inputs};
     use super::*;
-    use crate::door::ftn18::session::CallId;
+    use crate::listener::ftn18::session::CallId;
     use std::pin::Pin;
     use std::task::{Context, Poll};
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

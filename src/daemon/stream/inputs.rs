@@ -4,8 +4,8 @@
 //! something else bounds their number; the comment of [`Inputs::push`] says what.
 
 use super::serve::Input;
-use crate::door::ftn18::call::Call;
 use crate::event::model::ServerId;
+use crate::listener::ftn18::call::Call;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -198,9 +198,9 @@ impl Drop for InputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::ftn18::desk::Conn;
     use crate::event::follow::Fetched;
     use crate::event::model::EventId;
+    use crate::listener::ftn18::desk::Conn;
     use std::thread;
 
     fn opened(number: u64) -> Input {

@@ -16,15 +16,15 @@ use crate::daemon::mailbox::{Command, Mailbox};
 use crate::daemon::start::Options;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
-use crate::door::access::Access;
-use crate::door::event::EventRequest;
-use crate::door::ftn18::call::LIST_BYTES;
-use crate::door::ftn18::desk;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
 use crate::event::store::{Answer, OfServer, Query};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::Missed;
+use crate::listener::access::Access;
+use crate::listener::event::EventRequest;
+use crate::listener::ftn18::call::LIST_BYTES;
+use crate::listener::ftn18::desk;
 use crate::message::ClientId;
 use crate::time::Now;
 use serde_json::{Value, json};
@@ -111,17 +111,17 @@ impl PeerStreams {
             address,
             access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
             streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
-            clients_max: config.door_client_max,
+            clients_max: config.listener_client_max,
             // Several polls can be answered whatever is configured.
-            bytes_max: config.door_memory.max(4 * LIST_BYTES),
+            bytes_max: config.listener_memory.max(4 * LIST_BYTES),
             is_trusted,
             tls: config.ftn18_tls.clone(),
         };
         let http = Http::start(settings, inputs.clone()).map_err(OpenError::Http)?;
-        tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 door open");
+        tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 listener open");
         let is_open = config.accounts.is_empty() && !address.ip().is_loopback();
         if config.ftn18_open && is_open {
-            tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 door can use it");
+            tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 listener can use it");
         }
         let tls = config.ftn18_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
         let accounts = config.accounts.len();
@@ -133,7 +133,7 @@ impl PeerStreams {
         let counts = self.http.counts();
         let (bytes, evicted) = self.http.held();
         json!({
-            "door": "ftn18",
+            "listener": "ftn18",
             "tls": self.tls,
             "accounts": self.accounts,
             "address": self.http.address().to_string(),

@@ -2,8 +2,8 @@
 
 use super::http::{BUSY, BYTE_TIME, Busy, Client, Counts, PING_TIME, Place, STALLED, Way};
 use super::serve::ToClient;
-use crate::door::ftn18::call::MESSAGE_BYTES;
-use crate::door::ftn18::session::Output;
+use crate::listener::ftn18::call::MESSAGE_BYTES;
+use crate::listener::ftn18::session::Output;
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl End {
             End::Protocol => (1002, "the client breaks the WebSocket protocol"),
             End::Encoding => (1007, "a message is not UTF-8"),
             End::TooLarge => (1009, "a message has more than 65536 bytes"),
-            End::Evicted => (1013, "the client holds most of the memory: see door-memory"),
+            End::Evicted => (1013, "the client holds most of the memory: see listener-memory"),
             End::Behind => (1013, "too many messages wait for the client"),
             End::Busy => (1013, BUSY),
             End::Replaced => (1000, "nothing more is pushed here"),

@@ -1,4 +1,4 @@
-//! Ordered events on the bus and in a journal: events of seed 004 whose payload says the rest, so that any client of any door can read it.
+//! Ordered events on the bus and in a journal: events of seed 004 whose payload says the rest, so that any client of any listener can read it.
 //!
 //! The type is a given one and the object as its last subtype, `order/work:1`; in the object, `%`, `?`, `*` and `/` are written as `%` and
 //! two capital hexadecimal digits. The payload is a JSON object:

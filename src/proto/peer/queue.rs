@@ -1,7 +1,7 @@
 //! Queue groups: of all subscriptions on the LAN that share the name of a group and match the subject, one gets the message.
 //!
 //! The publishing peer chooses the peer whose member gets it, and names that in a stamp before the headers; the chosen peer chooses
-//! the member. A peer whose last member has left meanwhile returns the message to the publisher (docs/doors.md, "Queue groups").
+//! the member. A peer whose last member has left meanwhile returns the message to the publisher (docs/listeners.md, "Queue groups").
 
 use super::Peer;
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Verdict};

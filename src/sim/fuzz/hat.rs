@@ -1,17 +1,17 @@
-//! Target `hat`: the bytes of a connection of the Hat door, with a journal behind it that answers at once or at any time.
+//! Target `hat`: the bytes of a connection of the Hat listener, with a journal behind it that answers at once or at any time.
 
 use super::script::Script;
-use crate::door::access::{Access, Account, Credentials};
-use crate::door::hat::chatter::{Conversation, PING};
-use crate::door::hat::to_client::{Status, ToClient};
-use crate::door::hat::to_peer::{Subscription, ToPeer};
-use crate::door::hat::{Ask, Fault, Message, Parser, RequestId, Session, Settings};
-use crate::door::out::Out;
 use crate::event::model::{Event, Registration};
 use crate::event::registrar::Registrar;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Answer, Journal, Query};
 use crate::event::timestamp::Timestamp;
+use crate::listener::access::{Access, Account, Credentials};
+use crate::listener::hat::chatter::{Conversation, PING};
+use crate::listener::hat::to_client::{Status, ToClient};
+use crate::listener::hat::to_peer::{Subscription, ToPeer};
+use crate::listener::hat::{Ask, Fault, Message, Parser, RequestId, Session, Settings};
+use crate::listener::out::Out;
 use crate::rng::Rng;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
     }
 }
 
-/// What the door said, with the conversation as the client names it.
+/// What the listener said, with the conversation as the client names it.
 type Said = Vec<(Conversation, ToClient)>;
 
 /// The answers to requests.

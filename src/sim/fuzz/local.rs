@@ -1,8 +1,8 @@
 //! Target `local`: the bytes of a connection by the local protocol, at either end.
 
 use super::script::Script;
-use crate::door::frame::{ToClient, ToPeer, VERSION, Welcome};
-use crate::door::local::{Caller, Door, Fault};
+use crate::listener::frame::{ToClient, ToPeer, VERSION, Welcome};
+use crate::listener::local::{Caller, Fault, Listener};
 use crate::message::Epoch;
 use bytes::{Bytes, BytesMut};
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ pub fn local(bytes: &[u8]) {
         stream.extend_from_slice(script.take(bytes.len()));
     }
     if to_peer {
-        check(&stream, cut_bytes, Door::new, Door::push, Door::poll_frame, ToPeer::encode, ToPeer::decode);
+        check(&stream, cut_bytes, Listener::new, Listener::push, Listener::poll_frame, ToPeer::encode, ToPeer::decode);
     } else {
         check(&stream, cut_bytes, Caller::new, Caller::push, Caller::poll_frame, ToClient::encode, ToClient::decode);
     }

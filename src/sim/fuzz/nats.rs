@@ -4,10 +4,10 @@
 //! nothing is asked of the peer before the client has proven who it is, and no more is held than one command and what came with it.
 
 use super::script::Script;
-use crate::door::access::{Access, Account, Credentials};
-use crate::door::ask::{Ask, Hello, Receivers};
-use crate::door::nats::{Fault, Parser, Session, Settings};
-use crate::door::out::Out;
+use crate::listener::access::{Access, Account, Credentials};
+use crate::listener::ask::{Ask, Hello, Receivers};
+use crate::listener::nats::{Fault, Parser, Session, Settings};
+use crate::listener::out::Out;
 use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, SubId, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -27,7 +27,7 @@ const SUBSCRIPTIONS_MAX: usize = 8;
 /// The largest part that is pushed at once.
 const PART_BYTES_MAX: usize = 64;
 
-/// The first byte chooses the door, the second how the stream is cut and what happens between the parts.
+/// The first byte chooses the listener, the second how the stream is cut and what happens between the parts.
 pub fn nats(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (choices, seed) = (script.u8(), script.u8());
@@ -169,7 +169,7 @@ impl Client {
                 }
                 Ask::Close => self.is_over = true,
                 Ask::Named { .. } | Ask::Echo(_) => {}
-                ask => panic!("this door does not ask for {ask:?}"),
+                ask => panic!("this listener does not ask for {ask:?}"),
             }
         }
         assert_eq!(self.session.is_admitted(), self.is_admitted);

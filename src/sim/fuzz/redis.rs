@@ -1,10 +1,10 @@
-//! Target `redis`: the bytes of a connection of the Redis door, and deliveries and refusals in between.
+//! Target `redis`: the bytes of a connection of the Redis listener, and deliveries and refusals in between.
 
 use super::script::Script;
-use crate::door::access::{Access, Account, Credentials};
-use crate::door::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
-use crate::door::out::Out;
-use crate::door::redis::{Fault, Parser, Session, Settings};
+use crate::listener::access::{Access, Account, Credentials};
+use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
+use crate::listener::out::Out;
+use crate::listener::redis::{Fault, Parser, Session, Settings};
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;

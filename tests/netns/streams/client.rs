@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Where a peer takes clients, on its own host.
-const DOOR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8181);
+const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8181);
 /// How long one waits for a message before looking whether all is over.
 const WAIT: Duration = Duration::from_millis(200);
 /// How long an answer may take before its connection is given up: longer than a peer waits for its disk.
@@ -43,7 +43,7 @@ pub struct Consumer {
 }
 
 fn connect(host: Host) -> io::Result<WebSocket> {
-    host.within(|| WebSocket::connect(DOOR, "/main", WAIT))
+    host.within(|| WebSocket::connect(LISTENER, "/main", WAIT))
 }
 
 /// The next message, unless none comes for too long, or nobody needs any. `None` is the end.

@@ -1,0 +1,294 @@
+//! The values of the keys about listeners: where each listens, who may come in, how connections are encrypted.
+
+use super::surroundings::Surroundings;
+use super::value::{Kind, ON, ValueError, listed, nearest};
+use crate::listener::access::{Account, Credentials};
+use crate::listener::nats::nkey::{self, NkeyError};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// More than these would be a directory of people, not a list.
+const ACCOUNTS_MAX: usize = 1024;
+
+/// Where a listener listens: `off`, `on` (loopback at the usual port), a port, an address, or both.
+pub(super) struct Listen {
+    /// The usual port.
+    pub port: u16,
+}
+
+impl Kind for Listen {
+    type Value = Option<SocketAddr>;
+
+    fn parse(&self, text: &str, here: &Surroundings) -> Result<Option<SocketAddr>, ValueError> {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let at = |address, port| Ok(Some(SocketAddr::new(address, port)));
+        match ON.parse(text, here) {
+            Ok(false) => return Ok(None),
+            Ok(true) => return at(loopback, self.port),
+            Err(_) => {}
+        }
+        if let Ok(port) = text.parse() {
+            return at(loopback, port);
+        }
+        if let Ok(address) = text.parse() {
+            return at(address, self.port);
+        }
+        text.parse().map(Some).map_err(|_| ValueError::Listen { port: self.port })
+    }
+
+    fn show(&self, value: &Option<SocketAddr>) -> String {
+        value.map_or("off".into(), |address| address.to_string())
+    }
+
+    fn range(&self) -> String {
+        format!("off, on (127.0.0.1:{}), a port, an address, or ADDRESS:PORT; port 0 takes any free one", self.port)
+    }
+}
+
+/// Why a text is no account. Never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccountError {
+    /// Nothing between two `;`.
+    Empty,
+    /// It begins with none of `user`, `token`, `nkey`, which may be a secret; holds what was meant, if that can be guessed.
+    Kind(Option<&'static str>),
+    /// Not what has to follow.
+    Form(&'static str),
+    /// Not the public half of a user's key pair.
+    Nkey(NkeyError),
+    /// The same user, token or key for the second time; holds the user's name or the key, which are no secrets.
+    Twice(Option<String>),
+    /// Too many of them.
+    TooMany,
+}
+
+/// How each kind of account is written.
+const FORMS: [(&str, &str); 3] =
+    [("user", "user NAME password WORD [headers]"), ("token", "token WORD [headers]"), ("nkey", "nkey UKEY [headers]")];
+
+impl fmt::Display for AccountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AccountError::Empty => write!(f, "an account is missing"),
+            AccountError::Kind(_) => write!(f, "an account begins with user, token or nkey"),
+            AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
+            AccountError::Nkey(error) => error.fmt(f),
+            AccountError::Twice(Some(who)) => write!(f, "{who} stands here for the second time"),
+            AccountError::Twice(None) => write!(f, "this token stands here for the second time"),
+            AccountError::TooMany => write!(f, "more than {ACCOUNTS_MAX} accounts"),
+        }
+    }
+}
+
+impl AccountError {
+    /// What to write instead.
+    pub(super) fn suggestion(&self) -> Option<String> {
+        match self {
+            AccountError::Kind(Some(kind)) => Some(format!("did you mean {kind}?")),
+            AccountError::Kind(None) => Some("write user alice password s3cret".into()),
+            AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
+            AccountError::Twice(_) => Some("remove one of the two".into()),
+            AccountError::TooMany => Some("give several people one account".into()),
+            AccountError::Empty | AccountError::Form(_) => None,
+        }
+    }
+}
+
+/// Who may come in: one account or several with `;` between them.
+pub(super) struct Accounts;
+
+impl Kind for Accounts {
+    type Value = Vec<Account>;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Vec<Account>, ValueError> {
+        if text == "none" {
+            return Ok(Vec::new());
+        }
+        let mut accounts: Vec<Account> = Vec::new();
+        for words in listed(text) {
+            let account = account(&words).map_err(ValueError::Account)?;
+            if accounts.iter().any(|other| is_same(&other.credentials, &account.credentials)) {
+                return Err(ValueError::Account(AccountError::Twice(public(&account.credentials))));
+            }
+            accounts.push(account);
+        }
+        if ACCOUNTS_MAX < accounts.len() {
+            return Err(ValueError::Account(AccountError::TooMany));
+        }
+        Ok(accounts)
+    }
+
+    /// Secrets are not shown.
+    fn show(&self, accounts: &Vec<Account>) -> String {
+        let one = |account: &Account| {
+            let headers = if account.headers { " headers" } else { "" };
+            match &account.credentials {
+                Credentials::User { name, .. } => format!("user {name} password ***{headers}"),
+                Credentials::Token(_) => format!("token ***{headers}"),
+                Credentials::Nkey(key) => format!("nkey {}{headers}", nkey::encode(key)),
+            }
+        };
+        match accounts[..] {
+            [] => "none".into(),
+            _ => accounts.iter().map(one).collect::<Vec<String>>().join(" ; "),
+        }
+    }
+
+    fn range(&self) -> String {
+        let forms: Vec<&str> = FORMS.iter().map(|(_, form)| *form).collect();
+        format!("none, or up to {ACCOUNTS_MAX} accounts: {}", forms.join("; "))
+    }
+
+    fn is_list(&self) -> bool {
+        true
+    }
+}
+
+fn is_same(a: &Credentials, b: &Credentials) -> bool {
+    match (a, b) {
+        (Credentials::User { name, .. }, Credentials::User { name: other, .. }) => name == other,
+        _ => a == b,
+    }
+}
+
+/// What may be said of them.
+fn public(credentials: &Credentials) -> Option<String> {
+    match credentials {
+        Credentials::User { name, .. } => Some(format!("user {name}")),
+        Credentials::Token(_) => None,
+        Credentials::Nkey(key) => Some(format!("nkey {}", nkey::encode(key))),
+    }
+}
+
+fn account(words: &[&str]) -> Result<Account, AccountError> {
+    let (kind, rest) = words.split_first().ok_or(AccountError::Empty)?;
+    let meant = || nearest(kind, FORMS.iter().map(|(kind, _)| *kind));
+    let (_, form) = *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::Kind(meant()))?;
+    let (rest, headers) = match rest {
+        [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
+        rest => (rest, false),
+    };
+    let credentials = match (*kind, rest) {
+        ("user", [name, "password", password]) => {
+            Credentials::User { name: (*name).to_owned(), password: (*password).to_owned() }
+        }
+        ("token", [token]) => Credentials::Token((*token).to_owned()),
+        ("nkey", [text]) => Credentials::Nkey(nkey::decode(text).map_err(AccountError::Nkey)?),
+        _ => return Err(AccountError::Form(form)),
+    };
+    Ok(Account { credentials, headers })
+}
+
+/// The files for encrypted connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate and those that vouch for it, in PEM.
+    pub certificates: PathBuf,
+    /// The private key, in PEM.
+    pub key: PathBuf,
+    /// Whether clients may also come in without.
+    pub is_optional: bool,
+}
+
+/// `none`, or the two files, perhaps with `optional` behind them.
+pub(super) struct Tls;
+
+impl Kind for Tls {
+    type Value = Option<TlsFiles>;
+
+    fn parse(&self, text: &str, _: &Surroundings) -> Result<Option<TlsFiles>, ValueError> {
+        if text.contains('\0') {
+            return Err(ValueError::PathNul);
+        }
+        let files = |certificates: &str, key: &str, is_optional| {
+            Ok(Some(TlsFiles { certificates: certificates.into(), key: key.into(), is_optional }))
+        };
+        match text.split_whitespace().collect::<Vec<&str>>()[..] {
+            ["none"] => Ok(None),
+            [certificates, key] => files(certificates, key, false),
+            [certificates, key, "optional"] => files(certificates, key, true),
+            _ => Err(ValueError::TlsFiles),
+        }
+    }
+
+    fn show(&self, value: &Option<TlsFiles>) -> String {
+        value.as_ref().map_or("none".into(), |TlsFiles { certificates, key, is_optional }| {
+            let optional = if *is_optional { " optional" } else { "" };
+            format!("{} {}{optional}", certificates.display(), key.display())
+        })
+    }
+
+    fn range(&self) -> String {
+        "none, or CERTIFICATES.pem KEY.pem; with optional behind them clients may come in without".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> Surroundings {
+        Surroundings { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 }
+    }
+
+    #[test]
+    fn where_a_listener_listens() {
+        let listen = Listen { port: 4222 };
+        for (text, expected) in [
+            ("off", "off"),
+            ("no", "off"),
+            ("on", "127.0.0.1:4222"),
+            ("true", "127.0.0.1:4222"),
+            ("4333", "127.0.0.1:4333"),
+            ("0.0.0.0", "0.0.0.0:4222"),
+            ("::1", "[::1]:4222"),
+            ("192.0.2.7:1", "192.0.2.7:1"),
+            ("[::]:7", "[::]:7"),
+        ] {
+            let value = listen.parse(text, &here()).unwrap();
+            assert_eq!(listen.show(&value), expected, "{text}");
+            assert_eq!(listen.parse(expected, &here()).unwrap(), value);
+        }
+        for text in ["localhost", "70000", "1.2.3.4:", ":4222"] {
+            assert_eq!(listen.parse(text, &here()), Err(ValueError::Listen { port: 4222 }), "{text}");
+        }
+    }
+
+    #[test]
+    fn accounts_are_read_and_their_secrets_not_shown() {
+        let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
+        let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
+        let accounts = Accounts.parse(&text, &here()).unwrap();
+        let shown = Accounts.show(&accounts);
+        assert_eq!(shown, format!("user alice password *** ; token *** headers ; nkey {key}"));
+        assert!(!format!("{accounts:?}").contains("s3cret") && !format!("{accounts:?}").contains("t0ken"));
+        let refused = |text: &str| match Accounts.parse(text, &here()) {
+            Err(ValueError::Account(error)) => error,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(refused("user a password b ;"), AccountError::Empty);
+        assert_eq!(refused("usr a"), AccountError::Kind(Some("user")));
+        // Who forgets the word writes the secret first.
+        for text in ["t0ken", "t0ken headers"] {
+            let error = refused(text);
+            assert!(!format!("{error} {error:?} {:?}", error.suggestion()).contains("t0ken"));
+        }
+        assert_eq!(refused("user a"), AccountError::Form(FORMS[0].1));
+        assert_eq!(refused("token headers headers headers"), AccountError::Form(FORMS[1].1));
+        assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice(Some("user a".into())));
+        assert_eq!(refused("token t0ken ; token t0ken headers"), AccountError::Twice(None));
+        assert!(matches!(refused("nkey UAAA"), AccountError::Nkey(_)));
+        assert!(!refused("user a b s3cret").to_string().contains("s3cret"));
+    }
+
+    #[test]
+    fn files_for_encryption() {
+        for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
+            assert_eq!(Tls.show(&Tls.parse(text, &here()).unwrap()), text);
+        }
+        for text in ["a.pem", "a b c", "a b optional d"] {
+            assert_eq!(Tls.parse(text, &here()), Err(ValueError::TlsFiles), "{text}");
+        }
+    }
+}

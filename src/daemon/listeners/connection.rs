@@ -1,0 +1,256 @@
+//! One client of a listener: its stream, its conversation, what waits to be written to it and what it did not get.
+
+use super::lost::Lost;
+use super::stream::Stream;
+use crate::daemon::flow::{Flow, Reading, Unwritten};
+use crate::daemon::outbox::Pushed;
+use crate::daemon::queue::QueueLimits;
+use crate::listener::ask::{Ask, Hello};
+use crate::listener::client::{Parser, Session, Settings};
+use crate::listener::out::Out;
+use crate::message::{Count, SubId};
+use crate::proto::delivery::Deliveries;
+use crate::time::Instant;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a client may take to encrypt, where it must or has begun to.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
+/// About as many bytes, or one message to one subscription, are handed to a client before it is looked at again whether it has room.
+/// By no more than that what waits for it is above its limit. Most batches are smaller.
+const PIECE_BYTES: usize = 256 * 1024;
+/// What is written around a message at least.
+const LINE_BYTES: usize = 32;
+
+/// A client of a listener.
+#[derive(Debug)]
+pub(crate) struct ListenerConnection {
+    pub(crate) stream: Stream,
+    pub(crate) parser: Parser,
+    pub(crate) session: Session,
+    pub(crate) unwritten: Unwritten,
+    pub(crate) flow: Flow,
+    /// Where it comes from.
+    pub(crate) from: SocketAddr,
+    /// Which of the listeners.
+    pub(crate) listener: usize,
+    /// The account it proved to be, once it is admitted.
+    pub(crate) account: Option<String>,
+    /// It has not proven who it is, or not encrypted what must be.
+    pub(crate) is_stranger: bool,
+    /// When it must have come to the end of encrypting, as long as it must or has begun to.
+    secure_by: Option<Instant>,
+    /// Whether it is among those to be served.
+    pub(crate) is_listed: bool,
+    /// When it is to be called at the latest.
+    pub(crate) wake: Option<Instant>,
+    /// Until its subscriptions are known up to this version nothing is written, and nothing taken but more of them.
+    pub(crate) unconfirmed: Option<u64>,
+    /// When it ends at the latest, once it is to end.
+    pub(crate) end_by: Option<Instant>,
+    limits: QueueLimits,
+    /// What it held when [`Memory`](super::memory::Memory) last looked.
+    pub(super) held_noted: usize,
+    /// What it did not get since it was last told.
+    pub(crate) lost: Lost,
+    /// Dropped in all.
+    pub(crate) dropped: u64,
+}
+
+impl ListenerConnection {
+    pub(crate) fn new(
+        stream: Stream,
+        settings: &Settings,
+        hello: &Hello,
+        listener: usize,
+        limits: QueueLimits,
+        now: Instant,
+    ) -> ListenerConnection {
+        let mut connection = ListenerConnection {
+            stream,
+            parser: Parser::new(settings),
+            session: Session::new(settings, hello, now),
+            unwritten: Unwritten::default(),
+            flow: Flow::new(),
+            from: hello.from,
+            listener,
+            account: None,
+            is_stranger: true,
+            secure_by: None,
+            is_listed: false,
+            wake: None,
+            unconfirmed: None,
+            end_by: None,
+            limits,
+            held_noted: 0,
+            lost: Lost::default(),
+            dropped: 0,
+        };
+        connection.answer(|session, out| session.on_open(out));
+        connection.note_encryption(now);
+        connection
+    }
+
+    /// Looks how far the client has come with encrypting.
+    pub(crate) fn note_encryption(&mut self, now: Instant) {
+        let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
+        self.secure_by = is_on_its_way.then(|| self.secure_by.unwrap_or(now + HANDSHAKE_TIME));
+    }
+
+    /// Whether it has proven who it is, as far as it must, and encrypts, if it must.
+    pub(crate) fn is_known(&self) -> bool {
+        self.account.is_some() && self.secure_by.is_none()
+    }
+
+    /// When something has to be said or done about the client.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.session.deadline().into_iter().chain(self.secure_by).min()
+    }
+
+    /// Whether something can be done for the client now, as far as is known.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.unwritten.is_choked() && !self.session.is_full() && self.unconfirmed.is_none() && self.flow.has_input()
+    }
+
+    /// Has the session say something that answers the client.
+    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut Session, &mut Out) -> T) -> T {
+        let said = say(&mut self.session, &mut self.unwritten.out);
+        self.unwritten.note_answers();
+        said
+    }
+
+    /// What the session asks of the peer next.
+    pub(crate) fn poll_ask(&mut self) -> Option<Ask<'static>> {
+        self.session.poll_ask(!self.unwritten.is_choked())
+    }
+
+    /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
+    /// has had its share of the memory of all.
+    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> Pushed {
+        let subs = self.session.heard_by(subs);
+        if !has_share || !self.has_room() {
+            return Pushed { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
+        }
+        let bytes = deliveries.bytes() + deliveries.len() * LINE_BYTES;
+        if bytes.saturating_mul(subs.len()) <= PIECE_BYTES {
+            return Pushed { taken: self.hand_on(subs, deliveries), begins_drops: false };
+        }
+        let mut pushed = Pushed { taken: 0, begins_drops: false };
+        let mut rest = deliveries.clone();
+        while self.has_room()
+            && let Some(delivery) = rest.next()
+        {
+            let message = Deliveries::from(delivery);
+            let piece = (PIECE_BYTES / (message.bytes() + LINE_BYTES)).max(1);
+            let mut left = subs;
+            while !left.is_empty() && self.has_room() {
+                let (some, others) = left.split_at(piece.min(left.len()));
+                pushed.taken += self.hand_on(some, &message);
+                left = others;
+            }
+            pushed.begins_drops |= self.drop_rest(left, &message);
+        }
+        pushed.begins_drops |= self.drop_rest(subs, &rest);
+        pushed
+    }
+
+    /// Gives how many messages are written.
+    fn hand_on(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
+        let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
+        self.unwritten.note_events(taken);
+        taken
+    }
+
+    /// Whether more messages are taken for it: after a drop when half of the room is free again, and it has been told of what it
+    /// did not get.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lost.is_empty() && self.is_within(1)
+    }
+
+    /// Whether the client, which has lost something, can be told of it.
+    pub(crate) fn can_be_told(&self) -> bool {
+        !self.lost.is_empty() && self.is_within(2)
+    }
+
+    fn is_within(&self, part: usize) -> bool {
+        self.unwritten.bytes() < self.limits.bytes_max / part
+            && self.unwritten.events() < self.limits.count_max.div_ceil(part)
+    }
+
+    /// Drops what is left of messages of which some were handed on: none for subscriptions that ended with one of these.
+    fn drop_rest(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
+        if subs.is_empty() || deliveries.len() == 0 {
+            return false;
+        }
+        let subs: Vec<SubId> = subs.iter().copied().filter(|sub| self.session.has_subscription(*sub)).collect();
+        !subs.is_empty() && self.drop_all(&subs, deliveries)
+    }
+
+    /// Whether the client begins to lose messages with these.
+    fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
+        let begins_drops = self.lost.is_empty();
+        let count = deliveries.len() as u64;
+        if let Some(first) = deliveries.clone().next() {
+            self.lost.add(&first.message.subject, count * subs.len() as u64);
+        }
+        self.dropped += count * subs.len() as u64;
+        self.session.on_lost(subs, Count::Exact(count));
+        begins_drops
+    }
+
+    /// How full what waits for it is, in parts of 1,024; 0 while it drops anyway.
+    pub(crate) fn fullness(&self) -> u64 {
+        let (events, bytes) = (self.unwritten.events(), self.unwritten.bytes());
+        if self.lost.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
+    }
+
+    /// (messages that wait, bytes that wait, messages dropped in all).
+    pub(crate) fn fill(&self) -> (usize, usize, u64) {
+        (self.unwritten.events(), self.unwritten.bytes(), self.dropped)
+    }
+
+    /// Bytes that it has sent and not ended, and that wait to be written to it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.bytes()
+    }
+
+    /// Those of them that nobody else counts.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
+    }
+
+    /// Reads once, into the parser, by way of `scratch`.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
+        let is_plain = self.stream.is_plain();
+        self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes))
+    }
+
+    /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
+    pub(crate) fn write(&mut self) -> bool {
+        self.session.tell(&mut self.unwritten.out);
+        self.unwritten.note_events(0);
+        if self.unconfirmed.is_some() {
+            return true;
+        }
+        let ListenerConnection { flow, unwritten, stream, .. } = self;
+        let goes_on = flow.write(|| Ok(unwritten.write_to(stream)? && flush(stream)?));
+        if flow.is_deaf() {
+            unwritten.clear();
+        }
+        goes_on
+    }
+
+    /// Whether there is something to write.
+    pub(crate) fn has_output(&self) -> bool {
+        0 < self.unwritten.bytes() || !self.stream.is_flushed()
+    }
+}
+
+/// Whether the stream keeps nothing back.
+fn flush(stream: &mut Stream) -> io::Result<bool> {
+    match stream.flush() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        outcome => outcome.map(|()| stream.is_flushed()),
+    }
+}

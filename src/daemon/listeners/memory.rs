@@ -1,0 +1,143 @@
+//! The memory that clients of listeners hold together: what they have sent and not ended, and what waits to be written to them.
+
+use super::connection::ListenerConnection;
+use crate::listener::out::COMMON_BYTES;
+use crate::message::Delivery;
+use crate::proto::delivery::Deliveries;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What all clients of listeners hold. A large payload counts once, whoever it waits for; what else several are given without a
+/// copy counts for each of them.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// What each client holds alone,
+    own_bytes: usize,
+    /// and payloads that wait for any.
+    common_bytes: Arc<AtomicUsize>,
+    bytes_max: usize,
+}
+
+impl Memory {
+    /// Nothing is held, and at most about so many bytes may be.
+    pub(crate) fn new(bytes_max: usize) -> Memory {
+        Memory { own_bytes: 0, common_bytes: Arc::default(), bytes_max }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.own_bytes + self.common_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether what is delivered should be written at once, so that only those hold much who do not read.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.bytes_max / 2 <= self.bytes()
+    }
+
+    /// Whether the client, one of so many, may be given more.
+    pub(crate) fn has_share(&self, connection: &ListenerConnection, clients: usize) -> bool {
+        !self.is_full() || connection.held_bytes() <= self.bytes_max / clients.max(1)
+    }
+
+    /// Whether somebody has to give up what it holds.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes_max <= self.bytes()
+    }
+
+    /// The messages, with payloads that are counted as long as they wait anywhere.
+    pub(crate) fn counted(&self, deliveries: &Deliveries) -> Vec<Deliveries> {
+        let mut largest = 0;
+        deliveries.clone().visit(|delivery| largest = largest.max(delivery.payload.len()));
+        if largest < COMMON_BYTES {
+            return vec![deliveries.clone()];
+        }
+        let one = |mut delivery: Delivery| {
+            let payload = &mut delivery.message.payload;
+            if COMMON_BYTES <= payload.len() {
+                self.common_bytes.fetch_add(payload.len(), Ordering::Relaxed);
+                let counted = Counted { payload: payload.clone(), sum: Arc::clone(&self.common_bytes) };
+                *payload = Bytes::from_owner(counted);
+            }
+            Deliveries::from(delivery)
+        };
+        deliveries.clone().map(one).collect()
+    }
+
+    /// Looks again at what a client holds.
+    pub(crate) fn note(&mut self, connection: &mut ListenerConnection) {
+        self.change(connection, connection.own_bytes());
+    }
+
+    /// The client is gone.
+    pub(crate) fn forget(&mut self, connection: &mut ListenerConnection) {
+        self.change(connection, 0);
+    }
+
+    fn change(&mut self, connection: &mut ListenerConnection, bytes: usize) {
+        self.own_bytes = self.own_bytes - std::mem::replace(&mut connection.held_noted, bytes) + bytes;
+    }
+}
+
+/// A payload that counts until it waits for nobody any more.
+struct Counted {
+    payload: Bytes,
+    sum: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.payload.len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::out::Out;
+    use crate::message::{Epoch, Message, Publisher, Verdict};
+
+    fn deliveries(bytes: usize) -> Deliveries {
+        let message = Message::new("a".parse().unwrap(), vec![b'x'; bytes]);
+        let publisher = Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 0 };
+        Delivery {
+            message,
+            publisher,
+            seq: None,
+            offset: None,
+            verdict: Verdict::Direct,
+            repaired: false,
+            replayed: false,
+        }
+        .into()
+    }
+
+    #[test]
+    fn a_large_payload_counts_once_until_nobody_waits_for_it() {
+        let memory = Memory::new(1 << 30);
+        for (bytes, expected) in [(COMMON_BYTES - 1, 0), (COMMON_BYTES, COMMON_BYTES), (1 << 20, 1 << 20)] {
+            let counted = memory.counted(&deliveries(bytes));
+            assert_eq!((counted.len(), memory.bytes()), (1, expected), "{bytes}");
+            let mut outs = [Out::new(), Out::new()];
+            for out in &mut outs {
+                for delivery in counted[0].clone() {
+                    out.put(b"head");
+                    out.put_payload(&delivery.message.payload);
+                }
+                assert_eq!((out.len(), out.own_len()), (4 + bytes, 4 + bytes - expected));
+            }
+            drop(counted);
+            let [first, mut last] = outs;
+            drop(first);
+            assert_eq!(memory.bytes(), expected);
+            assert!(last.write_to(&mut Vec::new()).unwrap());
+            assert_eq!((last.own_len(), memory.bytes()), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The listeners of a peer: where they listen, who is connected, whose turn it is. What is the same for all protocols stands here
+//! once: sockets, encryption, buffers, back-pressure, limits.
+
+pub(crate) mod connection;
+pub(crate) mod hand;
+mod lost;
+pub(crate) mod memory;
+mod serve;
+pub(crate) mod stream;
+pub(crate) mod tls;
+
+pub use tls::TlsError;
+
+use crate::config::{Config, SlowClient};
+use crate::daemon::clients::Clients;
+use crate::daemon::intake::LISTENERS;
+use crate::event::model::ServerId;
+use crate::event::store::TYPES_MAX;
+use crate::listener::access::Access;
+use crate::listener::client::{Protocol, Settings};
+use crate::listener::{hat, nats, redis};
+use crate::message::{ClientId, Epoch};
+use crate::subject::SUBJECT_BYTES_MAX;
+use crate::time::Instant;
+use mio::net::TcpListener;
+use mio::{Interest, Registry, Token};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use stream::Tls;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Why a listener could not be opened. The text names the fix.
+#[derive(Debug)]
+pub enum ListenerError {
+    /// The system does not let it listen there.
+    Listen {
+        /// Which listener.
+        protocol: Protocol,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Its certificates or its key cannot be used.
+    Tls {
+        /// Which listener.
+        protocol: Protocol,
+        /// Why.
+        error: TlsError,
+    },
+}
+
+impl fmt::Display for ListenerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenerError::Listen { protocol, address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "another program listens at {address}: stop it, or write another place for the {protocol} listener, such as \
+                 {protocol}: {}",
+                address.port().checked_add(10_000).unwrap_or(0)
+            ),
+            ListenerError::Listen { protocol, address, error } => {
+                write!(
+                    f,
+                    "the {protocol} listener cannot listen at {address}: {error}; see {protocol}: in the configuration"
+                )
+            }
+            ListenerError::Tls { protocol, error } => write!(f, "{protocol}-tls: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ListenerError {}
+
+/// The files with which the clients of a listener connect encrypted, if they do.
+fn encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, ListenerError> {
+    let files = match protocol {
+        Protocol::Nats => &config.nats_tls,
+        Protocol::Redis => &config.redis_tls,
+        Protocol::Hat => &config.hat_tls,
+    };
+    files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { protocol, error })
+}
+
+/// What is wrong with the files that a configuration names for listeners: the key, and why. They are read only.
+pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
+    let of_listeners = [
+        ("nats-tls", &config.nats_tls),
+        ("redis-tls", &config.redis_tls),
+        ("hat-tls", &config.hat_tls),
+        ("ftn18-tls", &config.ftn18_tls),
+    ];
+    let wrong = |(key, files): (_, &Option<_>)| Some((key, tls::load(files.as_ref()?).err()?));
+    of_listeners.into_iter().filter_map(wrong).collect()
+}
+
+/// One open listener.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    pub(crate) address: SocketAddr,
+    pub(crate) settings: Settings,
+    tls: Option<Tls>,
+    pub(crate) is_acceptable: bool,
+    /// Connected now.
+    clients: usize,
+    counts: Counts,
+}
+
+/// What happened at a listener since the start.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    accepted: u64,
+    refused: u64,
+    kept_waiting: u64,
+    unauthorized: u64,
+    faults: u64,
+    /// By kind, which is one of a fixed set.
+    refusals: BTreeMap<&'static str, u64>,
+    slow: u64,
+    evicted: u64,
+}
+
+impl Counts {
+    /// Counts a refusal of this kind. Returns the number of its kind if it is to be logged: the first, second, fourth … of each.
+    fn count_refusal(&mut self, kind: &'static str) -> Option<u64> {
+        let refusals = self.refusals.entry(kind).or_default();
+        *refusals += 1;
+        Some(*refusals).filter(|refusals| refusals.is_power_of_two())
+    }
+}
+
+/// All listeners.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) open: Vec<Listener>,
+    /// Clients to be served, the first one first.
+    ready: VecDeque<ClientId>,
+    /// Clients that wait until publishers are no longer held up, or until the subscriptions of other peers are known.
+    held_up: Vec<ClientId>,
+    /// When which client is to be called.
+    wakes: BTreeSet<(Instant, ClientId)>,
+    /// Clients that lost something and are to be told.
+    slow: Vec<ClientId>,
+    /// Clients that have not said who they are, in the order in which they came; some have gone or been admitted since.
+    strangers: VecDeque<ClientId>,
+    strangers_count: usize,
+    clients: usize,
+    clients_max: usize,
+    strangers_max: usize,
+    slow_client: SlowClient,
+    published: u64,
+}
+
+impl Listeners {
+    /// No listener.
+    pub(crate) fn closed(config: &Config) -> Listeners {
+        Listeners {
+            open: Vec::new(),
+            ready: VecDeque::new(),
+            held_up: Vec::new(),
+            wakes: BTreeSet::new(),
+            slow: Vec::new(),
+            strangers: VecDeque::new(),
+            strangers_count: 0,
+            clients: 0,
+            clients_max: config.listener_client_max,
+            strangers_max: config.listener_unauthenticated_max,
+            slow_client: config.slow_client,
+            published: 0,
+        }
+    }
+
+    /// Opens the listeners that the configuration names, of the peer in this epoch and the server of its events, which the Hat listener needs.
+    pub(crate) fn open(config: &Config, epoch: Epoch, server: Option<ServerId>) -> Result<Listeners, ListenerError> {
+        let mut listeners = Listeners::closed(config);
+        let places = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
+        for (protocol, address) in places {
+            if let Some(address) = address {
+                listeners.add(protocol, address, config, (epoch, server))?;
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Has the system tell of clients that come.
+    pub(crate) fn register(&mut self, registry: &Registry) -> io::Result<()> {
+        for (index, listener) in self.open.iter_mut().enumerate() {
+            registry.register(&mut listener.socket, Token(LISTENERS + index), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// No more clients come in.
+    pub(crate) fn close(&mut self, registry: &Registry) {
+        for listener in &mut self.open {
+            listener.is_acceptable = false;
+            if let Err(error) = registry.deregister(&mut listener.socket) {
+                tracing::debug!(%error, "deregister");
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        protocol: Protocol,
+        address: SocketAddr,
+        config: &Config,
+        peer: (Epoch, Option<ServerId>),
+    ) -> Result<(), ListenerError> {
+        let tls = encryption(protocol, config)?;
+        let listen = || {
+            let socket = socket2::Socket::new(
+                socket2::Domain::for_address(address),
+                socket2::Type::STREAM.nonblocking(),
+                Some(socket2::Protocol::TCP),
+            )?;
+            // A peer that is started anew need not wait until the connections of the last one are forgotten.
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let socket = TcpListener::from_std(socket.into());
+            let address = socket.local_addr()?;
+            Ok((socket, address))
+        };
+        let (socket, address) = listen().map_err(|error| ListenerError::Listen { protocol, address, error })?;
+        let settings = settings(protocol, config, peer, tls.as_ref());
+        let may_be_open = match protocol {
+            Protocol::Nats => config.nats_open,
+            Protocol::Redis => config.redis_open,
+            Protocol::Hat => config.hat_open,
+        };
+        tracing::info!(listener = %protocol, %address, tls = tls.is_some(), accounts = settings.access().accounts.len(), "listener open");
+        if may_be_open && settings.access().accounts.is_empty() && !address.ip().is_loopback() {
+            tracing::warn!(listener = %protocol, %address, "anyone who reaches this listener can use it");
+        }
+        self.open.push(Listener {
+            socket,
+            address,
+            settings,
+            tls,
+            is_acceptable: true,
+            clients: 0,
+            counts: Counts::default(),
+        });
+        Ok(())
+    }
+
+    /// There may be something to do for a client of a listener.
+    pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId) {
+        let Some(connection) = clients.listener(id) else { return };
+        if connection.has_input() && !std::mem::replace(&mut connection.is_listed, true) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Whether clients of this protocol are connected.
+    pub(crate) fn has_clients(&self, protocol: Protocol) -> bool {
+        self.open.iter().any(|listener| listener.settings.protocol() == protocol && 0 < listener.clients)
+    }
+
+    /// Whether events are to tell that this peer registers events, and no more.
+    pub(crate) fn announces_events(&self) -> bool {
+        self.open.iter().any(|listener| matches!(&listener.settings, Settings::Hat(settings) if settings.announces))
+    }
+
+    /// Clients of all listeners.
+    pub(crate) fn len(&self) -> usize {
+        self.clients
+    }
+
+    /// Returns whether a client waits until it may publish.
+    pub(crate) fn has_held_up(&self) -> bool {
+        !self.held_up.is_empty()
+    }
+
+    /// Whether a client waits to be served.
+    pub(crate) fn has_work(&self, is_held_up: bool) -> bool {
+        !self.ready.is_empty() || (!is_held_up && !self.held_up.is_empty())
+    }
+
+    /// When a client is to be called next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// For `show status`.
+    pub(crate) fn status(&self) -> Value {
+        let listener = |listener: &Listener| {
+            json!({
+                "listener": listener.settings.protocol().as_str(),
+                "address": listener.address.to_string(),
+                "tls": listener.tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" }),
+                "accounts": listener.settings.access().accounts.len(),
+                "clients": listener.clients,
+                "accepted": listener.counts.accepted,
+                "refused": listener.counts.refused,
+                "kept_waiting": listener.counts.kept_waiting,
+                "unauthorized": listener.counts.unauthorized,
+                "faults": listener.counts.faults,
+                "refusals": listener.counts.refusals.values().sum::<u64>(),
+                "refusals_by_kind": listener.counts.refusals,
+                "slow": listener.counts.slow,
+                "evicted": listener.counts.evicted,
+            })
+        };
+        self.open.iter().map(listener).collect()
+    }
+}
+
+/// What a NATS client may send as headers and payload, whatever its reply subject: clients know this one limit only.
+fn nats_payload_bytes_max(message_size: usize) -> usize {
+    match message_size.checked_sub(SUBJECT_BYTES_MAX) {
+        None | Some(0) => message_size,
+        Some(bytes) => bytes,
+    }
+}
+
+/// What all clients of a listener have in common.
+fn settings(
+    protocol: Protocol,
+    config: &Config,
+    (epoch, server): (Epoch, Option<ServerId>),
+    tls: Option<&Tls>,
+) -> Settings {
+    let access = |headers| Access { accounts: config.accounts.clone(), headers };
+    match protocol {
+        Protocol::Nats => Settings::Nats(Arc::new(nats::Settings {
+            access: access(config.nats_headers),
+            tls: match tls {
+                None => nats::Tls::None,
+                Some(tls) if tls.is_optional => nats::Tls::Available,
+                Some(_) => nats::Tls::Required,
+            },
+            payload_bytes_max: nats_payload_bytes_max(config.message_size),
+            subscriptions_max: config.client_subscriptions_max,
+            ..nats::Settings::new(config.name.clone(), epoch)
+        })),
+        Protocol::Redis => Settings::Redis(Arc::new(redis::Settings {
+            access: access(false),
+            payload_bytes_max: config.message_size,
+            // Names, and what stands between them, beside the content.
+            command_bytes_max: config.message_size + (1 << 20),
+            subscriptions_max: config.client_subscriptions_max,
+            is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
+            ..redis::Settings::default()
+        })),
+        Protocol::Hat => Settings::Hat(Arc::new(hat::Settings {
+            access: access(false),
+            server: server.expect("the journal is open before a listener to it"),
+            announces: config.hat_events,
+            // Several events, and what stands between them.
+            frame_bytes_max: 2 * config.message_size + (1 << 20),
+            message_bytes_max: config.message_size,
+            types_max: config.client_subscriptions_max.min(TYPES_MAX),
+            ..hat::Settings::default()
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_refusal_of_each_kind_is_logged() {
+        let mut counts = Counts::default();
+        let logged: Vec<Option<u64>> = (0..5).map(|_| counts.count_refusal("JSON")).collect();
+        assert_eq!(logged, [Some(1), Some(2), None, Some(4), None]);
+        assert_eq!(counts.count_refusal("JSON depth"), Some(1));
+        assert_eq!(counts.refusals, BTreeMap::from([("JSON", 5), ("JSON depth", 1)]));
+    }
+}

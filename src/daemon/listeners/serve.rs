@@ -1,0 +1,664 @@
+//! What clients of listeners ask for: their bytes in, answers out.
+
+use super::connection::ListenerConnection;
+use super::stream::Stream;
+use crate::config::SlowClient;
+use crate::daemon::awaits::Waiter;
+use crate::daemon::clients::Kind;
+use crate::daemon::clock::random_u64;
+use crate::daemon::confirm::Subscriber;
+use crate::daemon::engine::Engine;
+use crate::daemon::flow::Reading;
+use crate::daemon::intake::client_token;
+use crate::daemon::serve::TURN_BYTES;
+use crate::daemon::shutdown::Phase;
+use crate::listener::ask::{Ask, Awaited, EventAsk, Facts, Hello, Listed, Publish, Receivers};
+use crate::listener::client::{Fault, Session};
+use crate::listener::out::Out;
+use crate::message::{ClientId, Message};
+use crate::proto::effect::{Request, Target};
+use crate::subject::Subject;
+use crate::time::Now;
+use bytes::Bytes;
+use mio::Interest;
+use mio::net::TcpStream;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Bytes read from one client before the others have their turn.
+const READ_BYTES: usize = 128 * 1024;
+/// What a handshake counts for, beside the bytes that are read: what is computed for it takes about as long.
+const HANDSHAKE_BYTES: usize = 32 * 1024;
+/// Clients accepted at one listener in one turn; the others wait in the system's queue, so that a flood of them does not
+/// keep the peer from its work.
+const ACCEPTS_MAX: usize = 64;
+/// Clients that are no strangers any more and may stand among these.
+const STRANGERS_SPARE: usize = 64;
+/// Clients served in one turn.
+const SERVED_MAX: usize = 256;
+/// How long a client has to take what it is told before its connection ends.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
+/// What a row counts for that is looked at to answer a client, in bytes that are read: about as long.
+const ROW_BYTES: usize = 64;
+/// Steps of matching that count for a row.
+const ROW_STEPS: usize = 64;
+/// Rows that one answer counts for at most.
+const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
+/// Clients called at their deadlines in one turn.
+const CALLED_MAX: usize = 1024;
+
+/// What became of a client's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is left to do for now.
+    Idle,
+    /// There may be more.
+    More,
+    /// The next command must wait until publishers are not held up, or until the subscriptions of other peers are known.
+    HeldUp,
+    /// The next command must wait until others have had their turn.
+    Spent,
+}
+
+impl Engine {
+    /// Takes in new clients of the listeners.
+    pub(crate) fn accept_at_listeners(&mut self, now: Now) {
+        for listener in 0..self.listeners.open.len() {
+            let mut left = ACCEPTS_MAX;
+            while 0 < left && self.listeners.open[listener].is_acceptable && self.phase == Phase::Running {
+                left -= 1;
+                match self.listeners.open[listener].socket.accept() {
+                    Ok((stream, from)) => self.admit(now, listener, stream, from),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.listeners.open[listener].is_acceptable = false;
+                    }
+                    Err(error) if is_of_one_connection(&error) => {}
+                    Err(error) => {
+                        // Out of files, mostly: tried again when a client has gone or another one comes.
+                        let open = &mut self.listeners.open[listener];
+                        open.is_acceptable = false;
+                        open.counts.kept_waiting += 1;
+                        if open.counts.kept_waiting.is_power_of_two() {
+                            let (protocol, times) = (open.settings.protocol(), open.counts.kept_waiting);
+                            tracing::warn!(%error, listener = %protocol, times, "client not accepted");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, now: Now, listener: usize, mut stream: TcpStream, from: SocketAddr) {
+        self.listeners.open[listener].counts.accepted += 1;
+        if self.listeners.clients_max <= self.listeners.clients {
+            return self.turn_away(listener, &stream, "listener-client-max", self.listeners.clients_max);
+        }
+        if self.listeners.strangers_max <= self.listeners.strangers_count && !self.end_stranger(now) {
+            return self.turn_away(listener, &stream, "listener-unauthenticated-max", self.listeners.strangers_max);
+        }
+        let id = self.clients.peek_next();
+        let registered =
+            self.poll.registry().register(&mut stream, client_token(id), Interest::READABLE | Interest::WRITABLE);
+        if let Err(error) = registered.and_then(|()| stream.set_nodelay(true)) {
+            tracing::debug!(%error, "client not accepted");
+            return;
+        }
+        let open = &mut self.listeners.open[listener];
+        open.clients += 1;
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&random_u64().to_be_bytes());
+        nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
+        let hello = Hello { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
+        let stream = Stream::new(stream, open.tls.as_ref());
+        let limits = self.clients.limits();
+        let mut connection = ListenerConnection::new(stream, &open.settings, &hello, listener, limits, now.instant);
+        connection.is_listed = true;
+        if connection.session.is_admitted() {
+            connection.parser.admit();
+            connection.account = Some(String::new());
+        }
+        connection.write();
+        self.listeners.clients += 1;
+        let protocol = self.listeners.open[listener].settings.protocol();
+        self.clients.add(now, String::new(), Kind::Listener(None));
+        if let Some(client) = self.clients.client(id) {
+            client.place = Some((protocol, from));
+        }
+        self.listeners.ready.push_back(id);
+        connection.is_stranger = !connection.is_known();
+        if connection.is_stranger {
+            self.forget_known();
+            self.listeners.strangers_count += 1;
+            self.listeners.strangers.push_back(id);
+        }
+        self.drain_asks(now, id, &mut connection);
+        self.clients.put_listener(now, id, Box::new(connection));
+        self.plan_wake(now, id);
+    }
+
+    /// There is no place for a client.
+    fn turn_away(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
+        let open = &mut self.listeners.open[listener];
+        open.counts.refused += 1;
+        if let Some(text) = open.settings.no_place() {
+            // An empty socket takes these few bytes; a client that is gone needs them no more.
+            let _ = stream.write(text);
+        }
+        if open.counts.refused.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(listener = %protocol, refused = open.counts.refused, max, "no place for a client: see {key}");
+        }
+    }
+
+    /// The client may be no stranger any more.
+    fn recognize(&mut self, connection: &mut ListenerConnection) {
+        if connection.is_stranger && connection.is_known() {
+            connection.is_stranger = false;
+            self.listeners.strangers_count -= 1;
+        }
+    }
+
+    /// Leaves out those that have gone or are no strangers any more, when they are most.
+    fn forget_known(&mut self) {
+        if self.listeners.strangers.len() <= 2 * self.listeners.strangers_count + STRANGERS_SPARE {
+            return;
+        }
+        let clients = &mut self.clients;
+        let mut is_stranger = |id: &ClientId| clients.listener(*id).is_some_and(|client| client.is_stranger);
+        self.listeners.strangers.retain(|id| is_stranger(id));
+    }
+
+    /// Gives the place of the stranger that came first to another. False if there is none.
+    fn end_stranger(&mut self, now: Now) -> bool {
+        while let Some(id) = self.listeners.strangers.pop_front() {
+            if self.clients.listener(id).is_some_and(|connection| connection.is_stranger) {
+                self.detach(now, id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The client of a listener is gone.
+    pub(crate) fn on_listener_gone(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) {
+        connection.stream.close();
+        if let Session::Hat(client) = &mut connection.session {
+            client.take_farewell().into_iter().for_each(|registrations| self.register_own(now, registrations));
+        }
+        if let Err(error) = self.poll.registry().deregister(&mut connection.stream.socket) {
+            tracing::debug!(%error, client = id.0, "deregister");
+        }
+        let open = &mut self.listeners.open[connection.listener];
+        open.clients -= 1;
+        self.listeners.clients -= 1;
+        self.listeners.strangers_count -= usize::from(connection.is_stranger);
+        open.counts.unauthorized += u64::from(connection.account.is_none());
+        if let Some(wake) = connection.wake.take() {
+            self.listeners.wakes.remove(&(wake, id));
+        }
+        for open in &mut self.listeners.open {
+            open.is_acceptable = true;
+        }
+    }
+
+    /// Has the clients of listeners said all that is due, and calls those whose time has come.
+    pub(crate) fn serve_listeners(&mut self, now: Now) {
+        for _ in 0..CALLED_MAX {
+            match self.listeners.wakes.first() {
+                Some((at, _)) if *at <= now.instant => {}
+                _ => break,
+            }
+            let (_, id) = self.listeners.wakes.pop_first().expect("there is one");
+            self.call(now, id);
+        }
+        if !self.is_held_up() && self.discovery_end.is_none() {
+            let held_up = std::mem::take(&mut self.listeners.held_up);
+            self.listeners.ready.extend(held_up);
+        }
+        let mut budget = TURN_BYTES;
+        for _ in 0..self.listeners.ready.len().min(SERVED_MAX) {
+            if budget == 0 {
+                return;
+            }
+            let Some(id) = self.listeners.ready.pop_front() else { return };
+            let Some(mut connection) = self.clients.take_listener(id) else { continue };
+            let (turn, cost) = self.serve_one(now, id, &mut connection, budget.min(READ_BYTES));
+            budget = budget.saturating_sub(cost);
+            connection.is_listed = turn != Turn::Idle;
+            connection.note_encryption(now.instant);
+            self.recognize(&mut connection);
+            self.clients.put_listener(now, id, connection);
+            match turn {
+                Turn::More | Turn::Spent => self.listeners.ready.push_back(id),
+                Turn::HeldUp => self.listeners.held_up.push(id),
+                Turn::Idle => {}
+            }
+            self.plan_wake(now, id);
+        }
+    }
+
+    /// Takes commands and reads in turn, until nothing is left or the budget is used up. Gives what that cost, too.
+    fn serve_one(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        connection: &mut Box<ListenerConnection>,
+        budget: usize,
+    ) -> (Turn, usize) {
+        // What was read before and not taken.
+        let mut cost = if connection.flow.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
+        loop {
+            match self.take_all(now, id, connection, budget, &mut cost) {
+                Turn::More => {}
+                turn => return (turn, cost),
+            }
+            if connection.flow.is_closing || !connection.flow.is_readable {
+                return (Turn::Idle, cost);
+            }
+            if budget <= cost {
+                return (Turn::More, cost);
+            }
+            let was_handshaking = connection.stream.is_handshaking();
+            let reading = connection.read(&mut self.scratch);
+            if was_handshaking || connection.stream.is_handshaking() {
+                cost += HANDSHAKE_BYTES;
+            }
+            match reading {
+                Reading::Bytes(bytes) => cost += bytes,
+                Reading::Nothing => return (Turn::Idle, cost),
+                Reading::End if connection.stream.is_refused => {
+                    let protocol = self.listeners.open[connection.listener].settings.protocol();
+                    return (self.on_listener_fault(id, connection, &Fault::not_encrypted(protocol)), cost);
+                }
+                // What it asked before it stopped is answered first, if it still listens.
+                Reading::End => {
+                    connection.flow.is_closing = true;
+                    return (Turn::Idle, cost);
+                }
+            }
+        }
+    }
+
+    /// Takes the commands that were read; adds to `cost` what answering them costs beside. [`Turn::More`] when it needs more
+    /// bytes.
+    fn take_all(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        connection: &mut ListenerConnection,
+        budget: usize,
+        cost: &mut usize,
+    ) -> Turn {
+        let mut is_settled = true;
+        loop {
+            connection.flow.is_stalled = true;
+            if connection.flow.is_closing || connection.unwritten.is_choked() || connection.session.is_full() {
+                return Turn::Idle;
+            }
+            let command = match connection.parser.next() {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    connection.flow.is_stalled = false;
+                    return Turn::More;
+                }
+                Err(fault) => return self.on_listener_fault(id, connection, &fault),
+            };
+            if connection.unconfirmed.is_some() && !command.is_subscribe() {
+                connection.parser.keep();
+                return Turn::Idle;
+            }
+            if command.is_publish() {
+                if self.discovery_end.is_some() || !self.makes_room() {
+                    connection.parser.keep();
+                    return Turn::HeldUp;
+                }
+                is_settled = false;
+            } else if !is_settled {
+                // The client gets what it has published before it gets an answer to what it asked then.
+                connection.parser.keep();
+                self.settle(now);
+                self.clients.deliver_postponed(now, id, connection);
+                is_settled = true;
+                continue;
+            }
+            let ListenerConnection { session, unwritten, .. } = connection;
+            let out = &mut unwritten.out;
+            let ask = match session.on_command(now.instant, command, out) {
+                Ok(Some(Ask::Publish(publish))) => {
+                    self.publish_at_listener(now, id, publish, session, out);
+                    connection.unwritten.note_answers();
+                    self.drain_asks(now, id, connection);
+                    if self.clients.has_postponed_much() {
+                        self.clients.deliver_postponed(now, id, connection);
+                    }
+                    continue;
+                }
+                Ok(ask) => ask.map(Ask::detached),
+                Err(fault) => return self.on_listener_fault(id, connection, &fault),
+            };
+            connection.unwritten.note_answers();
+            let first = ask.map_or(0, |ask| self.on_ask(now, id, connection, ask));
+            let asked = first + self.drain_asks(now, id, connection);
+            *cost += asked;
+            if 0 < asked && budget <= *cost {
+                return Turn::Spent;
+            }
+        }
+    }
+
+    /// Does what else the session of a client asks for. Gives what that costs.
+    pub(crate) fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) -> usize {
+        let mut cost = 0;
+        while let Some(ask) = connection.poll_ask() {
+            cost += self.on_ask(now, id, connection, ask);
+        }
+        cost
+    }
+
+    /// Delivers what has been published so far.
+    fn settle(&mut self, now: Now) {
+        self.peer.settle();
+        if self.peer.has_effects() {
+            self.act(now);
+        }
+    }
+
+    /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has a count of its own, so that
+    /// the first refusal of a new kind is always logged.
+    fn on_listener_refusal(&mut self, id: ClientId, connection: &ListenerConnection, kind: &'static str, reason: &str) {
+        let open = &mut self.listeners.open[connection.listener];
+        if let Some(refusals) = open.counts.count_refusal(kind) {
+            let protocol = open.settings.protocol();
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, kind, reason, refusals, "request refused");
+        }
+    }
+
+    /// Does what sessions ask for because of what was delivered to them.
+    pub(crate) fn take_late_asks(&mut self, now: Now) {
+        while let Some((id, ask)) = self.clients.at_listeners.late_asks.pop_front() {
+            let Some(mut connection) = self.clients.take_listener(id) else { continue };
+            self.on_ask(now, id, &mut connection, ask);
+            self.clients.put_listener(now, id, connection);
+        }
+    }
+
+    /// Goes on with clients that had too many answers to take.
+    pub(crate) fn resume_at_listeners(&mut self, now: Now) {
+        for id in std::mem::take(&mut self.clients.at_listeners.resumed) {
+            if let Some(mut connection) = self.clients.take_listener(id) {
+                self.drain_asks(now, id, &mut connection);
+                self.clients.put_listener(now, id, connection);
+            }
+            self.listeners.note(&mut self.clients, id);
+        }
+    }
+
+    fn publish_at_listener(
+        &mut self,
+        now: Now,
+        id: ClientId,
+        publish: Publish<'_>,
+        session: &mut Session,
+        out: &mut Out,
+    ) {
+        let Publish { subject, reply, headers, payload, wants_receivers } = publish;
+        self.refused = None;
+        if reply.is_none() && headers.is_empty() {
+            self.peer.publish_payload(now, id, &subject, payload);
+        } else {
+            let message = Message {
+                reply: reply.clone(),
+                headers,
+                ..Message::new(subject.clone(), Bytes::copy_from_slice(payload))
+            };
+            self.peer.publish(now, id, &message);
+        }
+        self.listeners.published += 1;
+        self.on_published(now, id);
+        if let Some(refusal) = self.refused.take() {
+            return session.on_refused(None, &refusal, out);
+        }
+        if wants_receivers {
+            let receivers = self.receivers(id, &subject);
+            match reply {
+                Some(reply) if receivers.count == 0 && !receivers.is_certain => {
+                    self.begin_await(now, Waiter::Listener(id, reply), Awaited::Nobody, subject, Duration::MAX);
+                }
+                reply => session.on_published(reply.as_ref(), receivers, out),
+            }
+        }
+    }
+
+    /// Who gets a message of this client.
+    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> Receivers {
+        let (count, is_certain) = self.peer.receivers(id, subject);
+        Receivers { count, is_certain }
+    }
+
+    /// Gives what it costs beside the command, as bytes that are read.
+    fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection, ask: Ask<'static>) -> usize {
+        let mut rows = 0;
+        match ask {
+            Ask::Publish(publish) => {
+                let ListenerConnection { session, unwritten, .. } = connection;
+                self.publish_at_listener(now, id, publish, session, &mut unwritten.out);
+                connection.unwritten.note_answers();
+            }
+            Ask::Subscribe { sub, wanted } => {
+                let mode = self.usual_mode(&wanted);
+                match self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
+                    Some(refusal) => connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out)),
+                    None => {
+                        let awaited = self.confirm(now, Subscriber::Listener(id));
+                        connection.unconfirmed = awaited.or(connection.unconfirmed);
+                    }
+                }
+            }
+            Ask::Unsubscribe { sub } => {
+                self.request(now, id, Request::Unsubscribe { sub });
+            }
+            Ask::Echo(is_on) => {
+                self.request(now, id, Request::Echo(is_on));
+            }
+            Ask::Count { subjects } => {
+                let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
+                let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
+                rows = counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX);
+                connection.answer(|session, out| session.on_counts(&counts, out));
+            }
+            Ask::List => {
+                let listed: Vec<Listed> =
+                    self.peer.sub_rows().into_iter().map(|row| Listed { wanted: row.wanted }).collect();
+                rows = listed.len();
+                let steps = connection.answer(|session, out| session.on_listed(&listed, out));
+                rows += steps / ROW_STEPS;
+            }
+            Ask::Facts => {
+                let facts = self.facts(now, connection);
+                connection.answer(|session, out| session.on_facts(&facts, out));
+            }
+            Ask::Clients { only } => {
+                let clients = self.clients.listener_facts(now, id, connection, only.map(ClientId));
+                rows = if only.is_some() { 1 } else { self.clients.len() };
+                connection.answer(|session, out| session.on_clients(&clients, out));
+            }
+            Ask::Admitted { account } => {
+                connection.parser.admit();
+                tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
+                // Where there are no accounts it has proven nothing.
+                let has_accounts = !self.listeners.open[connection.listener].settings.access().accounts.is_empty();
+                connection.account = Some(if has_accounts { account } else { String::new() });
+            }
+            Ask::Named { name } => {
+                if let Some(client) = self.clients.client(id) {
+                    client.name = name;
+                }
+            }
+            Ask::Events(EventAsk { id: number, request }) => {
+                self.ask_events_at_listener(now, (id, number), connection, request)
+            }
+            Ask::Refused { kind, reason } => self.on_listener_refusal(id, connection, kind, &reason),
+            Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
+            Ask::Kill { client } => {
+                let other = ClientId(client);
+                if self.clients.listener(other).is_some_and(|other| other.listener == connection.listener) {
+                    self.detach(now, other);
+                }
+            }
+            Ask::Close => connection.flow.is_closing = true,
+        }
+        rows * ROW_BYTES
+    }
+
+    /// What a listener tells of the peer.
+    fn facts(&self, now: Now, connection: &ListenerConnection) -> Facts {
+        let open = &self.listeners.open[connection.listener];
+        Facts {
+            peer: self.peer.settings().name.clone(),
+            epoch: self.peer.epoch().to_string(),
+            listen: open.address,
+            pid: std::process::id(),
+            uptime_secs: now.instant.since(self.started.instant).as_secs(),
+            clients: open.clients,
+            clients_total: open.counts.accepted,
+            clients_refused: open.counts.refused,
+            published: self.listeners.published,
+            dropped: self.clients.at_listeners.dropped,
+        }
+    }
+
+    fn on_listener_fault(&mut self, id: ClientId, connection: &mut ListenerConnection, fault: &Fault) -> Turn {
+        let open = &mut self.listeners.open[connection.listener];
+        open.counts.faults += 1;
+        // A flood of wrong clients must not become a flood of lines.
+        if open.counts.faults.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = open.counts.faults, "client turned away");
+        } else {
+            tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
+        }
+        connection.answer(|session, out| session.on_fault(fault, out));
+        connection.flow.is_closing = true;
+        connection.flow.is_stalled = false;
+        Turn::Idle
+    }
+
+    /// The time of a client has come.
+    fn call(&mut self, now: Now, id: ClientId) {
+        let Some(mut connection) = self.clients.take_listener(id) else { return };
+        connection.wake = None;
+        // Before the end of a handshake nothing can be said.
+        let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant)
+            || is_due && connection.stream.is_handshaking();
+        let fault = match is_due && !connection.flow.is_closing {
+            // What would be asked in clear now could meet the first bytes of a handshake.
+            true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
+                Some(Fault::not_encrypted(self.listeners.open[connection.listener].settings.protocol()))
+            }
+            true => {
+                let is_read = !connection.unwritten.is_choked();
+                connection.answer(|session, out| session.on_deadline(now.instant, is_read, out)).err()
+            }
+            false => None,
+        };
+        if let Some(fault) = fault {
+            self.on_listener_fault(id, &mut connection, &fault);
+        }
+        self.drain_asks(now, id, &mut connection);
+        self.clients.put_listener(now, id, connection);
+        if is_over {
+            self.detach(now, id);
+        }
+        self.plan_wake(now, id);
+    }
+
+    /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
+    pub(crate) fn plan_wake(&mut self, now: Now, id: ClientId) {
+        let Some(connection) = self.clients.listener(id) else { return };
+        let deadline = match connection.flow.is_closing {
+            true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),
+            false => connection.deadline(),
+        };
+        let Some(deadline) = deadline else { return };
+        if connection.wake.is_some_and(|wake| wake <= deadline) {
+            return;
+        }
+        if let Some(wake) = connection.wake.replace(deadline) {
+            self.listeners.wakes.remove(&(wake, id));
+        }
+        self.listeners.wakes.insert((deadline, id));
+    }
+
+    /// Tells clients that did not read what they lost, when they read again: those that subscribe to the advisory.
+    pub(crate) fn tell_slow(&mut self, now: Now) {
+        let mut slow = std::mem::take(&mut self.listeners.slow);
+        let known = slow.len();
+        self.clients.take_slow(&mut slow);
+        for (index, id) in slow.into_iter().enumerate() {
+            let Some(connection) = self.clients.listener(id) else { continue };
+            if known <= index {
+                let (open, from) = (&mut self.listeners.open[connection.listener], connection.from);
+                open.counts.slow += 1;
+                if self.listeners.slow_client == SlowClient::Close {
+                    let protocol = open.settings.protocol();
+                    tracing::warn!(client = id.0, listener = %protocol, %from, "client closed, as slow-client says");
+                    self.detach(now, id);
+                    continue;
+                }
+            }
+            let me = self.me();
+            let scid = self.sockets.group_address().port();
+            let Some(advisory) = self.clients.take_lost(id, &me, scid) else {
+                self.listeners.slow.push(id);
+                continue;
+            };
+            let targets = self.peer.targets(&advisory.message.subject);
+            let own: Vec<Target> =
+                targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
+            if !own.is_empty() {
+                self.clients.deliver(now, &own, advisory.into());
+            }
+        }
+    }
+
+    /// Closes those that hold most, as long as clients of listeners hold more together than they may.
+    pub(crate) fn evict(&mut self, now: Now) {
+        if !self.clients.at_listeners.memory.is_full() {
+            return;
+        }
+        for (bytes, id) in self.clients.by_held_bytes() {
+            if !self.clients.at_listeners.memory.is_full() {
+                return;
+            }
+            if let Some(connection) = self.clients.listener(id) {
+                let from = connection.from;
+                let open = &mut self.listeners.open[connection.listener];
+                open.counts.evicted += 1;
+                if open.counts.evicted.is_power_of_two() {
+                    let (protocol, evicted) = (open.settings.protocol(), open.counts.evicted);
+                    tracing::warn!(client = id.0, listener = %protocol, %from, bytes, evicted, "client closed that held most: see listener-memory");
+                }
+            }
+            self.detach(now, id);
+        }
+    }
+
+    /// Tells the clients of listeners that the peer is about to stop.
+    pub(crate) fn announce_stop(&mut self) {
+        for id in self.clients.ids() {
+            if let Some(connection) = self.clients.listener(id) {
+                connection.answer(|session, out| session.on_stop(out));
+                connection.unconfirmed = None;
+                self.clients.note_output(id);
+            }
+        }
+    }
+}
+
+/// Whether an error of accepting is about the connection that was to be accepted, not about all.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}

@@ -1,0 +1,429 @@
+//! Events and questions about them in the frames of the local protocol; writing and reading. The same bytes go from peer to peer
+//! where one asks the journal of another.
+
+use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::store::{ANSWER_BYTES_MAX, By, EVENT_BYTES, OfServer, Query, Series, Span};
+use crate::event::timestamp::Timestamp;
+use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::listener::value::{code, decoded};
+use crate::subject::Subject;
+use crate::subject::event_type::{EventType, TypePattern};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::str;
+
+/// The fewest bytes of an entry: the length of a type, flags, and the length or absence of all else.
+const ENTRY_BYTES_MIN: usize = 3;
+/// From this size on a part of an answer takes no further event.
+const PART_BYTES: usize = 1 << 20;
+/// Bytes that an event counts in a part beside its payload, about.
+const PART_EVENT_BYTES: usize = 512;
+/// The most parts of an answer. Two parts that follow each other hold more than [`PART_BYTES`] together. An event counts
+/// at most [`PART_EVENT_BYTES`] / [`EVENT_BYTES`] times as much here as in the answer, whose last event may be of any size.
+pub(crate) const PARTS_MAX: usize = 2 * (PART_EVENT_BYTES / EVENT_BYTES) * (ANSWER_BYTES_MAX / PART_BYTES) + 2;
+
+/// Flags of an entry.
+const SOURCE_TIME: u8 = 0x01;
+const JSON: u8 = 0x02;
+const BINARY: u8 = 0x04;
+
+/// Flags of a question: which of its optional parts follow, in this order.
+const TYPES: u16 = 0x0001;
+const FROM: u16 = 0x0002;
+const TO: u16 = 0x0004;
+const SOURCE_FROM: u16 = 0x0008;
+const SOURCE_TO: u16 = 0x0010;
+const AFTER: u16 = 0x0020;
+const LIMIT: u16 = 0x0040;
+/// What it is, without anything that follows.
+const BY_SOURCE_TIME: u16 = 0x0080;
+const DESCENDING: u16 = 0x0100;
+
+const LATEST: u8 = 0;
+const SERIES: u8 = 1;
+const SERVER: u8 = 2;
+
+const REGISTER: u8 = 0;
+const QUERY: u8 = 1;
+
+/// Beside [`REGISTER`] and [`QUERY`], which begin an answer.
+const KINDS: [(u8, Kind); 5] =
+    [(2, Kind::Invalid), (3, Kind::Unavailable), (4, Kind::Full), (5, Kind::Busy), (6, Kind::Stopping)];
+
+/// What a client asks about events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventRequest {
+    /// Make events of these, in one session.
+    Register(Vec<Registration>),
+    /// Find events.
+    Query(Query),
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventAnswer {
+    /// They are stored.
+    Registered(Registered),
+    /// A part of what was found.
+    Found(Part),
+}
+
+impl EventRequest {
+    /// Appends the request.
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        match self {
+            EventRequest::Register(requested) => {
+                out.put_u8(REGISTER);
+                put_registrations(out, requested);
+            }
+            EventRequest::Query(query) => {
+                out.put_u8(QUERY);
+                put_query(out, query);
+            }
+        }
+    }
+
+    /// Reads a request.
+    pub(crate) fn read(reader: &mut Reader) -> Result<EventRequest, Malformed> {
+        match reader.u8()? {
+            REGISTER => Ok(EventRequest::Register(registrations(reader)?)),
+            QUERY => Ok(EventRequest::Query(query(reader)?)),
+            _ => Err(Malformed::Value("request")),
+        }
+    }
+}
+
+impl EventAnswer {
+    /// Appends an answer, or why there is none.
+    pub(crate) fn put(answer: &Result<EventAnswer, Refusal>, out: &mut BytesMut) {
+        match answer {
+            Ok(EventAnswer::Registered(registered)) => {
+                out.put_u8(REGISTER);
+                put_registered(out, registered);
+            }
+            Ok(EventAnswer::Found(part)) => {
+                out.put_u8(QUERY);
+                put_part(out, part);
+            }
+            Err(refusal) => {
+                out.put_u8(code(&KINDS, &refusal.kind));
+                put_bytes32(out, refusal.text.as_bytes());
+            }
+        }
+    }
+
+    /// Reads an answer, or why there is none.
+    pub(crate) fn read(reader: &mut Reader) -> Result<Result<EventAnswer, Refusal>, Malformed> {
+        match reader.u8()? {
+            REGISTER => Ok(Ok(EventAnswer::Registered(registered(reader)?))),
+            QUERY => Ok(Ok(EventAnswer::Found(part(reader)?))),
+            kind => {
+                let kind = decoded(&KINDS, kind, "answer")?;
+                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| Malformed::Value("text"))?;
+                Ok(Err(Refusal { kind, text }))
+            }
+        }
+    }
+}
+
+/// What became of a request to register events: the session whose number their ids have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Which server.
+    pub server: ServerId,
+    /// Its session; 0 if the request was for nothing.
+    pub session: u64,
+    /// The timestamp of all its events.
+    pub timestamp: Timestamp,
+}
+
+/// A part of the answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Events, in the order that was asked for.
+    pub events: Vec<Event>,
+    /// Whether no further part comes.
+    pub is_last: bool,
+    /// Whether there are more events than the limit of the question, or the journal's own, lets through.
+    pub more_follows: bool,
+}
+
+/// The parts of an answer, each of a size that a frame takes.
+pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<Part> {
+    let mut parts = vec![Part { events: Vec::new(), is_last: false, more_follows }];
+    let mut bytes = 0;
+    for event in events {
+        let size = event.payload_size() + PART_EVENT_BYTES;
+        if PART_BYTES < bytes + size && 0 < bytes {
+            parts.push(Part { events: Vec::new(), is_last: false, more_follows });
+            bytes = 0;
+        }
+        bytes += size;
+        parts.last_mut().expect("one is always open").events.push(event);
+    }
+    parts.last_mut().expect("one is always open").is_last = true;
+    parts
+}
+
+fn put_registrations(out: &mut BytesMut, requested: &[Registration]) {
+    out.put_u32(u32::try_from(requested.len()).expect("a frame has fewer bytes"));
+    for Registration { event_type, source_timestamp, payload } in requested {
+        put_entry(out, event_type, *source_timestamp, payload.as_ref());
+    }
+}
+
+fn registrations(reader: &mut Reader) -> Result<Vec<Registration>, Malformed> {
+    let count = reader.count32(ENTRY_BYTES_MIN)?;
+    (0..count).map(|_| registration(reader, Json::from_bytes)).collect()
+}
+
+fn put_registered(out: &mut BytesMut, registered: &Registered) {
+    out.put_u32(registered.server.0);
+    out.put_u64(registered.session);
+    put_time(out, registered.timestamp);
+}
+
+fn registered(reader: &mut Reader) -> Result<Registered, Malformed> {
+    Ok(Registered { server: ServerId(reader.u32()?), session: reader.u64()?, timestamp: time(reader)? })
+}
+
+fn put_part(out: &mut BytesMut, part: &Part) {
+    out.put_u8(u8::from(part.is_last));
+    out.put_u8(u8::from(part.more_follows));
+    put_events(out, &part.events);
+}
+
+fn part(reader: &mut Reader) -> Result<Part, Malformed> {
+    let (is_last, more_follows) = (boolean(reader)?, boolean(reader)?);
+    Ok(Part { events: events(reader)?, is_last, more_follows })
+}
+
+/// Appends events after their number.
+pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
+    out.put_u32(u32::try_from(events.len()).expect("a frame has fewer bytes"));
+    for event in events {
+        put_id(out, event.id);
+        put_time(out, event.timestamp);
+        put_entry(out, &event.event_type, event.source_timestamp, event.payload.as_ref());
+    }
+}
+
+/// Reads events after their number.
+pub(super) fn events(reader: &mut Reader) -> Result<Vec<Event>, Malformed> {
+    let count = reader.count32(ENTRY_BYTES_MIN)?;
+    let event = |reader: &mut Reader| {
+        let (id, timestamp) = (id(reader)?, time(reader)?);
+        if !id.is_of_event() {
+            return Err(Malformed::Value("id"));
+        }
+        let Registration { event_type, source_timestamp, payload } = registration(reader, Json::from_stored)?;
+        Ok(Event { id, event_type, timestamp, source_timestamp, payload })
+    };
+    (0..count).map(|_| event(reader)).collect()
+}
+
+/// Appends a question.
+fn put_query(out: &mut BytesMut, query: &Query) {
+    match query {
+        Query::Latest(types) => {
+            out.put_u8(LATEST);
+            out.put_u16(if types.is_some() { TYPES } else { 0 });
+            types.iter().for_each(|types| put_types(out, types));
+        }
+        Query::Series(series) => {
+            out.put_u8(SERIES);
+            put_series(out, series);
+        }
+        Query::Server(OfServer { server, after, limit }) => {
+            out.put_u8(SERVER);
+            out.put_u32(server.0);
+            out.put_u16(flag(AFTER, after.is_some()) | flag(LIMIT, limit.is_some()));
+            after.iter().for_each(|after| put_id(out, *after));
+            limit.iter().for_each(|limit| out.put_u64(*limit as u64));
+        }
+    }
+}
+
+fn put_series(out: &mut BytesMut, series: &Series) {
+    let Series { types, time, source_time, by, is_descending, after, limit } = series;
+    let times = [(FROM, time.from), (TO, time.to), (SOURCE_FROM, source_time.from), (SOURCE_TO, source_time.to)];
+    let mut flags = flag(TYPES, types.is_some()) | flag(AFTER, after.is_some()) | flag(LIMIT, limit.is_some());
+    flags |= flag(BY_SOURCE_TIME, *by == By::SourceTime) | flag(DESCENDING, *is_descending);
+    flags |= times.iter().fold(0, |flags, (bit, time)| flags | flag(*bit, time.is_some()));
+    out.put_u16(flags);
+    types.iter().for_each(|types| put_types(out, types));
+    times.iter().filter_map(|(_, time)| *time).for_each(|time| put_time(out, time));
+    after.iter().for_each(|after| put_id(out, *after));
+    limit.iter().for_each(|limit| out.put_u64(*limit as u64));
+}
+
+/// Reads a question; whether it makes sense is for [`Query::check`].
+fn query(reader: &mut Reader) -> Result<Query, Malformed> {
+    let kind = reader.u8()?;
+    let server = if kind == SERVER { ServerId(reader.u32()?) } else { ServerId(0) };
+    let flags = reader.u16()?;
+    let known = match kind {
+        LATEST => TYPES,
+        SERIES => 2 * DESCENDING - 1,
+        SERVER => AFTER | LIMIT,
+        _ => return Err(Malformed::Value("question")),
+    };
+    if flags & !known != 0 {
+        return Err(Malformed::Value("flags"));
+    }
+    let has = |flag: u16| flags & flag != 0;
+    let types = has(TYPES).then(|| read_types(reader)).transpose()?;
+    let mut next_time = |flag| has(flag).then(|| time(reader)).transpose();
+    let time = Span { from: next_time(FROM)?, to: next_time(TO)? };
+    let source_time = Span { from: next_time(SOURCE_FROM)?, to: next_time(SOURCE_TO)? };
+    let after = has(AFTER).then(|| id(reader)).transpose()?;
+    let limit = has(LIMIT).then(|| reader.u64()).transpose()?;
+    let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(match kind {
+        LATEST => Query::Latest(types),
+        SERVER => Query::Server(OfServer { server, after, limit }),
+        _ => {
+            let by = if has(BY_SOURCE_TIME) { By::SourceTime } else { By::Time };
+            Query::Series(Series { types, time, source_time, by, is_descending: has(DESCENDING), after, limit })
+        }
+    })
+}
+
+fn flag(flag: u16, is_set: bool) -> u16 {
+    if is_set { flag } else { 0 }
+}
+
+fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed::Value("flag")),
+    }
+}
+
+pub(super) fn put_types(out: &mut BytesMut, types: &[TypePattern]) {
+    out.put_u32(u32::try_from(types.len()).expect("a frame has fewer bytes"));
+    types.iter().for_each(|pattern| put_bytes32(out, pattern.to_string().as_bytes()));
+}
+
+pub(super) fn read_types(reader: &mut Reader) -> Result<Vec<TypePattern>, Malformed> {
+    let count = reader.count32(4)?;
+    let pattern = |text: Bytes| str::from_utf8(&text).ok()?.parse().ok();
+    (0..count).map(|_| pattern(reader.bytes32()?).ok_or(Malformed::Value("types"))).collect()
+}
+
+pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
+    out.put_u32(id.server.0);
+    out.put_u64(id.session);
+    out.put_u64(id.instance);
+}
+
+pub(super) fn id(reader: &mut Reader) -> Result<EventId, Malformed> {
+    Ok(EventId { server: ServerId(reader.u32()?), session: reader.u64()?, instance: reader.u64()? })
+}
+
+pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
+    out.put_i64(time.as_micros());
+}
+
+pub(super) fn time(reader: &mut Reader) -> Result<Timestamp, Malformed> {
+    Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| Malformed::Value("time"))
+}
+
+/// What a source says of an event. The type stands there as the subject on which its events travel.
+fn put_entry(out: &mut BytesMut, event_type: &EventType, source: Option<Timestamp>, payload: Option<&Payload>) {
+    put_bytes8(out, event_type.subject().as_bytes());
+    let kind = match payload {
+        None => 0,
+        Some(Payload::Json(_)) => JSON,
+        Some(Payload::Binary { .. }) => BINARY,
+    };
+    out.put_u8(kind | if source.is_some() { SOURCE_TIME } else { 0 });
+    source.iter().for_each(|time| put_time(out, *time));
+    if let Some(Payload::Binary { type_name, .. }) = payload {
+        put_bytes32(out, type_name.as_bytes());
+    }
+    payload.iter().for_each(|payload| put_bytes32(out, payload.bytes()));
+}
+
+fn registration(reader: &mut Reader, json: fn(Bytes) -> Result<Json, JsonError>) -> Result<Registration, Malformed> {
+    let subject = Subject::from_bytes(reader.bytes8()?)?;
+    let event_type = EventType::of_subject(&subject).ok_or(Malformed::Value("type"))?;
+    let flags = reader.u8()?;
+    let source_timestamp = if flags & SOURCE_TIME == 0 { None } else { Some(time(reader)?) };
+    let payload = match flags & !SOURCE_TIME {
+        0 => None,
+        JSON => Some(Payload::Json(json(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))?)),
+        BINARY => {
+            let type_name = reader.bytes32()?;
+            let type_name = str::from_utf8(&type_name).map_err(|_| Malformed::Value("payload type"))?.into();
+            Some(Payload::Binary { type_name, bytes: reader.bytes32()? })
+        }
+        _ => return Err(Malformed::Value("flags")),
+    };
+    Ok(Registration { event_type, source_timestamp, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::store::Answering;
+
+    /// An answer that is much larger than a frame comes in parts that fit, in its order.
+    #[test]
+    fn an_answer_comes_in_parts_that_fit_a_frame() {
+        let event = |instance: u64, bytes: usize| Event {
+            id: EventId { server: ServerId(1), session: 1, instance },
+            event_type: "a".parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: None,
+            payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; bytes].into() }),
+        };
+        let sizes = [0, 600_000, 600_000, 8 << 20, 0, 0];
+        let events: Vec<Event> = (1..).zip(sizes).map(|(instance, bytes)| event(instance, bytes)).collect();
+        let parts = parts(events, true);
+        let shape: Vec<(Vec<u64>, bool, bool)> = parts
+            .iter()
+            .map(|part| (part.events.iter().map(|event| event.id.instance).collect(), part.is_last, part.more_follows))
+            .collect();
+        let expected =
+            [(vec![1, 2], false, true), (vec![3], false, true), (vec![4], false, true), (vec![5, 6], true, true)];
+        assert_eq!(shape, expected);
+        assert_eq!(super::parts(Vec::new(), false), [Part { events: Vec::new(), is_last: true, more_follows: false }]);
+    }
+
+    #[test]
+    fn largest_answer_has_no_more_parts_than_may_wait() {
+        let event = |bytes: usize| Event {
+            id: EventId { server: ServerId(1), session: 1, instance: 1 },
+            event_type: "a".parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: None,
+            payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; bytes].into() }),
+        };
+        // Many small events; small ones between those that fill a part.
+        for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
+            let mut answering = Answering::new(&Query::Latest(None));
+            while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}
+            let count = parts(answering.end().events, true).len();
+            assert!(parts_min <= count && count <= PARTS_MAX, "{count} parts of events of {sizes:?} bytes");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let check = |bytes: &'static [u8], expected: Malformed| {
+            assert_eq!(EventRequest::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+        };
+        check(b"\x02", Malformed::Value("request"));
+        check(b"\x00\0\0\x01\0", Malformed::Short);
+        check(b"\x00\0\0\0\x01\x01?\0", Malformed::Value("type"));
+        check(b"\x00\0\0\0\x01\x01a\x06", Malformed::Value("flags"));
+        check(b"\x00\0\0\0\x01\x01a\x02\0\0\0\x01{", Malformed::Value("JSON"));
+        check(b"\x00\0\0\0\x01\x01a\x01\x7f\xff\xff\xff\xff\xff\xff\xff", Malformed::Value("time"));
+        check(b"\x01\x03\0\0", Malformed::Value("question"));
+        check(b"\x01\x00\0\x02", Malformed::Value("flags"));
+        check(b"\x01\x01\x02\0", Malformed::Value("flags"));
+        check(b"\x01\x00\0\x01\0\0\0\x01\0\0\0\x03*/a", Malformed::Value("types"));
+    }
+}

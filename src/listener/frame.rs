@@ -1,0 +1,646 @@
+//! The frames of the local protocol, both directions, both codecs. Version 6; `docs/local-protocol.md` is the text for
+//! people.
+//!
+//! ```text
+//!  0               4       5
+//! +---------------+-------+----------------------------+
+//! |  length u32   | kind  |  body, `length` - 1 bytes  |   numbers are big-endian
+//! +---------------+-------+----------------------------+
+//! ```
+
+use crate::event::refusal::Refusal;
+use crate::listener::ask::Awaited;
+use crate::listener::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::listener::event::{EventAnswer, EventRequest};
+use crate::listener::refused::{Refused, put_refused, refused};
+use crate::listener::run::{PUBLISH_RUN, PublishRun};
+use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRequest};
+use crate::listener::value::{
+    code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss, put_publisher,
+    put_run, run,
+};
+use crate::message::{
+    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, Queue, SubId,
+};
+use crate::proto::delivery::{Deliveries, RunRef};
+use crate::proto::effect::Unanswered;
+use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The version of the local protocol that this build speaks. Peer and client must have the same.
+pub const VERSION: u16 = 6;
+
+/// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
+pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
+
+/// The most subscriptions named in one MESSAGE, MESSAGE RUN, LOSS or DROPPED frame; more go into further frames.
+pub const FRAME_SUBS_MAX: usize = 4096;
+
+const _: () = assert!(
+    FRAME_SUBS_MAX * 12 + 2 * SUBJECT_BYTES_MAX + PeerName::BYTES_MAX + 256 < FRAME_BYTES_MAX - MESSAGE_BYTES_MAX,
+    "a full list of subscriptions must fit beside the largest message"
+);
+
+/// Bytes of the length field.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+const HELLO: u8 = 0x01;
+const PUBLISH: u8 = 0x02;
+const SUBSCRIBE: u8 = 0x03;
+const UNSUBSCRIBE: u8 = 0x04;
+const SHOW: u8 = 0x05;
+const FLUSH: u8 = 0x06;
+const ASK: u8 = 0x07;
+const AWAIT: u8 = 0x09;
+const EVENTS: u8 = 0x0a;
+const STREAMS: u8 = 0x0b;
+const WELCOME: u8 = 0x81;
+const MESSAGE: u8 = 0x82;
+const LOSS: u8 = 0x83;
+const DROPPED: u8 = 0x84;
+const REFUSED: u8 = 0x85;
+const SHOWN: u8 = 0x86;
+const FLUSHED: u8 = 0x87;
+const BYE: u8 = 0x88;
+const SUBSCRIBED: u8 = 0x89;
+const ANSWERED: u8 = 0x8a;
+const KNOWN: u8 = 0x8b;
+const MESSAGE_RUN: u8 = 0x8c;
+const AWAITED: u8 = 0x8d;
+const EVENTS_ANSWER: u8 = 0x8e;
+const STREAMS_ANSWER: u8 = 0x8f;
+
+/// SUBSCRIBE: publishers are told of.
+const FLAG_NEWS: u8 = 0x01;
+
+/// The first frame of a client must begin with these bytes, so that a stranger is told apart from an old version.
+const MAGIC: u32 = 0x5343_4c50; // "SCLP"
+
+/// What a client says to its peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToPeer {
+    /// The first frame: who I am and which version I speak.
+    Hello {
+        /// The client's protocol version.
+        version: u16,
+        /// Its name, for logs and `show clients`; at most 255 bytes, may be empty.
+        name: String,
+    },
+    /// Publish this message. There is no answer unless it is refused.
+    Publish(Message),
+    /// Publish these messages, as if each came in a frame of its own.
+    PublishRun(PublishRun),
+    /// Subscribe; answered by [`ToClient::Subscribed`] or [`ToClient::Refused`].
+    Subscribe {
+        /// The client's number for it.
+        sub: SubId,
+        /// What to match.
+        pattern: Pattern,
+        /// The queue group that it is a member of, if it is one.
+        queue: Option<Queue>,
+        /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
+        mode: Option<DeliveryMode>,
+        /// Whether it is told of publishers, with [`ToClient::Known`].
+        news: bool,
+    },
+    /// End a subscription. There is no answer; messages on their way still arrive.
+    Unsubscribe {
+        /// Which.
+        sub: SubId,
+    },
+    /// Ask for a report; answered by [`ToClient::Shown`].
+    Show {
+        /// The client's number for the question.
+        id: u32,
+        /// The question, in JSON: `{"show": "loss"}`.
+        query: Bytes,
+    },
+    /// Ask to be told when all that was published before has left the peer's socket.
+    Flush {
+        /// Comes back in [`ToClient::Flushed`].
+        token: u64,
+    },
+    /// Ask a peer's history; answered by [`ToClient::Answered`], in one or more parts.
+    Ask {
+        /// The client's number for the question.
+        id: u64,
+        /// How long to wait for the answer, in milliseconds.
+        timeout_ms: u32,
+        /// Whom: this peer itself or another.
+        peer: PeerRef,
+        /// The question as it stands on the wire (docs/wire.md, "History service").
+        question: Bytes,
+    },
+    /// Ask to be told by [`ToClient::Awaited`] when this has come, if it comes in time.
+    Await {
+        /// The subscription that is told; with it the waiting ends.
+        sub: SubId,
+        /// What is awaited.
+        what: Awaited,
+        /// How long it may take, in milliseconds.
+        timeout_ms: u32,
+        /// Of which subject.
+        subject: Subject,
+    },
+    /// Register events, or find some; answered by [`ToClient::Events`].
+    Events {
+        /// The client's number for the request.
+        id: u64,
+        /// What is asked.
+        request: EventRequest,
+    },
+    /// Ask something about streams and their consumers; answered by [`ToClient::Streams`].
+    Streams {
+        /// The client's number for the request.
+        id: u64,
+        /// What is asked.
+        request: StreamRequest,
+    },
+}
+
+/// What a peer says to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToClient {
+    /// The answer to HELLO.
+    Welcome(Welcome),
+    /// The subscription is active: every message that this peer gets from now on counts.
+    Subscribed {
+        /// Which.
+        sub: SubId,
+    },
+    /// A message for these subscriptions of the client.
+    Message {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The message.
+        delivery: Delivery,
+    },
+    /// Messages of one subject for these subscriptions of the client, with consecutive numbers if they have any.
+    MessageRun {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The messages; only those that came as a run can be written.
+        deliveries: Deliveries,
+    },
+    /// A loss that concerns these subscriptions of the client.
+    Loss {
+        /// At least one, at most [`FRAME_SUBS_MAX`].
+        subs: Vec<SubId>,
+        /// The loss.
+        loss: Loss,
+    },
+    /// At this place the peer dropped messages or loss reports, because the client did not read fast enough.
+    Dropped {
+        /// (subscription, how many), at most [`FRAME_SUBS_MAX`].
+        counts: Vec<(SubId, u64)>,
+    },
+    /// A request was refused; the connection goes on.
+    Refused(Refused),
+    /// The answer to SHOW.
+    Shown {
+        /// The number of the question.
+        id: u32,
+        /// The answer, in JSON.
+        answer: Bytes,
+    },
+    /// All that was published before FLUSH has left the peer's socket.
+    Flushed {
+        /// As in the request.
+        token: u64,
+    },
+    /// A part of the answer to ASK, or word that none will come.
+    Answered {
+        /// The number of the question.
+        id: u64,
+        /// The part as it stands on the wire, or why there is none. A part says itself whether it is the last one.
+        answer: Result<Bytes, Unanswered>,
+    },
+    /// A publisher is known that the subscription is not owed all messages of; this comes before any message of it.
+    Known {
+        /// The subscription, one that asked for news.
+        sub: SubId,
+        /// The publisher; `None`: those that were known when the subscription was made have all been named.
+        publisher: Option<Publisher>,
+    },
+    /// What a subscription awaits of a subject has come.
+    Awaited {
+        /// Which subscription.
+        sub: SubId,
+    },
+    /// The answer to EVENTS: one that they are stored, one or more parts of what was found, or why there is none.
+    Events {
+        /// The number of the request.
+        id: u64,
+        /// The answer, or a part of it.
+        answer: Result<EventAnswer, Refusal>,
+    },
+    /// The answer to STREAMS, or why there is none.
+    Streams {
+        /// The number of the request.
+        id: u64,
+        /// The answer.
+        answer: Result<StreamAnswer, StreamRefusal>,
+    },
+    /// The peer ends the connection.
+    Bye {
+        /// Why, for programs.
+        reason: ByeReason,
+        /// Why, for people; at most 255 bytes.
+        text: String,
+    },
+}
+
+/// The peer's side of the greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The peer's protocol version: [`VERSION`].
+    pub version: u16,
+    /// The peer's name.
+    pub peer: PeerName,
+    /// The peer's epoch when the connection began.
+    pub epoch: Epoch,
+    /// The group's number in every datagram.
+    pub group: u16,
+    /// The UDP port of the group.
+    pub port: u16,
+    /// The number that the peer gave this client.
+    pub client: u32,
+    /// The largest message that can be published, in bytes of payload, headers and reply subject.
+    pub message_bytes_max: u32,
+    /// The version of the peer's program.
+    pub software: String,
+}
+
+/// Why the peer ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByeReason {
+    /// The peer stops.
+    Stopping,
+    /// The client sent bytes that mean nothing.
+    Malformed,
+    /// The client sent a frame that is not allowed at this point.
+    Misbehaved,
+    /// Another protocol version.
+    Incompatible,
+    /// The peer has too many clients.
+    TooManyClients,
+}
+
+const MODES: [(u8, Option<DeliveryMode>); 3] =
+    [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
+
+const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Nobody), (1, Awaited::Somebody)];
+
+/// 0 stands for a part of an answer.
+const UNANSWERED: [(u8, Unanswered); 6] = [
+    (1, Unanswered::UnknownPeer),
+    (2, Unanswered::Ambiguous),
+    (3, Unanswered::Gone),
+    (4, Unanswered::Timeout),
+    (5, Unanswered::TooMany),
+    (6, Unanswered::Malformed),
+];
+
+const BYE_REASONS: [(u8, ByeReason); 5] = [
+    (0, ByeReason::Stopping),
+    (1, ByeReason::Malformed),
+    (2, ByeReason::Misbehaved),
+    (3, ByeReason::Incompatible),
+    (4, ByeReason::TooManyClients),
+];
+
+impl ToPeer {
+    /// Appends the frame, with its length, to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        framed(out, |out| match self {
+            ToPeer::PublishRun(run) => run.put(out),
+            ToPeer::Hello { version, name } => {
+                out.put_u8(HELLO);
+                out.put_u32(MAGIC);
+                out.put_u16(*version);
+                put_bytes8(out, cut255(name).as_bytes());
+            }
+            ToPeer::Publish(message) => {
+                out.put_u8(PUBLISH);
+                out.put_u8(0);
+                put_content(out, message);
+            }
+            ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
+                out.put_u8(SUBSCRIBE);
+                out.put_u32(sub.0);
+                put_bytes8(out, pattern.as_str().as_bytes());
+                out.put_u8(code(&MODES, mode));
+                out.put_u8(if *news { FLAG_NEWS } else { 0 });
+                put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
+            }
+            ToPeer::Unsubscribe { sub } => {
+                out.put_u8(UNSUBSCRIBE);
+                out.put_u32(sub.0);
+            }
+            ToPeer::Show { id, query } => {
+                out.put_u8(SHOW);
+                out.put_u32(*id);
+                out.put_slice(query);
+            }
+            ToPeer::Flush { token } => {
+                out.put_u8(FLUSH);
+                out.put_u64(*token);
+            }
+            ToPeer::Ask { id, timeout_ms, peer, question } => {
+                out.put_u8(ASK);
+                out.put_u64(*id);
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, peer.to_string().as_bytes());
+                out.put_slice(question);
+            }
+            ToPeer::Await { sub, what, timeout_ms, subject } => {
+                out.put_u8(AWAIT);
+                out.put_u32(sub.0);
+                out.put_u8(code(&AWAITS, what));
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, subject.as_bytes());
+            }
+            ToPeer::Events { id, request } => {
+                out.put_u8(EVENTS);
+                out.put_u64(*id);
+                request.put(out);
+            }
+            ToPeer::Streams { id, request } => {
+                out.put_u8(STREAMS);
+                out.put_u64(*id);
+                request.put(out);
+            }
+        });
+    }
+
+    /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
+    ///
+    /// # Errors
+    /// Says which rule the bytes break. A HELLO of another version is read as far as its version only.
+    pub fn decode(frame: Bytes) -> Result<ToPeer, Malformed> {
+        let mut reader = Reader::new(frame);
+        let read = match reader.u8()? {
+            HELLO => {
+                if reader.u32()? != MAGIC {
+                    return Err(Malformed::Value("magic"));
+                }
+                let version = reader.u16()?;
+                if version != VERSION {
+                    return Ok(ToPeer::Hello { version, name: String::new() });
+                }
+                ToPeer::Hello { version, name: reader.text8("name")? }
+            }
+            PUBLISH => {
+                if reader.u8()? != 0 {
+                    return Err(Malformed::Value("flags"));
+                }
+                ToPeer::Publish(content(&mut reader, false)?)
+            }
+            PUBLISH_RUN => ToPeer::PublishRun(PublishRun::decode(reader.rest())?),
+            SUBSCRIBE => ToPeer::Subscribe {
+                sub: SubId(reader.u32()?),
+                pattern: pattern(&mut reader)?,
+                mode: decoded(&MODES, reader.u8()?, "mode")?,
+                news: flag(&mut reader, FLAG_NEWS)?,
+                queue: queue(&mut reader)?,
+            },
+            UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
+            SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
+            FLUSH => ToPeer::Flush { token: reader.u64()? },
+            ASK => ToPeer::Ask {
+                id: reader.u64()?,
+                timeout_ms: reader.u32()?,
+                peer: reader.text8("peer")?.parse()?,
+                question: reader.rest(),
+            },
+            AWAIT => ToPeer::Await {
+                sub: SubId(reader.u32()?),
+                what: decoded(&AWAITS, reader.u8()?, "what")?,
+                timeout_ms: reader.u32()?,
+                subject: Subject::from_bytes(reader.bytes8()?)?,
+            },
+            EVENTS => ToPeer::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
+            STREAMS => ToPeer::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+impl ToClient {
+    /// Appends the frame, with its length, to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match self {
+            ToClient::Message { subs, delivery } => {
+                let body = delivery_body(delivery);
+                put_message_head(out, subs, body.len());
+                out.put_slice(&body);
+            }
+            ToClient::MessageRun { subs, deliveries } => {
+                put_message_run(out, subs, &deliveries.run().expect("only runs are put there"));
+            }
+            ToClient::Loss { subs, loss } => framed(out, |out| {
+                out.put_u8(LOSS);
+                put_subs(out, subs);
+                put_loss(out, loss);
+            }),
+            ToClient::Welcome(welcome) => framed(out, |out| put_welcome(out, welcome)),
+            ToClient::Refused(refused) => framed(out, |out| {
+                out.put_u8(REFUSED);
+                put_refused(out, refused);
+            }),
+            ToClient::Dropped { counts } => framed(out, |out| {
+                out.put_u8(DROPPED);
+                out.put_u32(u32::try_from(counts.len()).expect("at most FRAME_SUBS_MAX"));
+                for (sub, count) in counts {
+                    out.put_u32(sub.0);
+                    out.put_u64(*count);
+                }
+            }),
+            ToClient::Subscribed { sub } => framed(out, |out| {
+                out.put_u8(SUBSCRIBED);
+                out.put_u32(sub.0);
+            }),
+            ToClient::Awaited { sub } => framed(out, |out| {
+                out.put_u8(AWAITED);
+                out.put_u32(sub.0);
+            }),
+            ToClient::Shown { id, answer } => framed(out, |out| {
+                out.put_u8(SHOWN);
+                out.put_u32(*id);
+                out.put_slice(answer);
+            }),
+            ToClient::Flushed { token } => framed(out, |out| {
+                out.put_u8(FLUSHED);
+                out.put_u64(*token);
+            }),
+            ToClient::Answered { id, answer } => framed(out, |out| {
+                out.put_u8(ANSWERED);
+                out.put_u64(*id);
+                match answer {
+                    Ok(part) => {
+                        out.put_u8(0);
+                        out.put_slice(part);
+                    }
+                    Err(why) => out.put_u8(code(&UNANSWERED, why)),
+                }
+            }),
+            ToClient::Known { sub, publisher } => framed(out, |out| {
+                out.put_u8(KNOWN);
+                out.put_u32(sub.0);
+                out.put_u8(u8::from(publisher.is_some()));
+                if let Some(publisher) = publisher {
+                    put_publisher(out, publisher);
+                }
+            }),
+            ToClient::Events { id, answer } => framed(out, |out| {
+                out.put_u8(EVENTS_ANSWER);
+                out.put_u64(*id);
+                EventAnswer::put(answer, out);
+            }),
+            ToClient::Streams { id, answer } => framed(out, |out| {
+                out.put_u8(STREAMS_ANSWER);
+                out.put_u64(*id);
+                StreamAnswer::put(answer, out);
+            }),
+            ToClient::Bye { reason, text } => framed(out, |out| {
+                out.put_u8(BYE);
+                out.put_u8(code(&BYE_REASONS, reason));
+                put_bytes8(out, cut255(text).as_bytes());
+            }),
+        }
+    }
+
+    /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
+    ///
+    /// # Errors
+    /// Says which rule the bytes break.
+    pub fn decode(frame: Bytes) -> Result<ToClient, Malformed> {
+        let mut reader = Reader::new(frame);
+        let read = match reader.u8()? {
+            WELCOME => ToClient::Welcome(welcome(&mut reader)?),
+            MESSAGE => ToClient::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
+            MESSAGE_RUN => ToClient::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
+            LOSS => ToClient::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
+            DROPPED => {
+                let count = reader.count32(12)?;
+                let mut counts = Vec::with_capacity(count);
+                for _ in 0..count {
+                    counts.push((SubId(reader.u32()?), reader.u64()?));
+                }
+                ToClient::Dropped { counts }
+            }
+            REFUSED => ToClient::Refused(refused(&mut reader)?),
+            SHOWN => ToClient::Shown { id: reader.u32()?, answer: reader.rest() },
+            FLUSHED => ToClient::Flushed { token: reader.u64()? },
+            BYE => {
+                ToClient::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
+            }
+            SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
+            AWAITED => ToClient::Awaited { sub: SubId(reader.u32()?) },
+            EVENTS_ANSWER => ToClient::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
+            STREAMS_ANSWER => ToClient::Streams { id: reader.u64()?, answer: StreamAnswer::read(&mut reader)? },
+            ANSWERED => ToClient::Answered {
+                id: reader.u64()?,
+                answer: match reader.u8()? {
+                    0 => Ok(reader.rest()),
+                    why => Err(decoded(&UNANSWERED, why, "why")?),
+                },
+            },
+            KNOWN => {
+                let sub = SubId(reader.u32()?);
+                let publisher = if flag(&mut reader, 1)? { Some(publisher(&mut reader)?) } else { None };
+                ToClient::Known { sub, publisher }
+            }
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+/// Reads flags of which only `flag` may be set.
+pub(crate) fn flag(reader: &mut Reader, flag: u8) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        flags if flags == flag => Ok(true),
+        _ => Err(Malformed::Value("flags")),
+    }
+}
+
+/// Appends a length and whatever `write` appends after it.
+fn framed(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_u32(0);
+    write(out);
+    let bytes = u32::try_from(out.len() - start - LENGTH_BYTES).expect("frames are far below 4 GiB");
+    out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
+}
+
+/// Appends all of a MESSAGE frame that differs between clients; the delivery's body of `body_bytes` must follow.
+pub(crate) fn put_message_head(out: &mut BytesMut, subs: &[SubId], body_bytes: usize) {
+    let bytes = 1 + 4 + 4 * subs.len() + body_bytes;
+    out.put_u32(u32::try_from(bytes).expect("messages are limited to 8 MiB"));
+    out.put_u8(MESSAGE);
+    put_subs(out, subs);
+}
+
+/// Appends a MESSAGE RUN frame.
+pub(crate) fn put_message_run(out: &mut BytesMut, subs: &[SubId], run: &RunRef<'_>) {
+    framed(out, |out| {
+        out.put_u8(MESSAGE_RUN);
+        put_subs(out, subs);
+        put_run(out, run);
+    });
+}
+
+fn put_subs(out: &mut BytesMut, subs: &[SubId]) {
+    out.put_u32(u32::try_from(subs.len()).expect("at most FRAME_SUBS_MAX"));
+    for sub in subs {
+        out.put_u32(sub.0);
+    }
+}
+
+fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
+    out.put_u8(WELCOME);
+    out.put_u16(welcome.version);
+    put_bytes8(out, welcome.peer.as_str().as_bytes());
+    out.put_u64(welcome.epoch.bits());
+    out.put_u16(welcome.group);
+    out.put_u16(welcome.port);
+    out.put_u32(welcome.client);
+    out.put_u32(welcome.message_bytes_max);
+    put_bytes8(out, cut255(&welcome.software).as_bytes());
+}
+
+fn pattern(reader: &mut Reader) -> Result<Pattern, Malformed> {
+    Ok(reader.text8("pattern")?.parse()?)
+}
+
+/// The name of a queue group, or nothing.
+fn queue(reader: &mut Reader) -> Result<Option<Queue>, Malformed> {
+    let name = reader.bytes8()?;
+    if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }
+}
+
+fn subs(reader: &mut Reader) -> Result<Vec<SubId>, Malformed> {
+    let count = reader.count32(4)?;
+    if count == 0 {
+        return Err(Malformed::Value("subscriptions"));
+    }
+    (0..count).map(|_| Ok(SubId(reader.u32()?))).collect()
+}
+
+fn welcome(reader: &mut Reader) -> Result<Welcome, Malformed> {
+    Ok(Welcome {
+        version: reader.u16()?,
+        peer: reader.text8("peer")?.parse()?,
+        epoch: epoch(reader)?,
+        group: reader.u16()?,
+        port: reader.u16()?,
+        client: reader.u32()?,
+        message_bytes_max: reader.u32()?,
+        software: reader.text8("software")?,
+    })
+}

@@ -1,0 +1,261 @@
+//! Chatter: numbered messages in conversations, and the question whether somebody is there.
+//!
+//! ```text
+//! frame   = n (1 byte) · length (n bytes, big-endian) · message
+//! message = id integer · first integer · owner boolean · token boolean · last boolean · type text · body bytes
+//! ```
+//!
+//! Each side numbers its messages from 1. `first` is the number of the message that began the conversation, `owner` says that
+//! the sender of this message began it, and `last` that it ends. `token` is always true, and not looked at.
+
+use super::Fault;
+use super::sbs::{Malformed, Reader, put_boolean, put_count, put_integer, put_text};
+use crate::listener::buffer::Buffer;
+use bytes::{BufMut, BytesMut};
+
+/// The type of the question whether somebody is there.
+pub const PING: &str = "HatChatter.Ping";
+/// The type of its answer.
+pub const PONG: &str = "HatChatter.Pong";
+/// What all this is called where it is malformed.
+pub const MESSAGE: &str = "HatChatter.Msg";
+
+/// The most bytes of the length of a frame.
+const LENGTH_BYTES_MAX: usize = 8;
+/// Memory that is kept for the next frame.
+const KEPT_BYTES: usize = 4096;
+
+/// A message, where it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its number.
+    pub id: i128,
+    /// The conversation that it belongs to.
+    pub conversation: Conversation,
+    /// Whether the conversation ends with it.
+    pub is_last: bool,
+    /// What the body is.
+    pub type_name: &'a str,
+    /// The body, encoded.
+    pub body: &'a [u8],
+}
+
+/// A conversation, as the sender of a message names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conversation {
+    /// The number of its first message.
+    pub first: i128,
+    /// Whether the sender of this message began it.
+    pub is_own: bool,
+}
+
+impl Conversation {
+    /// The same, as the other side names it.
+    pub fn of_other_side(self) -> Conversation {
+        Conversation { is_own: !self.is_own, ..self }
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Reads the content of a frame.
+    ///
+    /// # Errors
+    /// It is no message.
+    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let id = reader.integer()?;
+        let conversation = Conversation { first: reader.integer()?, is_own: reader.boolean()? };
+        let _token = reader.boolean()?;
+        let is_last = reader.boolean()?;
+        let (type_name, body) = (reader.text()?, reader.bytes()?);
+        reader.end()?;
+        Ok(Message { id, conversation, is_last, type_name, body })
+    }
+
+    /// All of its frame but the body, which comes last.
+    pub fn head(&self) -> BytesMut {
+        let mut message = BytesMut::new();
+        put_integer(&mut message, self.id);
+        put_integer(&mut message, self.conversation.first);
+        put_boolean(&mut message, self.conversation.is_own);
+        put_boolean(&mut message, true);
+        put_boolean(&mut message, self.is_last);
+        put_text(&mut message, self.type_name);
+        put_count(&mut message, self.body.len());
+        let length = ((message.len() + self.body.len()) as u64).to_be_bytes();
+        // There is always a message, so the length is not 0.
+        let zeros = length.iter().take_while(|byte| **byte == 0).count();
+        let length = &length[zeros..];
+        let mut head = BytesMut::with_capacity(1 + length.len() + message.len());
+        head.put_u8(length.len() as u8);
+        head.put_slice(length);
+        head.put_slice(&message);
+        head
+    }
+
+    /// Its frame.
+    pub fn frame(&self) -> BytesMut {
+        let mut frame = self.head();
+        frame.put_slice(self.body);
+        frame
+    }
+}
+
+/// Cuts the bytes of a client into messages, however they were cut before.
+#[derive(Debug)]
+pub struct Parser {
+    buffer: Buffer,
+    /// Bytes of the frame that was given last, and is still there.
+    given_bytes: usize,
+    frame_bytes_max: usize,
+    /// That of clients that have proven who they are.
+    admitted_bytes_max: usize,
+}
+
+impl Parser {
+    /// For a client that has just connected.
+    pub fn new(settings: &super::Settings) -> Parser {
+        Parser {
+            buffer: Buffer::new(KEPT_BYTES),
+            given_bytes: 0,
+            frame_bytes_max: settings.stranger_bytes_max,
+            admitted_bytes_max: settings.frame_bytes_max,
+        }
+    }
+
+    /// The limit of strangers ends.
+    pub fn admit(&mut self) {
+        self.frame_bytes_max = self.admitted_bytes_max;
+    }
+
+    /// Takes bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.push(bytes);
+    }
+
+    /// The message just given is given once more.
+    pub fn keep(&mut self) {
+        self.given_bytes = 0;
+    }
+
+    /// The next message, or `None` if more bytes are needed. The bytes of a message are dropped by the following call.
+    ///
+    /// # Errors
+    /// The bytes are no frames or no messages, or too many; the connection ends.
+    #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
+    pub fn next(&mut self) -> Result<Option<Message<'_>>, Fault> {
+        self.buffer.skip(std::mem::take(&mut self.given_bytes));
+        let Some((header_bytes, length)) = self.length()? else { return Ok(None) };
+        let Some(content) = self.buffer.rest()[header_bytes..].get(..length) else { return Ok(None) };
+        self.given_bytes = header_bytes + length;
+        let message = Message::decode(content);
+        message.map(Some).map_err(|error| Fault::Malformed { type_name: MESSAGE, error })
+    }
+
+    /// Bytes that are held; of a large buffer all that it has.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.held_bytes()
+    }
+
+    /// The bytes of the length of the next frame, its own number with them, and the length; `None` if they are not there yet.
+    fn length(&self) -> Result<Option<(usize, usize)>, Fault> {
+        let Some((&count, behind)) = self.buffer.rest().split_first() else { return Ok(None) };
+        let count = usize::from(count);
+        if count < 1 || LENGTH_BYTES_MAX < count {
+            return Err(Fault::Length(count));
+        }
+        let Some(digits) = behind.get(..count) else { return Ok(None) };
+        let bytes = digits.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
+        match usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.frame_bytes_max) {
+            Some(length) => Ok(Some((1 + count, length))),
+            None => Err(Fault::TooLong { bytes, bytes_max: self.frame_bytes_max }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Settings;
+    use super::super::sbs::Why;
+    use super::*;
+
+    #[test]
+    fn pings_and_pongs_have_the_bytes_of_the_reference() {
+        let ping = b"\x01\x16\x87\x87\x01\x01\x00\x8fHatChatter.Ping\x80";
+        let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
+        let conversation = Conversation { first: 7, is_own: true };
+        let asked = Message { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
+        let conversation = conversation.of_other_side();
+        let answered = Message { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
+        for (bytes, message) in [(ping, asked), (pong, answered)] {
+            assert_eq!(message.frame(), bytes[..]);
+            let mut parser = Parser::new(&Settings::default());
+            parser.push(bytes);
+            assert_eq!(parser.next(), Ok(Some(message)));
+            parser.keep();
+            assert_eq!(parser.next(), Ok(Some(message)));
+            assert_eq!(parser.next(), Ok(None));
+            assert_eq!(parser.held_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn lengths_are_written_in_the_fewest_bytes_and_read_in_any() {
+        let conversation = Conversation { first: 1, is_own: true };
+        for (body_bytes, expected) in [(0, &[1, 8][..]), (247, &[2, 1, 0]), (1 << 20, &[3, 16, 0, 11])] {
+            let body = vec![0; body_bytes];
+            let message = Message { id: 1, conversation, is_last: true, type_name: "t", body: &body };
+            let frame = message.frame();
+            assert_eq!(frame[..expected.len()], *expected, "{body_bytes}");
+            let padded = [&[8, 0, 0, 0, 0, 0][..], &[0; 3][expected.len() - 1..], &expected[1..]].concat();
+            let mut parser = Parser::new(&Settings { stranger_bytes_max: 2 << 20, ..Settings::default() });
+            parser.push(&padded);
+            parser.push(&frame[expected.len()..]);
+            assert_eq!(parser.next(), Ok(Some(message)));
+        }
+    }
+
+    #[test]
+    fn frames_that_are_none_end_the_connection_before_they_are_there() {
+        let settings = Settings { stranger_bytes_max: 40, frame_bytes_max: 300, ..Settings::default() };
+        let check = |bytes: &[u8], is_admitted: bool, expected: Result<Option<Message<'_>>, Fault>| {
+            let mut parser = Parser::new(&settings);
+            if is_admitted {
+                parser.admit();
+            }
+            parser.push(bytes);
+            assert_eq!(parser.next(), expected, "{bytes:?}");
+        };
+        check(&[0], false, Err(Fault::Length(0)));
+        check(&[9], false, Err(Fault::Length(9)));
+        check(&[1], false, Ok(None));
+        check(&[1, 40], false, Ok(None));
+        check(&[1, 41], false, Err(Fault::TooLong { bytes: 41, bytes_max: 40 }));
+        check(&[1, 41], true, Ok(None));
+        check(&[2, 1, 45], true, Err(Fault::TooLong { bytes: 301, bytes_max: 300 }));
+        check(&[0xff; 9], true, Err(Fault::Length(255)));
+        let all = [&[8][..], &[0xff; 8]].concat();
+        check(&all, true, Err(Fault::TooLong { bytes: u64::MAX, bytes_max: 300 }));
+        let malformed = |at, why| Err(Fault::Malformed { type_name: MESSAGE, error: Malformed { at, why } });
+        check(&[1, 0], false, malformed(0, Why::Short));
+        check(b"\x01\x07\x81\x81\x02\x01\x01\x80\x80", false, malformed(2, Why::Boolean(2)));
+        check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, Why::Trailing));
+    }
+
+    /// The memory of a large message is given back.
+    #[test]
+    fn an_idle_parser_holds_nothing() {
+        let conversation = Conversation { first: 1, is_own: true };
+        let body = vec![7; 400_000];
+        let frame = Message { id: 1, conversation, is_last: true, type_name: "t", body: &body }.frame();
+        let mut parser = Parser::new(&Settings::default());
+        for part in frame.chunks(1000) {
+            assert_eq!(parser.next(), Ok(None));
+            parser.push(part);
+        }
+        assert!(frame.len() <= parser.held_bytes());
+        assert!(parser.next().is_ok_and(|message| message.is_some()));
+        assert_eq!(parser.next(), Ok(None));
+        assert_eq!(parser.held_bytes(), 0);
+    }
+}

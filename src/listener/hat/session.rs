@@ -1,0 +1,509 @@
+//! One client: what it has asked and not got yet, and whether it is there.
+
+use super::chatter::{Conversation, Message};
+use super::to_client::{EVENTS_NOTIFY, Status, ToClient};
+use super::to_peer::{INIT_REQ, Init, Subscription, ToPeer};
+use super::value::put_events;
+use super::{Fault, Refusal, Settings};
+use crate::event::model::{Event, Json, Payload, Registration};
+use crate::event::store::{Answer, Query};
+use crate::listener::access::{Account, Credentials, is_equal};
+use crate::listener::out::Out;
+use crate::subject::event_type::EventType;
+use crate::time::Instant;
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A request of a client, which no other request of the client has before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// What a client wants of the shell. What can be answered without never gets here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// The client has proven who it is, or needs not; the limits of strangers end.
+    Admitted {
+        /// Its account, for people.
+        account: String,
+        /// The client's name for itself, for people.
+        name: String,
+    },
+    /// The client is to be told of these events from now on, by [`Session::on_events`].
+    Subscribe(Subscription),
+    /// Register these events, in one session: answered by [`Session::on_registered`].
+    Register {
+        /// Which request.
+        request: RequestId,
+        /// At least one.
+        registrations: Vec<Registration>,
+    },
+    /// A question that makes sense: answered by [`Session::on_answered`].
+    Query {
+        /// Which request.
+        request: RequestId,
+        /// The question.
+        query: Query,
+    },
+    /// A registration has failed before it came to that; nothing is to be done but to tell people.
+    Refused(Refusal),
+    /// Write what there is to write, then close.
+    Close,
+}
+
+/// The conversation with a client.
+///
+/// Requests are done in their order: registrations that follow each other are asked for at once, questions one by one, and none of either
+/// before those of the other kind that came earlier are answered. So a question finds what was registered before it.
+#[derive(Debug)]
+pub struct Session {
+    settings: Arc<Settings>,
+    status: Status,
+    stage: Stage,
+    /// How many messages were sent.
+    sent: i128,
+    /// Requests that are not answered, in order.
+    requests: VecDeque<Request>,
+    /// The number of the first of them.
+    first: u64,
+    /// Bytes of all of them, as they came.
+    requests_bytes: usize,
+    asks: VecDeque<Ask>,
+    /// What is to be registered when the client is gone.
+    farewell: Option<Registration>,
+    subscriptions: usize,
+    /// When the last message came, or a stranger connected.
+    heard: Instant,
+    /// When the client was asked whether it is there, if nothing came since.
+    pinged: Option<Instant>,
+}
+
+/// How far the conversation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The client has not proven who it is; holds where it has tried.
+    Stranger(Option<Conversation>),
+    /// It has, and waits for its welcome.
+    Known,
+    /// It is welcome.
+    Welcome,
+    /// The server stops when all is answered.
+    Stopping,
+    /// Nothing more is said or heard.
+    Over,
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+struct Request {
+    /// Where the answer belongs; `None` if none is wanted.
+    conversation: Option<Conversation>,
+    /// Its size as it came.
+    bytes: usize,
+    /// The client is welcome with the answer, and told of these.
+    welcome: Option<Subscription>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It waits until it can be asked for.
+    Waiting(Todo),
+    /// The shell does it.
+    Asked(Kind),
+    /// The answer waits for those before it.
+    Done(ToClient),
+}
+
+#[derive(Debug)]
+enum Todo {
+    Register(Vec<Registration>),
+    Query(Query),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Register,
+    Query,
+}
+
+impl Session {
+    /// With a client that has just connected to a server of this status.
+    pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> Session {
+        Session {
+            settings,
+            status,
+            stage: Stage::Stranger(None),
+            sent: 0,
+            requests: VecDeque::new(),
+            first: 0,
+            requests_bytes: 0,
+            asks: VecDeque::new(),
+            farewell: None,
+            subscriptions: 0,
+            heard: now,
+            pinged: None,
+        }
+    }
+
+    /// The client's next message. Not to be called while the session [`is_full`](Session::is_full).
+    ///
+    /// # Errors
+    /// The client is at fault; its connection ends when [`on_fault`](Session::on_fault) has said so.
+    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut Out) -> Result<(), Fault> {
+        let conversation = message.conversation.of_other_side();
+        match self.stage {
+            Stage::Over => return Ok(()),
+            Stage::Stranger(_) if message.type_name == INIT_REQ && !message.is_last => {
+                self.stage = Stage::Stranger(Some(conversation));
+            }
+            Stage::Stranger(_) => {}
+            Stage::Known | Stage::Welcome | Stage::Stopping => (self.heard, self.pinged) = (now, None),
+        }
+        let said = ToPeer::decode(&message, &self.settings)?;
+        let type_name = said.type_name();
+        let answer = (!message.is_last).then_some(conversation);
+        match said {
+            ToPeer::Ping => self.say(conversation, true, &ToClient::Pong, out),
+            ToPeer::Pong => {}
+            ToPeer::Init(_) | ToPeer::Query(_) if message.is_last => return Err(Fault::Ended(type_name)),
+            ToPeer::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
+            _ if !self.is_admitted() => return Err(Fault::Unexpected(type_name)),
+            ToPeer::Init(_) => return Err(Fault::Unexpected(type_name)),
+            // Whoever wants to is welcome to say so, though nobody asks for it.
+            ToPeer::EventsAck => {}
+            ToPeer::Register(registrations) => self.register(answer, registrations, message.body.len()),
+            ToPeer::Query(query) => {
+                let nothing = || State::Done(ToClient::Answer(Answer::default()));
+                let state = query.map_or_else(nothing, |query| State::Waiting(Todo::Query(query)));
+                self.push(answer, message.body.len(), None, state);
+            }
+        }
+        self.flush(out);
+        Ok(())
+    }
+
+    /// What is asked of the shell next; to be drained after every call that takes `out`. Requests, which have answers, only if the client
+    /// takes them.
+    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask> {
+        self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
+    }
+
+    /// The events of an [`Ask::Register`] are stored; `None` if they are not.
+    ///
+    /// # Panics
+    /// There is no such request.
+    pub fn on_registered(&mut self, request: RequestId, events: Option<Vec<Event>>, out: &mut Out) {
+        let status = self.status;
+        let request = self.asked(request, Kind::Register);
+        // Whether it is stored that the client has come changes nothing for the client.
+        let is_welcome = request.welcome.is_some();
+        request.state = State::Done(if is_welcome { ToClient::Init(Ok(status)) } else { ToClient::Registered(events) });
+        self.flush(out);
+    }
+
+    /// The answer to an [`Ask::Query`].
+    ///
+    /// # Panics
+    /// There is no such request.
+    pub fn on_answered(&mut self, request: RequestId, answer: Answer, out: &mut Out) {
+        self.asked(request, Kind::Query).state = State::Done(ToClient::Answer(answer));
+        self.flush(out);
+    }
+
+    /// Events of one session to which the client subscribes, at least one, ascending. Gives how many were written.
+    pub fn on_events(&mut self, events: &[&Event], out: &mut Out) -> usize {
+        if !matches!(self.stage, Stage::Welcome | Stage::Stopping) {
+            return 0;
+        }
+        let mut body = BytesMut::new();
+        put_events(&mut body, events.iter().copied());
+        let conversation = self.new_conversation();
+        self.put(conversation, true, EVENTS_NOTIFY, body.freeze(), out);
+        events.len()
+    }
+
+    /// The server has this status from now on.
+    pub fn on_status(&mut self, status: Status, out: &mut Out) {
+        if self.status == status || matches!(self.stage, Stage::Stopping | Stage::Over) {
+            return;
+        }
+        self.status = status;
+        self.tell_status(out);
+    }
+
+    /// The server is about to stop: nothing more is registered. When all that was asked is answered the client is told that this is so,
+    /// and the connection is to be closed.
+    pub fn on_stop(&mut self, out: &mut Out) {
+        self.on_status(Status::Stopping, out);
+        match self.stage {
+            Stage::Welcome => self.stage = Stage::Stopping,
+            Stage::Stranger(_) | Stage::Known => self.end(),
+            Stage::Stopping | Stage::Over => {}
+        }
+        self.flush(out);
+    }
+
+    /// The connection ends; says so where the protocol has a word for it, which is in the answer to the first request.
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+        if let Stage::Stranger(Some(conversation)) = self.stage {
+            self.say(conversation, true, &ToClient::Init(Err(fault.to_string())), out);
+        }
+        self.stage = Stage::Over;
+    }
+
+    /// What is to be registered when the connection has ended, each in a session of its own, given once: what the client has asked for
+    /// and the shell was not, and that the client is gone.
+    pub fn take_farewell(&mut self) -> Vec<Vec<Registration>> {
+        let left = self.requests.drain(..).filter_map(|request| match request.state {
+            State::Waiting(Todo::Register(registrations)) => Some(registrations),
+            _ => None,
+        });
+        left.chain(self.farewell.take().map(|farewell| vec![farewell])).collect()
+    }
+
+    /// When [`on_deadline`](Session::on_deadline) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Stranger(_) => Some(self.heard + self.settings.auth_time),
+            Stage::Known | Stage::Welcome | Stage::Stopping => {
+                Some(self.pinged.unwrap_or(self.heard) + self.settings.ping_interval)
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// Time has passed; `is_read` is false while nothing is read of the client, because it has yet to take what it was answered.
+    ///
+    /// # Errors
+    /// The client did not say in time who it is, or nothing is heard of it.
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        if !self.is_admitted() {
+            return Err(Fault::AuthTime);
+        }
+        // What it may have said is not read.
+        if self.is_full() || !is_read {
+            (self.heard, self.pinged) = (now, None);
+            return Ok(());
+        }
+        if self.pinged.is_some() {
+            return Err(Fault::Idle);
+        }
+        self.pinged = Some(now);
+        let conversation = self.new_conversation();
+        self.say(conversation, false, &ToClient::Ping, out);
+        Ok(())
+    }
+
+    /// Whether this request, which the shell does, is an [`Ask::Register`].
+    pub fn is_registering(&self, request: RequestId) -> bool {
+        let request = self.place(request).and_then(|place| self.requests.get(place));
+        request.is_some_and(|request| matches!(request.state, State::Asked(Kind::Register)))
+    }
+
+    /// Whether so much is not answered that nothing more may be read of the client. It may change with every call that takes `out`.
+    pub fn is_full(&self) -> bool {
+        self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests_bytes
+    }
+
+    /// Whether the client has proven who it is, or needs not.
+    pub fn is_admitted(&self) -> bool {
+        matches!(self.stage, Stage::Known | Stage::Welcome | Stage::Stopping)
+    }
+
+    /// The patterns that the client subscribes to.
+    pub fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// Bytes of requests that are not answered, as they came.
+    pub fn held_bytes(&self) -> usize {
+        self.requests_bytes
+    }
+
+    fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), Fault> {
+        let Stage::Stranger(conversation) = self.stage else { unreachable!("only strangers say who they are") };
+        let Init { name, token, subscription, persisted: _ } = init;
+        let account = self.account(&name, token.as_deref()).ok_or(Fault::Token)?;
+        self.heard = now;
+        self.stage = Stage::Known;
+        self.subscriptions = subscription.patterns.len();
+        let come = self.announcement(&name, "\"CONNECTED\"");
+        self.farewell = self.announcement(&name, "\"DISCONNECTED\"");
+        let state = match come {
+            Some(come) => State::Waiting(Todo::Register(vec![come])),
+            None => State::Done(ToClient::Init(Ok(self.status))),
+        };
+        self.push(conversation, bytes, Some(subscription), state);
+        self.asks.push_back(Ask::Admitted { account, name });
+        Ok(())
+    }
+
+    /// The account of a client, for people; `None` if it has none and needs one.
+    fn account(&self, name: &str, token: Option<&str>) -> Option<String> {
+        let access = &self.settings.access;
+        if !access.is_closed() {
+            return Some("open".to_owned());
+        }
+        let told = token?.as_bytes();
+        let is_proven = |account: &&Account| match &account.credentials {
+            Credentials::Token(token) => is_equal(token, told),
+            Credentials::User { name: user, password } => is_equal(user, name.as_bytes()) & is_equal(password, told),
+            Credentials::Nkey(_) => false,
+        };
+        access.accounts.iter().find(is_proven).map(|account| match &account.credentials {
+            Credentials::User { name, .. } => name.clone(),
+            Credentials::Token(_) | Credentials::Nkey(_) => "token".to_owned(),
+        })
+    }
+
+    /// The event that tells that a client has come or gone, if one is to. There is none for a name that is too long for a type.
+    fn announcement(&self, name: &str, text: &'static str) -> Option<Registration> {
+        if !self.settings.announces || self.status != Status::Operational {
+            return None;
+        }
+        let (server, name) = (self.settings.server.to_string(), subtype(name));
+        let event_type = EventType::new(["event", &server, "eventer", &name]).ok()?;
+        let payload = Json::from_bytes(Bytes::from_static(text.as_bytes())).expect("a string of JSON");
+        Some(Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(payload)) })
+    }
+
+    fn register(
+        &mut self,
+        answer: Option<Conversation>,
+        registrations: Result<Vec<Registration>, Refusal>,
+        bytes: usize,
+    ) {
+        let registrations = match self.status {
+            Status::Operational => registrations,
+            status => registrations.and(Err(Refusal::Status(status))),
+        };
+        let say = |events| State::Done(ToClient::Registered(events));
+        let state = match registrations {
+            Ok(registrations) if registrations.is_empty() => say(Some(Vec::new())),
+            Ok(registrations) => State::Waiting(Todo::Register(registrations)),
+            Err(refusal) => {
+                self.asks.push_back(Ask::Refused(refusal));
+                say(None)
+            }
+        };
+        self.push(answer, bytes, None, state);
+    }
+
+    fn push(&mut self, conversation: Option<Conversation>, bytes: usize, welcome: Option<Subscription>, state: State) {
+        self.requests_bytes += bytes;
+        self.requests.push_back(Request { conversation, bytes, welcome, state });
+    }
+
+    /// Hands on the next request, if it may be done beside those that the shell does.
+    fn next_request(&mut self) -> Option<Ask> {
+        let mut under_way = None;
+        for (number, request) in (self.first..).zip(&mut self.requests) {
+            let kind = match &request.state {
+                State::Waiting(Todo::Register(_)) => Kind::Register,
+                State::Waiting(Todo::Query(_)) => Kind::Query,
+                State::Asked(kind) => *kind,
+                State::Done(_) => continue,
+            };
+            if matches!(request.state, State::Asked(_)) {
+                under_way = Some(kind);
+                continue;
+            }
+            // Answers to questions may be large: the next one is asked when it is seen whether the client takes them.
+            if under_way.is_some_and(|other| other != kind || kind == Kind::Query) {
+                return None;
+            }
+            let request_id = RequestId(number);
+            return match std::mem::replace(&mut request.state, State::Asked(kind)) {
+                State::Waiting(Todo::Register(registrations)) => {
+                    Some(Ask::Register { request: request_id, registrations })
+                }
+                State::Waiting(Todo::Query(query)) => Some(Ask::Query { request: request_id, query }),
+                State::Asked(_) | State::Done(_) => unreachable!("it waits"),
+            };
+        }
+        None
+    }
+
+    /// Where a request stands among those without an answer, if it is one of them.
+    fn place(&self, request: RequestId) -> Option<usize> {
+        request.0.checked_sub(self.first).and_then(|place| usize::try_from(place).ok())
+    }
+
+    /// A request of this kind that the shell does.
+    fn asked(&mut self, request: RequestId, kind: Kind) -> &mut Request {
+        let place = self.place(request);
+        let request = place.and_then(|place| self.requests.get_mut(place)).expect("a request is answered once");
+        assert!(matches!(request.state, State::Asked(asked) if asked == kind), "{kind:?} answers {request:?}");
+        request
+    }
+
+    /// Says what can be said in order; then, if the server stops and nothing is left, that it has.
+    fn flush(&mut self, out: &mut Out) {
+        while let Some(Request { state: State::Done(_), .. }) = self.requests.front() {
+            let Some(Request { conversation, bytes, welcome, state: State::Done(said) }) = self.requests.pop_front()
+            else {
+                unreachable!("it was looked at")
+            };
+            self.first += 1;
+            self.requests_bytes -= bytes;
+            if self.stage == Stage::Over {
+                continue;
+            }
+            if let Some(conversation) = conversation {
+                self.say(conversation, true, &said, out);
+            }
+            if let Some(subscription) = welcome {
+                self.stage = Stage::Welcome;
+                self.asks.push_back(Ask::Subscribe(subscription));
+            }
+        }
+        if self.stage == Stage::Stopping && self.requests.is_empty() {
+            self.status = Status::Standby;
+            self.tell_status(out);
+            self.end();
+        }
+    }
+
+    /// Tells the status to a client that has been told another one.
+    fn tell_status(&mut self, out: &mut Out) {
+        if matches!(self.stage, Stage::Welcome | Stage::Stopping) {
+            let conversation = self.new_conversation();
+            self.say(conversation, true, &ToClient::Status(self.status), out);
+        }
+    }
+
+    fn end(&mut self) {
+        self.stage = Stage::Over;
+        self.asks.push_back(Ask::Close);
+    }
+
+    /// The one that begins with the next message.
+    fn new_conversation(&self) -> Conversation {
+        Conversation { first: self.sent + 1, is_own: true }
+    }
+
+    fn say(&mut self, conversation: Conversation, is_last: bool, said: &ToClient, out: &mut Out) {
+        self.put(conversation, is_last, said.type_name(), said.encode().freeze(), out);
+    }
+
+    fn put(&mut self, conversation: Conversation, is_last: bool, type_name: &str, body: Bytes, out: &mut Out) {
+        self.sent += 1;
+        let message = Message { id: self.sent, conversation, is_last, type_name, body: &body };
+        out.put(&message.head());
+        out.put_shared(&body);
+    }
+}
+
+/// A name as one subtype: what no subtype holds is written as in a URL, and then `%` is too.
+fn subtype(name: &str) -> String {
+    let is_reserved = |c: char| matches!(c, '?' | '*' | '/');
+    if !name.contains(is_reserved) {
+        return name.to_owned();
+    }
+    let escaped = |c: char| if is_reserved(c) || c == '%' { format!("%{:02X}", u32::from(c)) } else { c.to_string() };
+    name.chars().map(escaped).collect()
+}

@@ -1,0 +1,861 @@
+//! Whole conversations with the listener, with a journal in memory behind it.
+
+use super::chatter::{Conversation, PING};
+use super::to_client::{Status, ToClient};
+use super::to_peer::{Init, Subscription, ToPeer};
+use super::value::EventError;
+use super::*;
+use crate::event::model::{Event, Json, Payload, Registration};
+use crate::event::registrar::Registrar;
+use crate::event::store::memory::MemoryJournal;
+use crate::event::store::{Answer, By, Journal, OfServer, Query, Series, Span};
+use crate::event::timestamp::Timestamp;
+use crate::listener::access::{Account, Credentials};
+use crate::listener::out::Out;
+use crate::rng::Rng;
+use crate::subject::event_type::EventType;
+use crate::time::Instant;
+use ::bytes::BytesMut;
+use std::sync::Arc;
+
+/// A server with one client.
+struct World {
+    parser: Parser,
+    session: Session,
+    out: Out,
+    registrar: Registrar,
+    journal: MemoryJournal,
+    subscription: Subscription,
+    /// The time of what is registered, one session after the other; then the last one.
+    times: Vec<Timestamp>,
+    /// Asks that are answered by the tests themselves.
+    held: Option<Vec<Ask>>,
+    is_closed: bool,
+    /// How many messages the client has sent.
+    sent: i128,
+}
+
+fn secs(secs: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(secs)
+}
+
+impl World {
+    fn new(settings: Settings) -> World {
+        World {
+            parser: Parser::new(&settings),
+            registrar: Registrar::new(settings.server, 0, Timestamp::MIN),
+            session: Session::new(Arc::new(settings), Status::Operational, Instant::ZERO),
+            out: Out::new(),
+            journal: MemoryJournal::default(),
+            subscription: Subscription::default(),
+            times: Vec::new(),
+            held: None,
+            is_closed: false,
+            sent: 0,
+        }
+    }
+
+    /// With a client that is welcome and subscribes to nothing, without events of the server's own.
+    fn welcome(settings: Settings) -> World {
+        let mut world = World::new(Settings { announces: false, ..settings });
+        let welcome = [ToClient::Init(Ok(Status::Operational))];
+        assert_eq!(world.talk(ToPeer::Init(init("n", None, &[]))), welcome);
+        world
+    }
+
+    fn register(&mut self, registrations: Vec<Registration>) -> Vec<Event> {
+        let now = if 1 < self.times.len() {
+            self.times.remove(0)
+        } else {
+            self.times.first().copied().unwrap_or(Timestamp::MIN)
+        };
+        let events = self.registrar.register(now, registrations);
+        assert_eq!(self.journal.append(&events), Ok(events.len()));
+        let World { subscription, session, out, .. } = self;
+        let told: Vec<&Event> = events.iter().filter(|event| is_wanted(subscription, event)).collect();
+        if !told.is_empty() {
+            assert_eq!(session.on_events(&told, out), told.len());
+        }
+        events
+    }
+
+    /// Bytes from the client, at this time.
+    fn push(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Fault> {
+        self.parser.push(bytes);
+        while !self.session.is_full()
+            && let Some(message) = self.parser.next()?
+        {
+            self.session.on_command(now, message, &mut self.out)?;
+            self.act();
+        }
+        Ok(())
+    }
+
+    fn act(&mut self) {
+        while let Some(ask) = self.session.poll_ask(true) {
+            match (ask, &mut self.held) {
+                (ask @ (Ask::Register { .. } | Ask::Query { .. } | Ask::Refused(_)), Some(held)) => held.push(ask),
+                (Ask::Admitted { .. }, _) => self.parser.admit(),
+                (Ask::Subscribe(subscription), _) => self.subscription = subscription,
+                (Ask::Register { request, registrations }, None) => {
+                    let events = self.register(registrations);
+                    self.session.on_registered(request, Some(events), &mut self.out);
+                }
+                (Ask::Query { request, query }, None) => {
+                    assert_eq!(query.check(), Ok(()));
+                    let answer = self.journal.query(&query).unwrap();
+                    self.session.on_answered(request, answer, &mut self.out);
+                }
+                (Ask::Refused(_), None) => {}
+                (Ask::Close, _) => self.is_closed = true,
+            }
+        }
+    }
+
+    /// The client's next message, in a conversation of its own.
+    fn frame(&mut self, is_last: bool, type_name: &str, body: &[u8]) -> Vec<u8> {
+        self.sent += 1;
+        let conversation = Conversation { first: self.sent, is_own: true };
+        Message { id: self.sent, conversation, is_last, type_name, body }.frame().to_vec()
+    }
+
+    fn say(&mut self, is_last: bool, said: &ToPeer) -> Result<(), Fault> {
+        let frame = self.frame(is_last, said.type_name(), &said.encode().expect("with a meaning"));
+        self.push(Instant::ZERO, &frame)
+    }
+
+    /// What the listener says when the client says this and wants an answer.
+    fn talk(&mut self, said: ToPeer) -> Vec<ToClient> {
+        assert_eq!(self.say(false, &said), Ok(()));
+        self.said()
+    }
+
+    /// What the listener has said since the last call: numbers, conversations and marks apart.
+    fn said(&mut self) -> Vec<ToClient> {
+        let bytes = self.out.take();
+        let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+        parser.push(&bytes);
+        let mut said = Vec::new();
+        while let Some(message) = parser.next().unwrap() {
+            assert_eq!(message.is_last, message.type_name != PING);
+            said.push(ToClient::decode(&message).unwrap());
+        }
+        assert_eq!(parser.held_bytes(), 0);
+        said
+    }
+}
+
+/// What the bus decides where there is one.
+fn is_wanted(subscription: &Subscription, event: &Event) -> bool {
+    subscription.server.is_none_or(|server| server == event.id.server)
+        && subscription.patterns.iter().any(|pattern| pattern.matches(&event.event_type))
+}
+
+fn init(name: &str, token: Option<&str>, patterns: &[&str]) -> Init {
+    let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
+    let subscription = Subscription { patterns, server: None };
+    Init { name: name.to_owned(), token: token.map(str::to_owned), subscription, persisted: false }
+}
+
+fn registration(event_type: &str) -> Registration {
+    Registration { event_type: event_type.parse().unwrap(), source_timestamp: None, payload: None }
+}
+
+fn registering(types: &[&str]) -> ToPeer {
+    ToPeer::Register(Ok(types.iter().map(|text| registration(text)).collect()))
+}
+
+fn ids(said: &[ToClient]) -> Vec<String> {
+    let (ToClient::Registered(Some(events)) | ToClient::Answer(Answer { events, .. }) | ToClient::Events(events)) =
+        &said[0]
+    else {
+        panic!("{said:?}")
+    };
+    events.iter().map(|event| event.id.to_string()).collect()
+}
+
+/// The session that was recorded with the reference: `>` is the client, `<` the server. `@` stands before what follows
+/// `HatEventer.` in the type of a message.
+const RECORDED: &str = "
+> 012a 8181010100 @MsgInitReq 8e 84 67772f31 80 818281618 12a 80 00
+< 011e 8181000101 @MsgInitRes 82 80 82
+> 013f 8282010100 @MsgRegisterReq 9f 82 82 8161 8162 80 80 82 8161 8163 81 062a4f6280 85 81 81 88 7b2276223a20317d
+< 0156 8282010101 @MsgEventsNotify b5 82 81 83 81 82 8161 8162 0658051d8a 072c8d 80 80
+       81 83 82 82 8161 8163 0658051d8a 072c8d 81 062a4f6280 85 81 81 88 7b2276223a20317d
+< 0156 8382000101 @MsgRegisterRes b6 80 82 81 83 81 82 8161 8162 0658051d8a 072c8d 80 80
+       81 83 82 82 8161 8163 0658051d8a 072c8d 81 062a4f6280 85 81 81 88 7b2276223a20317d
+> 012c 8383010101 @MsgRegisterReq 8c 81 81 8178 80 81 80 8174 82 00ff
+> 0125 8484010100 @MsgQueryReq 88 80 81 81 82 8161 8162
+< 0131 8484000101 @MsgQueryRes 94 81 81 83 81 82 8161 8162 0658051d8a 072c8d 80 80 00
+> 012e 8585010100 @MsgQueryReq 91 81 81 81 82 8161 812a 80 80 80 80 81 80 81 81 80
+< 0131 8585000101 @MsgQueryRes 94 81 81 83 81 82 8161 8162 0658051d8a 072c8d 80 80 01
+> 0123 8686010100 @MsgQueryReq 86 82 81 00 81 81 80
+< 0147 8686000101 @MsgQueryRes aa 81 81 81 81 83 85 6576656e74 81 31 86 656e67696e65 0658051d88 2f3ac5 80
+       81 81 89 225354415254454422 01";
+
+/// The bytes of a text as above.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut digits = String::new();
+    for word in text.split_ascii_whitespace() {
+        match word.strip_prefix('@') {
+            None => digits.push_str(word),
+            Some(name) => {
+                bytes.extend(hex(&std::mem::take(&mut digits)));
+                let name = format!("HatEventer.{name}");
+                bytes.push(0x80 | name.len() as u8);
+                bytes.extend_from_slice(name.as_bytes());
+            }
+        }
+    }
+    bytes.extend(hex(&digits));
+    bytes
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    assert!(digits.len().is_multiple_of(2), "{digits}");
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+/// The world of the recording: the server had told that it started, when the client came.
+fn recorded_world() -> World {
+    let mut world = World::new(Settings::default());
+    let time = |bytes: &[u8]| {
+        let mut reader = sbs::Reader::new(bytes);
+        value::time(value::micros(&mut reader).unwrap()).unwrap()
+    };
+    let started = time(&hex("0658051d882f3ac5"));
+    world.times = vec![started, started, time(&hex("0658051d8a072c8d"))];
+    let payload = Json::from_bytes("\"STARTED\"".into()).unwrap();
+    world.register(vec![Registration { payload: Some(Payload::Json(payload)), ..registration("event/1/engine") }]);
+    world
+}
+
+#[test]
+fn the_recorded_session_is_answered_byte_by_byte() {
+    let mut world = recorded_world();
+    let mut steps = RECORDED.replace("\n  ", "  ");
+    steps.push('\n');
+    let mut expected = Vec::new();
+    for (number, line) in steps.lines().enumerate().filter(|(_, line)| !line.is_empty()).chain([(999, ">")]) {
+        let (side, text) = line.split_at(1);
+        if side == ">" {
+            assert_eq!(world.out.take(), std::mem::take(&mut expected), "before step {number}");
+            assert_eq!(world.push(Instant::ZERO, &bytes(text)), Ok(()));
+        } else {
+            expected.extend(bytes(text));
+        }
+    }
+    let connected = &world.journal.events()[1];
+    assert_eq!(connected.event_type.subtypes().last().unwrap(), "gw%2F1", "the name is one subtype");
+    assert_eq!(connected.payload.as_ref().unwrap().bytes(), &b"\"CONNECTED\""[..]);
+}
+
+#[test]
+fn the_recorded_session_may_be_cut_anywhere() {
+    let steps = RECORDED.replace("\n  ", "  ");
+    let side =
+        |side: char| -> Vec<u8> { steps.lines().filter_map(|line| line.strip_prefix(side)).flat_map(bytes).collect() };
+    let (sent, expected) = (side('>'), side('<'));
+    let mut rng = Rng::new(1);
+    for round in 0..200 {
+        let mut world = recorded_world();
+        let mut left = &sent[..];
+        while !left.is_empty() {
+            let length = match round {
+                0 => sent.len(),
+                1 => 1,
+                _ => rng.between(1, 60) as usize,
+            };
+            let (part, rest) = left.split_at(length.min(left.len()));
+            assert_eq!(world.push(Instant::ZERO, part), Ok(()));
+            left = rest;
+        }
+        assert_eq!(world.out.take(), expected, "round {round}");
+    }
+}
+
+#[test]
+fn who_has_no_token_is_told_so() {
+    let told = bytes("0132 8181000101 @MsgInitRes 96 81 94 696e76616c696420636c69656e7420746f6b656e");
+    let account = |credentials| Account { credentials, headers: false };
+    let accounts = vec![
+        account(Credentials::Token("secret".into())),
+        account(Credentials::User { name: "u".into(), password: "pw".into() }),
+        account(Credentials::Nkey([1; 32])),
+    ];
+    let settings = Settings { access: Access { accounts, headers: false }, ..Settings::default() };
+    for (name, token, account) in [
+        ("n", None, None),
+        ("n", Some(""), None),
+        ("n", Some("secre"), None),
+        ("n", Some("pw"), None),
+        ("u", Some("secret"), Some("token")),
+        ("u", Some("pw"), Some("u")),
+    ] {
+        let mut world = World::new(settings.clone());
+        world.held = Some(Vec::new());
+        let said = ToPeer::Init(init(name, token, &[]));
+        let frame = world.frame(false, said.type_name(), &said.encode().unwrap());
+        world.parser.push(&frame);
+        let message = world.parser.next().unwrap().unwrap();
+        let outcome = world.session.on_command(Instant::ZERO, message, &mut world.out);
+        let admitted = account.map(|account| Ask::Admitted { account: account.to_owned(), name: name.to_owned() });
+        assert_eq!(outcome, if account.is_some() { Ok(()) } else { Err(Fault::Token) }, "{name} {token:?}");
+        assert_eq!(world.session.poll_ask(true), admitted);
+        if let Err(fault) = outcome {
+            world.session.on_fault(&fault, &mut world.out);
+            assert_eq!(world.out.take(), told);
+            assert_eq!(world.session.take_farewell(), [[]; 0]);
+        }
+    }
+    // Where nobody needs one, any will do.
+    let mut world = World::new(Settings::default());
+    let welcome = [ToClient::Init(Ok(Status::Operational))];
+    assert_eq!(world.talk(ToPeer::Init(init("n", Some("secret"), &[]))), welcome);
+}
+
+#[test]
+fn what_is_said_at_the_wrong_time_ends_the_connection() {
+    let latest = ToPeer::Query(Some(Query::Latest(None)));
+    for said in [registering(&["a"]), latest.clone(), ToPeer::EventsAck] {
+        let mut world = World::new(Settings::default());
+        assert_eq!(world.say(false, &said), Err(Fault::Unexpected(said.type_name())));
+        world.session.on_fault(&Fault::Unexpected(said.type_name()), &mut world.out);
+        assert!(world.out.is_empty(), "only one who says who it is gets an answer");
+        assert_eq!(world.session.deadline(), None);
+    }
+    let init = ToPeer::Init(init("n", None, &[]));
+    assert_eq!(World::new(Settings::default()).say(true, &init), Err(Fault::Ended(init.type_name())));
+    let mut world = World::welcome(Settings::default());
+    assert_eq!(world.say(false, &init), Err(Fault::Unexpected(init.type_name())));
+    assert_eq!(world.say(true, &latest), Err(Fault::Ended(latest.type_name())));
+    for (type_name, fault) in [
+        ("HatEventer.MsgQueryRes", Fault::Unexpected("HatEventer.MsgQueryRes")),
+        ("HatEventer.MsgInitRe", Fault::UnknownType("HatEventer.MsgInitRe".to_owned())),
+        (&"ž".repeat(61), Fault::UnknownType("ž".repeat(60))),
+    ] {
+        let frame = world.frame(false, type_name, b"");
+        assert_eq!(world.push(Instant::ZERO, &frame), Err(fault));
+    }
+    // An ack of nothing does no harm.
+    assert_eq!((world.say(true, &ToPeer::EventsAck), world.said()), (Ok(()), vec![]));
+}
+
+#[test]
+fn a_ping_is_answered_at_any_time() {
+    let mut world = World::new(Settings::default());
+    assert_eq!(world.talk(ToPeer::Ping), [ToClient::Pong]);
+    let mut world = World::welcome(Settings::default());
+    world.held = Some(Vec::new());
+    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), []);
+    assert_eq!(world.talk(ToPeer::Ping), [ToClient::Pong]);
+}
+
+#[test]
+fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
+    let check = |world: &mut World, now, expected: Result<&[ToClient], Fault>| {
+        assert_eq!(world.session.deadline(), Some(now));
+        let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), true, &mut world.out);
+        assert!(before.is_ok() && world.out.is_empty());
+        let outcome = world.session.on_deadline(now, true, &mut world.out);
+        assert_eq!(outcome.map(|()| world.said()), expected.map(<[ToClient]>::to_vec));
+    };
+    check(&mut World::new(Settings::default()), secs(10), Err(Fault::AuthTime));
+    let mut world = World::welcome(Settings::default());
+    check(&mut world, secs(20), Ok(&[ToClient::Ping]));
+    let pong = world.frame(true, chatter::PONG, b"");
+    world.push(secs(39), &pong).unwrap();
+    check(&mut world, secs(59), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(79), Err(Fault::Idle));
+    // What was not read is not held against the client.
+    let mut world = World::welcome(Settings { requests_max: 1, ..Settings::default() });
+    world.held = Some(Vec::new());
+    assert_eq!(world.talk(registering(&["a"])), []);
+    check(&mut world, secs(20), Ok(&[]));
+    check(&mut world, secs(40), Ok(&[]));
+    world.session.on_registered(RequestId(1), None, &mut world.out);
+    assert_eq!(world.said(), [ToClient::Registered(None)]);
+    check(&mut world, secs(60), Ok(&[ToClient::Ping]));
+    // Nor what it cannot say because it has yet to read a large answer.
+    assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
+    assert_eq!(world.said(), []);
+    check(&mut world, secs(100), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(120), Err(Fault::Idle));
+}
+
+#[test]
+fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
+    for (name, expected) in [
+        ("", Some("event/7/eventer/")),
+        ("a b%", Some("event/7/eventer/a b%")),
+        ("a/b%?*", Some("event/7/eventer/a%2Fb%25%3F%2A")),
+        (&"n".repeat(256), None),
+    ] {
+        let mut world = World::new(Settings { server: ServerId(7), ..Settings::default() });
+        world.held = Some(Vec::new());
+        let said = world.talk(ToPeer::Init(init(name, None, &["*"])));
+        let welcome = [ToClient::Init(Ok(Status::Operational))];
+        let Some(expected) = expected else {
+            assert_eq!((&said[..], world.session.take_farewell()), (&welcome[..], vec![]));
+            continue;
+        };
+        let event = |text: &'static str| {
+            let event_type = EventType::new(expected.split('/')).unwrap();
+            let payload = Some(Payload::Json(Json::from_bytes(text.into()).unwrap()));
+            Registration { event_type, source_timestamp: None, payload }
+        };
+        let registrations = vec![event("\"CONNECTED\"")];
+        assert_eq!(world.held, Some(vec![Ask::Register { request: RequestId(0), registrations }]));
+        // It may go on at once, and is answered in order.
+        assert_eq!(said, []);
+        assert_eq!(world.talk(ToPeer::Register(Ok(vec![]))), []);
+        world.session.on_registered(RequestId(0), None, &mut world.out);
+        let [init, registered] = &world.said()[..] else { panic!("two answers") };
+        assert_eq!((init, registered), (&welcome[0], &ToClient::Registered(Some(vec![]))));
+        assert_eq!(
+            world.session.poll_ask(true),
+            Some(Ask::Subscribe(Subscription { patterns: vec!["*".parse().unwrap()], server: None }))
+        );
+        assert_eq!(world.session.take_farewell(), [[event("\"DISCONNECTED\"")]]);
+        assert_eq!(world.session.take_farewell(), [[]; 0]);
+    }
+}
+
+#[test]
+fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
+    let mut world = World::welcome(Settings { requests_max: 6, ..Settings::default() });
+    world.held = Some(Vec::new());
+    let asked = |world: &mut World| -> Vec<u64> {
+        world.act();
+        let number = |ask| match ask {
+            Ask::Register { request, .. } | Ask::Query { request, .. } => request.0,
+            ask => panic!("{ask:?}"),
+        };
+        world.held.replace(Vec::new()).unwrap().into_iter().map(number).collect()
+    };
+    let answer = |more_follows| Answer { events: vec![], more_follows };
+    let latest = ToPeer::Query(Some(Query::Latest(None)));
+    world.say(false, &registering(&["a"])).unwrap();
+    world.say(true, &registering(&["b"])).unwrap();
+    world.say(false, &latest).unwrap();
+    world.say(false, &latest).unwrap();
+    world.say(false, &ToPeer::Register(Ok(vec![]))).unwrap();
+    assert!(!world.session.is_full());
+    world.say(false, &registering(&["c"])).unwrap();
+    assert!(world.session.is_full() && 0 < world.session.held_bytes());
+    assert_eq!(asked(&mut world), [1, 2]);
+    world.session.on_registered(RequestId(2), Some(vec![]), &mut world.out);
+    assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
+    world.session.on_registered(RequestId(1), None, &mut world.out);
+    // Nobody waits for the second one.
+    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Registered(None)], vec![3]));
+    assert!(!world.session.is_full());
+    world.session.on_answered(RequestId(3), answer(true), &mut world.out);
+    // The next one may wait until the client has taken the answer.
+    assert_eq!(world.session.poll_ask(false), None);
+    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Answer(answer(true))], vec![4]));
+    world.session.on_answered(RequestId(4), answer(false), &mut world.out);
+    let said = vec![ToClient::Answer(answer(false)), ToClient::Registered(Some(vec![]))];
+    assert_eq!((world.said(), asked(&mut world)), (said, vec![6]));
+    world.session.on_registered(RequestId(6), None, &mut world.out);
+    assert_eq!((world.said(), world.session.held_bytes()), (vec![ToClient::Registered(None)], 0));
+}
+
+/// Registrations that wait behind a question when the client goes are done without an answer.
+#[test]
+fn what_a_client_registered_before_it_left_is_registered() {
+    let mut world = World::welcome(Settings::default());
+    world.held = Some(Vec::new());
+    world.say(true, &registering(&["asked"])).unwrap();
+    world.say(false, &ToPeer::Query(Some(Query::Latest(None)))).unwrap();
+    world.say(true, &registering(&["a", "b"])).unwrap();
+    world.say(false, &ToPeer::Register(Ok(vec![]))).unwrap();
+    world.say(false, &registering(&["c"])).unwrap();
+    assert_eq!(world.held.as_ref().map(Vec::len), Some(1));
+    let left = [vec![registration("a"), registration("b")], vec![registration("c")]];
+    assert_eq!(world.session.take_farewell(), left);
+    assert_eq!(world.session.take_farewell(), [[]; 0]);
+}
+
+#[test]
+fn requests_that_wait_have_a_limit_in_bytes() {
+    let mut world = World::welcome(Settings { requests_bytes_max: 20, ..Settings::default() });
+    world.held = Some(Vec::new());
+    world.say(false, &registering(&["12345678901"])).unwrap();
+    assert_eq!((world.session.held_bytes(), world.session.is_full()), (16, false));
+    world.say(false, &registering(&["a"])).unwrap();
+    assert!(world.session.is_full());
+    // What comes then stays with the parser.
+    world.say(false, &registering(&["b"])).unwrap();
+    assert_eq!(world.held.as_ref().unwrap().len(), 2);
+    assert!(0 < world.parser.held_bytes());
+}
+
+/// The body of a registration of one event.
+fn body(subtypes: &[&str], rest: &[u8]) -> Vec<u8> {
+    let mut body = BytesMut::new();
+    sbs::put_count(&mut body, 1);
+    sbs::put_count(&mut body, subtypes.len());
+    subtypes.iter().for_each(|subtype| sbs::put_text(&mut body, subtype));
+    [&body, rest].concat()
+}
+
+#[test]
+fn what_cannot_be_registered_fails_as_a_whole() {
+    let none = b"\x80\x80";
+    let mut world = World::welcome(Settings { message_bytes_max: 300, registrations_max: 2, ..Settings::default() });
+    world.held = Some(Vec::new());
+    for body in [
+        body(&["a", "?"], none),
+        body(&["*"], none),
+        body(&["a/b"], none),
+        body(&[], none),
+        body(&["a"; 33], none),
+        body(&["a"; 1000], none),
+        body(&[&"a".repeat(256)], none),
+        // The year 10000.
+        body(&["a"], &[b"\x81", &hex("072f7f51038080")[..], b"\x80"].concat()),
+        body(&["a"], b"\x80\x81\x81\x82{]"),
+        body(&["a"], b"\x80\x81\x81\x83NaN"),
+        body(&["a"], &[b"\x80\x81\x80\x81n\x00\xaa", &[0; 42][..]].concat()),
+        // One that could be, and one that could not.
+        [b"\x82\x81\x81a\x80\x80", &body(&["?"], none)[1..]].concat(),
+        // Of so many the rest is not looked at.
+        b"\x83\x80\x80\x80\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(),
+    ] {
+        let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
+        assert_eq!(world.push(Instant::ZERO, &frame), Ok(()), "{body:x?}");
+        assert_eq!(world.said(), [ToClient::Registered(None)], "{body:x?}");
+        let held = world.held.replace(Vec::new()).unwrap();
+        assert!(matches!(held[..], [Ask::Refused(_)]), "{held:?}");
+        let frame = world.frame(true, "HatEventer.MsgRegisterReq", &body);
+        assert_eq!((world.push(Instant::ZERO, &frame), world.said()), (Ok(()), vec![]));
+        world.held = Some(Vec::new());
+    }
+    // The longest that is allowed, without a payload and with one.
+    for body in
+        [body(&[&"a".repeat(255)], none), body(&["", "a.b", "ž"], &[b"\x80\x81\x80\x80\xac", &[0; 44][..]].concat())]
+    {
+        let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
+        assert_eq!(world.push(Instant::ZERO, &frame), Ok(()));
+        let held = world.held.replace(Vec::new()).unwrap();
+        assert!(matches!(held[..], [Ask::Register { .. }]), "{held:?}");
+    }
+}
+
+#[test]
+fn refusals_say_which_event_and_why() {
+    let mut world = World::welcome(Settings::default());
+    world.held = Some(Vec::new());
+    let body = [b"\x82\x81\x81a\x80\x80", &body(&["a", "b?"], b"\x80\x80")[1..]].concat();
+    let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
+    world.push(Instant::ZERO, &frame).unwrap();
+    let error = EventError::Type(crate::subject::event_type::TypeError::Character { subtype: 2, character: '?' });
+    let refusal = Refusal::Event { number: 2, error };
+    assert_eq!(
+        refusal.to_string(),
+        "event 2: subtype 2 holds '?': leave out '?', '*' and '/' from the subtypes of an event"
+    );
+    assert_eq!(world.held, Some(vec![Ask::Refused(refusal)]));
+}
+
+#[test]
+fn json_deeper_than_900_is_refused_and_stores_nothing() {
+    let deep = |depth: usize| {
+        let json = Json::from_stored(("[".repeat(depth) + &"]".repeat(depth)).into()).unwrap();
+        Registration { payload: Some(Payload::Json(json)), ..registration("a") }
+    };
+    let mut world = World::welcome(Settings::default());
+    assert_eq!(ids(&world.talk(ToPeer::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
+    assert_eq!(world.journal.events().len(), 1);
+    for is_last in [false, true] {
+        world.held = Some(Vec::new());
+        assert_eq!(world.say(is_last, &ToPeer::Register(Ok(vec![registration("b"), deep(901)]))), Ok(()));
+        let answer = if is_last { vec![] } else { vec![ToClient::Registered(None)] };
+        assert_eq!(world.said(), answer);
+        let held = world.held.take().unwrap();
+        let [Ask::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
+        assert_eq!(refusal.kind(), "JSON depth");
+    }
+    assert_eq!(world.journal.events().len(), 1, "nothing more is stored");
+    assert_eq!(ids(&world.talk(registering(&["b"]))), ["1/2/1"], "the connection goes on, and no session is used up");
+}
+
+#[test]
+fn what_has_no_form_ends_the_connection_and_says_where() {
+    use sbs::Why;
+    let latest: &[u8] = b"\x80\x80";
+    for (type_name, body, at, why) in [
+        ("HatEventer.MsgRegisterReq", &b""[..], 0, Why::Short),
+        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x80", 0, Why::Length(2)),
+        ("HatEventer.MsgRegisterReq", b"\x81\x80\x80\x82", 3, Why::Choice(2)),
+        // A part that cannot be registered does not hide one without form.
+        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x81\x81?\x80\x82", 8, Why::Choice(2)),
+        ("HatEventer.MsgRegisterReq", b"\x81\x81\x81\xff\x80\x80", 2, Why::Text),
+        ("HatEventer.MsgRegisterReq", b"\x80\x80", 1, Why::Trailing),
+        ("HatEventer.MsgQueryReq", b"\x83", 0, Why::Choice(3)),
+        ("HatEventer.MsgQueryReq", &[latest, b"\x80"].concat(), 2, Why::Trailing),
+        ("HatEventer.MsgQueryReq", b"\x82\x81\x02", 2, Why::Boolean(2)),
+        ("HatChatter.Ping", b"\x80", 0, Why::Trailing),
+        ("HatEventer.MsgEventsAck", b"\x80", 0, Why::Trailing),
+    ] {
+        let mut world = World::welcome(Settings::default());
+        let frame = world.frame(false, type_name, body);
+        let Err(Fault::Malformed { type_name: named, error }) = world.push(Instant::ZERO, &frame) else {
+            panic!("{type_name} {body:x?} was taken")
+        };
+        assert_eq!((named, error), (type_name, sbs::Malformed { at, why }));
+    }
+}
+
+#[test]
+fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
+    let mut world = World::new(Settings { announces: false, ..Settings::default() });
+    world.talk(ToPeer::Init(init("n", None, &["a/*", "a/b"])));
+    let said = world.talk(registering(&["a/b", "x", "a"]));
+    assert_eq!(
+        (ids(&said[..1]), ids(&said[1..])),
+        (vec!["1/1/1".into(), "1/1/3".into()], vec!["1/1/1".into(), "1/1/2".into(), "1/1/3".into()])
+    );
+    assert_eq!(ids(&world.talk(registering(&["x"]))), ["1/2/1"]);
+    assert_eq!(world.session.subscriptions(), 2);
+    // Without an answer, the events alone.
+    world.say(true, &registering(&["a/c"])).unwrap();
+    let said = world.said();
+    assert_eq!((said.len(), ids(&said)), (1, vec!["1/3/1".to_owned()]));
+}
+
+#[test]
+fn connection_is_an_event_with_hat_events() {
+    for (hat_events, next) in [(false, "1/1/1"), (true, "1/2/1")] {
+        let mut world = World::new(Settings { announces: hat_events, ..Settings::default() });
+        world.talk(ToPeer::Init(init("n", None, &[])));
+        assert_eq!(ids(&world.talk(registering(&["x"]))), [next]);
+    }
+}
+
+/// What a question of these bytes is.
+fn asked(body: &[u8]) -> Result<Option<Query>, Fault> {
+    let conversation = Conversation { first: 1, is_own: true };
+    let message = Message { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
+    match ToPeer::decode(&message, &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() })? {
+        ToPeer::Query(query) => Ok(query),
+        said => panic!("{said:?}"),
+    }
+}
+
+type Id = [i128; 3];
+
+fn put_limit_and_id(out: &mut BytesMut, limit: Option<i128>, after: Option<Id>) {
+    sbs::put_optional(out, limit, sbs::put_integer);
+    sbs::put_optional(out, after, |out, id| id.into_iter().for_each(|number| sbs::put_integer(out, number)));
+}
+
+#[test]
+fn types_that_are_asked_for_are_those_that_there_can_be() {
+    let all: Vec<&str> = vec!["a"; 32];
+    let deep = [&all[..], &["*"]].concat();
+    let check = |list: &[&[&str]], expected: Result<&[&str], Fault>| {
+        let mut body = BytesMut::from(&b"\x80\x81"[..]);
+        sbs::put_count(&mut body, list.len());
+        for subtypes in list {
+            sbs::put_count(&mut body, subtypes.len());
+            subtypes.iter().for_each(|subtype| sbs::put_text(&mut body, subtype));
+        }
+        let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(asked(&body), expected.map(|texts| Some(Query::Latest(Some(patterns(texts))))), "{list:?}");
+    };
+    check(&[], Ok(&[]));
+    check(&[&["a", "?"], &["*"], &["?", "", "*"]], Ok(&["a/?", "*", "?//*"]));
+    check(&[&[], &["*", "a"], &["a?"], &["a/b"]], Ok(&[]));
+    // There is no type to which the `*` adds something.
+    check(&[&deep, &[&"b".repeat(255), "*"]], Ok(&[&all.join("/"), &"b".repeat(255)]));
+    check(&[&[&deep[..], &["*"]].concat(), &["a"; 33], &[&"b".repeat(256), "*"]], Ok(&[]));
+    // What holds a `?` has a limit of its own.
+    let wide = ["?"; 32];
+    check(&[&wide, &all, &["?", "a"], &wide], Ok(&[&wide.join("/"), &all.join("/"), "?/a", &wide.join("/")]));
+    check(&[&wide, &wide, &["a", "b", "?"]], Err(Fault::Wildcards { subtypes: 67, max: 66 }));
+    check(&[&["a"][..]; 5], Err(Fault::Types { count: 5, max: 4 }));
+    assert_eq!(asked(b"\x80\x80"), Ok(Some(Query::Latest(None))));
+}
+
+#[test]
+fn a_series_has_the_bounds_of_the_reference() {
+    let check = |bounds: [Option<(i128, i128)>; 4], limit, after: Option<Id>, expected: Option<Series>| {
+        let mut body = BytesMut::from(&b"\x81\x80"[..]);
+        for bound in bounds {
+            sbs::put_optional(&mut body, bound, |out, (s, us)| {
+                sbs::put_integer(out, s);
+                sbs::put_integer(out, us);
+            });
+        }
+        body.extend_from_slice(b"\x81\x81");
+        put_limit_and_id(&mut body, limit, after);
+        let expected = expected.map(|series| Query::Series(Series { by: By::SourceTime, ..series }));
+        assert_eq!(asked(&body), Ok(expected), "{bounds:?} {limit:?} {after:?}");
+    };
+    let none = [None; 4];
+    let at = |micros| Some(Timestamp::from_micros(micros).unwrap());
+    let span = |from, to| Span { from, to };
+    let all = Series::default;
+    check(none, None, None, Some(all()));
+    check(
+        [Some((-1, 999_999)), Some((2, 5)), None, None],
+        None,
+        None,
+        Some(Series { time: span(at(-1), at(2_000_005)), ..all() }),
+    );
+    check(
+        [None, None, Some((0, 7)), Some((0, 7))],
+        None,
+        None,
+        Some(Series { source_time: span(at(7), at(7)), ..all() }),
+    );
+    check([None, None, Some((0, 7)), Some((0, 6))], None, None, None);
+    check([Some((0, 7)), Some((0, 6)), None, None], None, None, None);
+    // Before and behind all years.
+    let (early, late) = (Some((-1 << 62, 0)), Some((1 << 62, 0)));
+    let whole = span(Some(Timestamp::MIN), Some(Timestamp::MAX));
+    check([early, late, early, late], None, None, Some(Series { time: whole, source_time: whole, ..all() }));
+    check([late, None, None, None], None, None, None);
+    check([None, early, None, None], None, None, None);
+    check([None, None, late, None], None, None, None);
+    check([None, None, None, early], None, None, None);
+    for (limit, expected) in [(0, 0), (-5, 0), (5, 5), (1 << 65, usize::MAX)] {
+        check(none, Some(limit), None, Some(Series { limit: Some(expected), ..all() }));
+    }
+    // Nothing stands behind what is not there.
+    let most: Id = [u32::MAX.into(), u64::MAX.into(), u64::MAX.into()];
+    let after = Some("4294967295/18446744073709551615/18446744073709551615".parse().unwrap());
+    check(none, None, Some(most), Some(Series { after, ..all() }));
+    for id in [[most[0] + 1, 1, 1], [-1, 1, 1], [1, -1, 1], [1, most[1] + 1, 1], [1, 1, -1], [1, 1, most[2] + 1]] {
+        check(none, None, Some(id), None);
+    }
+}
+
+#[test]
+fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
+    let body = |server, limit, after: Option<Id>| {
+        let mut body = BytesMut::from(&b"\x82"[..]);
+        sbs::put_integer(&mut body, server);
+        sbs::put_boolean(&mut body, true);
+        put_limit_and_id(&mut body, limit, after);
+        body
+    };
+    let most = i128::from(u64::MAX);
+    for (after, expected) in [
+        ([7, 2, 3], "7/2/3"),
+        ([7, 2, -3], "7/2/0"),
+        ([7, 2, most + 1], "7/2/18446744073709551615"),
+        ([7, -1, 3], "7/0/0"),
+        ([7, most, 3], "7/18446744073709551615/3"),
+        ([7, most + 1, -3], "7/18446744073709551615/18446744073709551615"),
+    ] {
+        let after_id = Some(expected.parse().unwrap());
+        let expected = Query::Server(OfServer { server: ServerId(7), limit: Some(2), after: after_id });
+        assert_eq!(asked(&body(7, Some(2), Some(after))), Ok(Some(expected)), "{after:?}");
+    }
+    for server in [-1, 1 << 32] {
+        assert_eq!(asked(&body(server, None, Some([server, 1, 1]))), Ok(None), "no such server");
+    }
+    let fault = Fault::OtherServer { after: 8, server: 7 };
+    assert_eq!(asked(&body(7, None, Some([8, 1, 1]))), Err(fault));
+}
+
+/// What clients and servers say comes back, all of it.
+#[test]
+fn every_message_comes_back() {
+    fn message<'a>(type_name: &'a str, body: &'a [u8]) -> Message<'a> {
+        Message { id: 1, conversation: Conversation { first: 1, is_own: true }, is_last: false, type_name, body }
+    }
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    let binary = Payload::Binary { type_name: "t".into(), bytes: b"\0\xff"[..].into() };
+    let json = Payload::Json(Json::from_bytes("{\"v\": 1}".into()).unwrap());
+    let registrations: Vec<Registration> = [None, Some(binary), Some(json)]
+        .into_iter()
+        .map(|payload| Registration { source_timestamp: Some(at(-5)), payload, ..registration("a//b.%") })
+        .chain([registration("x")])
+        .collect();
+    let span = Span { from: Some(Timestamp::MIN), to: None };
+    let types = Some(vec!["a/?".parse().unwrap(), "*".parse().unwrap()]);
+    let after = "1/2/3".parse().ok();
+    let series =
+        Series { types: types.clone(), time: span, by: By::SourceTime, after, limit: Some(3), ..Series::default() };
+    let of_server = OfServer { server: ServerId(u32::MAX), after: None, limit: None };
+    let subscription = Subscription { patterns: types.clone().unwrap(), server: Some(ServerId(3)) };
+    for said in [
+        ToPeer::Ping,
+        ToPeer::Pong,
+        ToPeer::EventsAck,
+        ToPeer::Init(Init { subscription, persisted: true, ..init("ž", Some("t"), &[]) }),
+        ToPeer::Register(Ok(registrations.clone())),
+        ToPeer::Query(Some(Query::Latest(types))),
+        ToPeer::Query(Some(Query::Series(series))),
+        ToPeer::Query(Some(Query::Server(of_server))),
+    ] {
+        let body = said.encode().unwrap();
+        assert_eq!(ToPeer::decode(&message(said.type_name(), &body), &Settings::default()), Ok(said));
+    }
+    let events = Registrar::new(ServerId(9), u64::MAX - 1, Timestamp::MAX).register(Timestamp::MIN, registrations);
+    for said in [
+        ToClient::Ping,
+        ToClient::Pong,
+        ToClient::Init(Ok(Status::Starting)),
+        ToClient::Init(Err("no".to_owned())),
+        ToClient::Status(Status::Standby),
+        ToClient::Status(Status::Stopping),
+        ToClient::Events(events.clone()),
+        ToClient::Registered(None),
+        ToClient::Registered(Some(events.clone())),
+        ToClient::Answer(Answer { events, more_follows: true }),
+    ] {
+        let body = said.encode();
+        assert_eq!(ToClient::decode(&message(said.type_name(), &body)), Ok(said));
+    }
+    let unknown = Fault::UnknownType("HatEventer.MsgInitReq".to_owned());
+    assert_eq!(ToClient::decode(&message("HatEventer.MsgInitReq", b"")), Err(unknown));
+}
+
+#[test]
+fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
+    let mut world = World::welcome(Settings::default());
+    world.session.on_status(Status::Operational, &mut world.out);
+    assert_eq!(world.said(), [], "that is no news");
+    world.held = Some(Vec::new());
+    assert_eq!(world.talk(registering(&["a"])), []);
+    world.session.on_stop(&mut world.out);
+    assert_eq!(world.said(), [ToClient::Status(Status::Stopping)]);
+    // Nothing more is registered.
+    assert_eq!(world.talk(registering(&["b"])), []);
+    let held = world.held.take().unwrap();
+    assert!(matches!(&held[..], [Ask::Register { .. }, Ask::Refused(Refusal::Status(Status::Stopping))]), "{held:?}");
+    world.session.on_registered(RequestId(1), None, &mut world.out);
+    world.act();
+    let said = [ToClient::Registered(None), ToClient::Registered(None), ToClient::Status(Status::Standby)];
+    assert_eq!((&world.said()[..], world.is_closed), (&said[..], true));
+    // Nothing is heard or said any more.
+    assert_eq!((world.talk(ToPeer::Ping), world.session.deadline()), (vec![], None));
+    for is_known in [false, true] {
+        let mut world = World::new(Settings::default());
+        world.held = Some(Vec::new());
+        if is_known {
+            assert_eq!(world.talk(ToPeer::Init(init("n", None, &[]))), []);
+        }
+        world.session.on_stop(&mut world.out);
+        world.act();
+        assert_eq!((world.said(), world.is_closed), (vec![], true), "one who is not welcome yet");
+    }
+}
+
+#[test]
+fn nothing_is_registered_while_the_server_is_not_operational() {
+    let mut world = World::welcome(Settings::default());
+    world.session.on_status(Status::Standby, &mut world.out);
+    assert_eq!(world.said(), [ToClient::Status(Status::Standby)]);
+    assert_eq!(world.talk(registering(&["a"])), [ToClient::Registered(None)]);
+    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), [ToClient::Answer(Answer::default())]);
+    world.session.on_status(Status::Operational, &mut world.out);
+    assert_eq!(world.said(), [ToClient::Status(Status::Operational)]);
+    assert_eq!(ids(&world.talk(registering(&["a"]))), ["1/1/1"]);
+}

@@ -1,0 +1,243 @@
+//! What peers with journals of events say to each other, as payloads of messages: announcements of servers, questions, and pages.
+//!
+//! These are on the subject [`SERVER_PREFIX`] with the server's number, on [`QUESTION_PREFIX`] with it, and on the subject for replies of
+//! the question. All bytes are described in `docs/local-protocol.md`, with those of events.
+
+use crate::event::follow::{Announcement, Page, Question};
+use crate::event::model::{Event, EventId, Payload};
+use crate::listener::codec::{Malformed, Reader};
+use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The subject of announcements, before the number of the server.
+pub(crate) const SERVER_PREFIX: &str = "_EVENT.SERVER.";
+/// The subject of questions, before the number of the server.
+pub(crate) const QUESTION_PREFIX: &str = "_EVENT.QUERY.";
+/// Patterns of a question at most.
+pub(crate) const TYPES_MAX: usize = 256;
+
+/// The first byte of each.
+const VERSION: u8 = 1;
+/// Flags of an announcement.
+const HELD: u8 = 0x01;
+const FOLLOWS: u8 = 0x02;
+/// A flag of a page.
+const MORE: u8 = 0x01;
+
+/// The most bytes that an event takes beside other events.
+pub(crate) fn event_bytes(event: &Event) -> usize {
+    /// Numbers, lengths and the subject.
+    const BESIDE: usize = 320;
+    BESIDE + event.payload_size()
+}
+
+/// The most bytes that stand beside the events.
+pub(crate) const HEAD_BYTES: usize = 64;
+
+/// An announcement as a payload.
+pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
+    let Announcement { opened, is_held, follows, since, until, events } = announcement;
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    out.put_u8(if *is_held { HELD } else { 0 } | if *follows { FOLLOWS } else { 0 });
+    put_time(&mut out, *opened);
+    put_id(&mut out, *since);
+    put_id(&mut out, *until);
+    put_events(&mut out, events);
+    out.freeze()
+}
+
+/// Reads an announcement, without its events if they are not wanted; whether it makes sense is for [`Announcement::is_sound`].
+pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, Malformed> {
+    let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
+    let opened = time(&mut reader)?;
+    let (since, until) = (id(&mut reader)?, id(&mut reader)?);
+    let mut announced = Vec::new();
+    if wants_events {
+        announced = events(&mut reader)?;
+        reader.end()?;
+    }
+    let (is_held, follows) = (flags & HELD != 0, flags & FOLLOWS != 0);
+    Ok(Announcement { opened, is_held, follows, since, until, events: announced })
+}
+
+/// A question as a payload.
+pub(crate) fn encode_question(question: &Question) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    out.put_u8(0);
+    put_id(&mut out, question.after);
+    put_types(&mut out, &question.types);
+    out.freeze()
+}
+
+/// Reads a question.
+pub(crate) fn read_question(payload: Bytes) -> Result<Question, Malformed> {
+    let (mut reader, _) = begin(payload, 0)?;
+    let after = id(&mut reader)?;
+    let types = read_types(&mut reader)?;
+    reader.end()?;
+    if TYPES_MAX < types.len() {
+        return Err(Malformed::Value("types"));
+    }
+    Ok(Question { after, types })
+}
+
+/// A page as a payload.
+pub(crate) fn encode_page(page: &Page) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    out.put_u8(if page.more_follows { MORE } else { 0 });
+    put_id(&mut out, page.covered);
+    put_events(&mut out, &page.events);
+    out.freeze()
+}
+
+/// Reads a page.
+pub(crate) fn read_page(payload: Bytes) -> Result<Page, Malformed> {
+    let (mut reader, flags) = begin(payload, MORE)?;
+    let covered = id(&mut reader)?;
+    let events = events(&mut reader)?;
+    reader.end()?;
+    Ok(Page { covered, more_follows: flags & MORE != 0, events })
+}
+
+/// Takes the events out whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and returns their
+/// ids. Older peers store and announce such events.
+pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
+    let is_too_deep = |event: &mut Event| matches!(&event.payload, Some(Payload::Json(json)) if json.is_too_deep());
+    events.extract_if(.., is_too_deep).map(|event| event.id).collect()
+}
+
+/// Version and flags.
+fn begin(payload: Bytes, flags_known: u8) -> Result<(Reader, u8), Malformed> {
+    let mut reader = Reader::new(payload);
+    if reader.u8()? != VERSION {
+        return Err(Malformed::Value("version"));
+    }
+    let flags = reader.u8()?;
+    if flags & !flags_known == 0 { Ok((reader, flags)) } else { Err(Malformed::Value("flags")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::{Json, ServerId};
+    use crate::event::timestamp::Timestamp;
+    use crate::rng::Rng;
+
+    fn place(session: u64, instance: u64) -> EventId {
+        EventId { server: ServerId(7), session, instance }
+    }
+
+    fn event(instance: u64, event_type: &str, payload: Option<Payload>) -> Event {
+        Event {
+            id: place(2, instance),
+            event_type: event_type.parse().unwrap(),
+            timestamp: Timestamp::MIN,
+            source_timestamp: (instance == 1).then_some(Timestamp::MIN),
+            payload,
+        }
+    }
+
+    fn samples() -> (Announcement, Question, Page) {
+        let binary = Payload::Binary { type_name: "t".into(), bytes: Bytes::from_static(b"\x00\xff") };
+        let events = vec![event(1, "a/b", None), event(2, "a", Some(binary))];
+        let announcement = Announcement {
+            opened: Timestamp::MIN,
+            is_held: true,
+            follows: false,
+            since: place(1, 3),
+            until: place(2, 2),
+            events: events.clone(),
+        };
+        let question = Question { after: place(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
+        (announcement, question, Page { covered: place(2, 9), more_follows: true, events })
+    }
+
+    #[test]
+    fn what_is_said_comes_back() {
+        let (announcement, question, page) = samples();
+        for (is_held, follows) in [(true, false), (false, true), (true, true), (false, false)] {
+            let announcement = Announcement { is_held, follows, ..announcement.clone() };
+            assert_eq!(read_announcement(encode_announcement(&announcement), true), Ok(announcement.clone()));
+            let without = Announcement { events: Vec::new(), ..announcement.clone() };
+            assert_eq!(read_announcement(encode_announcement(&announcement), false), Ok(without));
+        }
+        assert_eq!(read_question(encode_question(&question)), Ok(question));
+        for more_follows in [true, false] {
+            let page = Page { more_follows, ..page.clone() };
+            assert_eq!(read_page(encode_page(&page)), Ok(page));
+        }
+    }
+
+    #[test]
+    fn too_deep_events_are_taken_out_alone() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        let deep = |instance: u64, depth: usize| {
+            let json = Json::from_stored(nested(depth).into()).unwrap();
+            event(instance, "a", Some(Payload::Json(json)))
+        };
+        let (announcement, _, page) = samples();
+        let binary = Payload::Binary { type_name: "".into(), bytes: nested(1000).into() };
+        let events = vec![deep(1, 900), deep(2, 901), event(3, "a", Some(binary)), deep(4, 1000), event(5, "a", None)];
+        let announcement = Announcement { until: place(2, 5), events: events.clone(), ..announcement };
+        let page = Page { events: events.clone(), ..page };
+        let read = [
+            read_announcement(encode_announcement(&announcement), true).unwrap().events,
+            read_page(encode_page(&page)).unwrap().events,
+        ];
+        for mut read in read {
+            assert_eq!(read, events);
+            assert_eq!(remove_too_deep_events(&mut read), [place(2, 2), place(2, 4)]);
+            assert_eq!(read, [events[0].clone(), events[2].clone(), events[4].clone()]);
+        }
+        let announcement = Announcement { events: vec![events[0].clone(), events[4].clone()], ..announcement };
+        assert!(announcement.is_sound(), "what was taken out leaves no gap");
+    }
+
+    #[test]
+    fn an_event_takes_no_more_than_is_said() {
+        let long = "x".repeat(255);
+        let binary = Payload::Binary { type_name: long.as_str().into(), bytes: vec![0; 1000].into() };
+        let event = event(1, &long, Some(binary));
+        let page = Page { covered: place(2, 1), more_follows: false, events: vec![event.clone()] };
+        let alone = encode_page(&Page { events: Vec::new(), ..page.clone() }).len();
+        let bytes = encode_page(&page).len();
+        assert!(alone <= HEAD_BYTES && bytes - alone <= event_bytes(&event), "{alone} {bytes}");
+        let announcement = Announcement { events: Vec::new(), ..samples().0 };
+        assert!(encode_announcement(&announcement).len() <= HEAD_BYTES);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let (announcement, question, page) = samples();
+        let types = vec!["a".parse().unwrap(); TYPES_MAX + 1];
+        let long = encode_question(&Question { types, ..question.clone() });
+        assert_eq!(read_question(long), Err(Malformed::Value("types")));
+        let payloads = [encode_announcement(&announcement), encode_question(&question), encode_page(&page)];
+        let read = |at: usize, payload: Bytes| match at {
+            0 => read_announcement(payload, true).map(drop),
+            1 => read_question(payload).map(drop),
+            _ => read_page(payload).map(drop),
+        };
+        let mut rng = Rng::new(5);
+        for (at, payload) in payloads.iter().enumerate() {
+            let with = |place: usize, byte: u8| {
+                let mut bytes = payload.to_vec();
+                bytes[place] = byte;
+                Bytes::from(bytes)
+            };
+            assert_eq!(read(at, with(0, 2)), Err(Malformed::Value("version")));
+            assert_eq!(read(at, with(1, 0x80)), Err(Malformed::Value("flags")));
+            assert_eq!(read(at, Bytes::from([&payload[..], &[0][..]].concat())), Err(Malformed::Trailing(1)));
+            for length in 0..payload.len() {
+                assert!(read(at, payload.slice(..length)).is_err(), "{length} bytes of {at}");
+            }
+            for _ in 0..20_000 {
+                // Whatever it is, it is read or refused.
+                drop(read(at, with(rng.below(payload.len() as u64) as usize, rng.below(256) as u8)));
+            }
+        }
+    }
+}

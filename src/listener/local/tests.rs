@@ -1,0 +1,612 @@
+//! Every transcript runs whole, byte by byte and in random cuts and must give the same frames; every frame decodes to
+//! what was encoded; no bytes whatsoever panic.
+
+use super::*;
+use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::StreamId;
+use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
+use crate::event::timestamp::Timestamp;
+use crate::listener::ask::Awaited;
+use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
+use crate::listener::frame::{FRAME_SUBS_MAX, Welcome};
+use crate::listener::refused::{Refused, Why};
+use crate::listener::run::OpenRun;
+use crate::listener::stream::{
+    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRequest,
+    StreamRow, Streams,
+};
+use crate::message::{
+    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
+    QueueError, Reason, SubId, Verdict,
+};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Unanswered;
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::subject::{Subject, SubjectError};
+use crate::time::Wall;
+use crate::wire;
+use std::time::Duration;
+
+/// MESSAGE RUN for subscription 1, up to its flags.
+const RUN_HEAD: &[u8] = b"\x8c\0\0\0\x01\0\0\0\x01";
+
+fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    encode(&mut out);
+    out.to_vec()
+}
+
+fn hello() -> ToPeer {
+    ToPeer::Hello { version: VERSION, name: "test".into() }
+}
+
+fn payload(rng: &mut Rng) -> Bytes {
+    let bytes = if rng.chance(0.1) { rng.below(100_000) } else { rng.below(40) };
+    (0..bytes).map(|i| i as u8).collect::<Vec<_>>().into()
+}
+
+fn message(rng: &mut Rng) -> Message {
+    let headers = if rng.chance(0.5) { Headers::from_pairs([("k", "v"), ("l", "")]).unwrap() } else { Headers::new() };
+    Message {
+        subject: format!("a.{}", rng.below(50)).parse().unwrap(),
+        reply: rng.chance(0.5).then(|| "_INBOX.00000000000000aa.1".parse().unwrap()),
+        headers,
+        payload: payload(rng),
+        event: rng.chance(0.2),
+    }
+}
+
+fn publish_run(rng: &mut Rng) -> ToPeer {
+    let (mut out, mut run) = (BytesMut::new(), OpenRun::default());
+    for _ in 0..rng.between(1, 30) {
+        run.push(&mut out, &format!("a.{}", rng.below(3)).parse().unwrap(), &vec![7; rng.below(200) as usize]);
+    }
+    ToPeer::decode(out.freeze().slice(LENGTH_BYTES..)).unwrap()
+}
+
+fn maybe<T>(rng: &mut Rng, value: impl FnOnce(&mut Rng) -> T) -> Option<T> {
+    rng.chance(0.5).then(|| value(rng))
+}
+
+fn time(rng: &mut Rng) -> Timestamp {
+    Timestamp::from_micros(rng.below(1 << 50).cast_signed() - (1 << 49)).unwrap()
+}
+
+fn event_id(rng: &mut Rng) -> EventId {
+    EventId { server: ServerId(rng.next_u32()), session: rng.between(1, u64::MAX), instance: rng.between(1, u64::MAX) }
+}
+
+fn registration(rng: &mut Rng) -> Registration {
+    let payload = match rng.below(3) {
+        0 => None,
+        1 => Some(Payload::Json(Json::from_bytes(Bytes::from_static(b"{\"v\": [1, 2]}")).unwrap())),
+        _ => Some(Payload::Binary { type_name: ["", "t \u{e4}"][rng.below(2) as usize].into(), bytes: payload(rng) }),
+    };
+    let event_type = ["a", "a/b.c/", "\u{e4}/%"][rng.below(3) as usize].parse().unwrap();
+    Registration { event_type, source_timestamp: maybe(rng, time), payload }
+}
+
+fn query(rng: &mut Rng) -> Query {
+    let types =
+        |rng: &mut Rng| ["*", "a/?/*", "x"][rng.below(3) as usize..].iter().map(|t| t.parse().unwrap()).collect();
+    let limit = |rng: &mut Rng| rng.below(1 << 40) as usize;
+    match rng.below(3) {
+        0 => Query::Latest(maybe(rng, types)),
+        1 => Query::Server(OfServer {
+            server: ServerId(rng.next_u32()),
+            after: maybe(rng, event_id),
+            limit: maybe(rng, limit),
+        }),
+        _ => Query::Series(Series {
+            types: maybe(rng, types),
+            time: Span { from: maybe(rng, time), to: maybe(rng, time) },
+            source_time: Span { from: maybe(rng, time), to: maybe(rng, time) },
+            by: if rng.chance(0.5) { By::Time } else { By::SourceTime },
+            is_descending: rng.chance(0.5),
+            after: maybe(rng, event_id),
+            limit: maybe(rng, limit),
+        }),
+    }
+}
+
+fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
+    let event = |rng: &mut Rng| {
+        let Registration { event_type, source_timestamp, payload } = registration(rng);
+        Event { id: event_id(rng), event_type, timestamp: time(rng), source_timestamp, payload }
+    };
+    match rng.below(3) {
+        0 => {
+            let (server, session, timestamp) = (ServerId(rng.next_u32()), rng.next_u64(), time(rng));
+            Ok(EventAnswer::Registered(Registered { server, session, timestamp }))
+        }
+        1 => {
+            let events = (0..rng.below(5)).map(|_| event(rng)).collect();
+            Ok(EventAnswer::Found(Part { events, is_last: rng.chance(0.5), more_follows: rng.chance(0.5) }))
+        }
+        _ => {
+            let kinds = [Kind::Invalid, Kind::Unavailable, Kind::Full, Kind::Busy, Kind::Stopping];
+            Err(Refusal { kind: kinds[rng.below(5) as usize], text: "w\u{e4}it ".repeat(rng.below(100) as usize) })
+        }
+    }
+}
+
+fn stream_id(rng: &mut Rng) -> StreamId {
+    StreamId::from_number(rng.below(1_000_000_000_000_000_000)).unwrap()
+}
+
+fn stream_request(rng: &mut Rng) -> StreamRequest {
+    let consumer = "alice b:C_1".parse().unwrap();
+    let want =
+        |rng: &mut Rng| ["A", "B_", "_"][rng.below(4) as usize % 3..].iter().map(|t| t.parse().unwrap()).collect();
+    let json = Json::from_bytes(Bytes::from_static(b" [1.50, {}]")).unwrap();
+    let what = match rng.below(9) {
+        0 => StreamAsk::List,
+        1 => StreamAsk::Add { kind: "SOME_TYPE".parse().unwrap(), data: json },
+        2 => StreamAsk::Poll {
+            consumer,
+            last: maybe(rng, stream_id),
+            want: maybe(rng, want),
+            events_max: rng.next_u32(),
+        },
+        3 => StreamAsk::Read { after: stream_id(rng), want: maybe(rng, want), events_max: rng.next_u32() },
+        4 => StreamAsk::Accept(consumer, stream_id(rng)),
+        5 => StreamAsk::Consumers,
+        6 => StreamAsk::Register(consumer),
+        7 => {
+            let places = [Place::Start, Place::End, Place::Behind(stream_id(rng))];
+            StreamAsk::Reset(consumer, places[rng.below(3) as usize])
+        }
+        _ => StreamAsk::Remove(consumer),
+    };
+    StreamRequest { stream: rng.chance(0.5).then(|| "main".parse().unwrap()), what }
+}
+
+fn consumer_row(rng: &mut Rng) -> ConsumerRow {
+    ConsumerRow {
+        consumer: "\u{e4}:C".parse().unwrap(),
+        position: stream_id(rng),
+        lapsed: maybe(rng, missed),
+        registered: time(rng),
+        heard: time(rng),
+        behind: rng.next_u64(),
+    }
+}
+
+fn missed(rng: &mut Rng) -> Missed {
+    Missed { first: stream_id(rng), last: stream_id(rng), count: rng.next_u64() }
+}
+
+fn stream_event(rng: &mut Rng) -> StreamEvent {
+    StreamEvent {
+        id: stream_id(rng),
+        kind: "A".parse().unwrap(),
+        data: Json::from_bytes(Bytes::from_static(b"null")).unwrap(),
+        time: time(rng),
+        origin: event_id(rng),
+    }
+}
+
+fn stream_row(rng: &mut Rng) -> StreamRow {
+    let limits = Limits {
+        age: maybe(rng, |rng| Duration::from_micros(rng.below(1 << 60))),
+        bytes: maybe(rng, Rng::next_u64),
+        policy: if rng.chance(0.5) { Policy::Lapse } else { Policy::Block },
+    };
+    let types = ["*", "a/?"][rng.below(2) as usize..].iter().map(|text| text.parse().unwrap()).collect();
+    StreamRow {
+        settings: StreamSettings { name: "plant-1".parse().unwrap(), types, limits },
+        contents: Contents { last: stream_id(rng), events: rng.next_u64(), bytes: rng.next_u64() },
+        consumers: rng.next_u64(),
+    }
+}
+
+fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
+    use StreamRefusalKind as Kind;
+    Ok(match rng.below(8) {
+        0 => {
+            let streams = (0..rng.below(4)).map(|_| stream_row(rng)).collect();
+            StreamAnswer::Streams(Streams { server: ServerId(rng.next_u32()), streams })
+        }
+        1 => StreamAnswer::Added(stream_id(rng)),
+        2 => {
+            let events = (0..rng.below(5)).map(|_| stream_event(rng)).collect();
+            StreamAnswer::Events(StreamEvents { after: stream_id(rng), events, covered: stream_id(rng) })
+        }
+        3 => {
+            let rows = (0..rng.below(5)).map(|_| consumer_row(rng)).collect();
+            StreamAnswer::Consumers(Consumers { rows, omitted: rng.next_u64() })
+        }
+        4 => StreamAnswer::Registered(maybe(rng, consumer_row)),
+        5 => StreamAnswer::Position(stream_id(rng)),
+        6 => StreamAnswer::Removed,
+        _ => {
+            let lapsed = Kind::Lapsed(missed(rng));
+            let kinds = [
+                Kind::Invalid,
+                Kind::Unavailable,
+                Kind::Busy,
+                Kind::Stopping,
+                Kind::NotServed,
+                Kind::UnknownStream,
+                Kind::NotRegistered,
+                lapsed,
+            ];
+            return Err(StreamRefusal::new(kinds[rng.below(8) as usize], "w\u{e4}it ".repeat(rng.below(100) as usize)));
+        }
+    })
+}
+
+fn to_peer(rng: &mut Rng) -> ToPeer {
+    match rng.below(10) {
+        9 => ToPeer::Streams { id: rng.next_u64(), request: stream_request(rng) },
+        8 => {
+            let registrations = |rng: &mut Rng| (0..rng.below(5)).map(|_| registration(rng)).collect();
+            let request = if rng.chance(0.5) {
+                EventRequest::Register(registrations(rng))
+            } else {
+                EventRequest::Query(query(rng))
+            };
+            ToPeer::Events { id: rng.next_u64(), request }
+        }
+        7 => {
+            let what = if rng.chance(0.5) { Awaited::Nobody } else { Awaited::Somebody };
+            let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
+            ToPeer::Await { sub, what, timeout_ms, subject }
+        }
+        6 => publish_run(rng),
+        0 => ToPeer::Publish(Message { event: false, ..message(rng) }),
+        1 => {
+            let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
+            ToPeer::Subscribe {
+                sub: SubId(rng.next_u32()),
+                pattern: "a.*.>".parse().unwrap(),
+                queue: rng.chance(0.5).then(|| "q".parse().unwrap()),
+                mode,
+                news: rng.below(2) == 0,
+            }
+        }
+        2 => ToPeer::Unsubscribe { sub: SubId(rng.next_u32()) },
+        3 => ToPeer::Show { id: rng.next_u32(), query: payload(rng) },
+        4 => {
+            let peer = if rng.chance(0.5) { "B.test".parse().unwrap() } else { PeerRef::Epoch(Epoch::new(7).unwrap()) };
+            ToPeer::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
+        }
+        _ => ToPeer::Flush { token: rng.next_u64() },
+    }
+}
+
+fn subs(rng: &mut Rng) -> Vec<SubId> {
+    (0..rng.between(1, 5)).map(|_| SubId(rng.next_u32())).collect()
+}
+
+fn publisher(rng: &mut Rng) -> Publisher {
+    Publisher {
+        name: rng.chance(0.5).then(|| "B.test".parse().unwrap()),
+        epoch: Epoch::new(rng.next_u64() | 1).unwrap(),
+        uid: rng.next_u32(),
+    }
+}
+
+fn count(rng: &mut Rng) -> Count {
+    let min = rng.below(1000);
+    Count::from_bounds(min, min + rng.below(3))
+}
+
+fn delivery(rng: &mut Rng) -> Delivery {
+    let verdict = match rng.below(6) {
+        0 => Verdict::Start(Wall::from_nanos(rng.next_u64())),
+        1 => Verdict::First,
+        2 => Verdict::Next,
+        3 => Verdict::Skip(count(rng)),
+        4 => Verdict::Unnumbered,
+        _ => Verdict::Direct,
+    };
+    let seq = rng.chance(0.7).then(|| Seq::new(rng.next_u64() | 1).unwrap());
+    let offset = rng.chance(0.5).then(|| rng.next_u32());
+    Delivery { offset, ..Delivery::new(message(rng), publisher(rng), seq, verdict) }
+}
+
+/// Messages as they come in one datagram, all with a meta part or none.
+fn message_run(rng: &mut Rng) -> Deliveries {
+    let first = message(rng);
+    let payload = |rng: &mut Rng| vec![1; usize::try_from(rng.below(200)).unwrap()].into();
+    let messages: Vec<Message> =
+        (0..rng.between(1, 30)).map(|_| Message { payload: payload(rng), ..first.clone() }).collect();
+    let Delivery { publisher, verdict, offset, .. } = delivery(rng);
+    Deliveries::run_of(&messages, Seq::new((7 << 32) + 1).unwrap(), publisher, verdict).at_offset(offset)
+}
+
+fn loss(rng: &mut Rng) -> Loss {
+    let what = match rng.below(4) {
+        0 => Missing::Messages {
+            subject: "x.y".parse().unwrap(),
+            first: Seq::new(rng.next_u64() | 1).unwrap(),
+            last: Seq::new(rng.next_u64() | 1).unwrap(),
+            count: count(rng),
+        },
+        1 => Missing::Datagrams { first: Dseq(rng.next_u64()), last: Dseq(rng.next_u64()), messages: count(rng) },
+        2 => Missing::Tail { after: Dseq(rng.next_u64()) },
+        _ => Missing::Inbox { messages: rng.next_u64() },
+    };
+    let cause = match rng.below(3) {
+        0 => Cause::Network,
+        1 => Cause::LocalOverrun { datagrams: rng.next_u64() },
+        _ => Cause::Mixed { overrun: rng.next_u64(), network: rng.next_u64() },
+    };
+    Loss {
+        publisher: publisher(rng),
+        what,
+        reason: Reason::ALL[usize::try_from(rng.below(Reason::ALL.len() as u64)).unwrap()],
+        cause,
+        at: Wall::from_nanos(rng.next_u64()),
+    }
+}
+
+fn welcome() -> ToClient {
+    ToClient::Welcome(Welcome {
+        version: VERSION,
+        peer: "A.test".parse().unwrap(),
+        epoch: Epoch::new(7).unwrap(),
+        group: 7500,
+        port: 7500,
+        client: 3,
+        message_bytes_max: 8 << 20,
+        software: "0.1.0".into(),
+    })
+}
+
+fn to_client(rng: &mut Rng) -> ToClient {
+    match rng.below(13) {
+        12 => ToClient::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
+        11 => ToClient::Events { id: rng.next_u64(), answer: event_answer(rng) },
+        10 => ToClient::Awaited { sub: SubId(rng.next_u32()) },
+        9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
+        0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
+        1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
+        2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
+        3 => ToClient::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
+        4 => {
+            let why = match rng.below(6) {
+                0 => Why::MessageTooLarge { bytes: 9, bytes_max: 8 },
+                1 => Why::TooManySubscriptions { max: 5 },
+                2 => Why::Subject("reserved".into()),
+                3 => Why::QueueLive,
+                4 => Why::QueueNews,
+                _ => Why::Stopping,
+            };
+            ToClient::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
+        }
+        5 => {
+            let unanswered = [
+                Unanswered::UnknownPeer,
+                Unanswered::Ambiguous,
+                Unanswered::Gone,
+                Unanswered::Timeout,
+                Unanswered::TooMany,
+                Unanswered::Malformed,
+            ];
+            let why = unanswered[rng.below(6) as usize];
+            ToClient::Answered { id: rng.next_u64(), answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) } }
+        }
+        7 => {
+            let publisher = if rng.chance(0.5) { Some(publisher(rng)) } else { None };
+            ToClient::Known { sub: SubId(rng.next_u32()), publisher }
+        }
+        6 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
+        _ => ToClient::Flushed { token: rng.next_u64() },
+    }
+}
+
+/// Feeds `bytes` in pieces as long as `cut` says and gathers all frames and the fault, if one comes.
+fn run<T>(
+    mut bytes: &[u8],
+    mut cut: impl FnMut() -> usize,
+    mut step: impl FnMut(&[u8], &mut Vec<T>) -> Result<(), Fault>,
+) -> (Vec<T>, Option<Fault>) {
+    let mut frames = Vec::new();
+    let mut fault = None;
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(cut().clamp(1, bytes.len()));
+        bytes = rest;
+        if let Err(found) = step(piece, &mut frames) {
+            assert_eq!(fault.replace(found), None, "a conversation ends once");
+        }
+    }
+    (frames, fault)
+}
+
+fn run_listener(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToPeer>, Option<Fault>) {
+    let mut listener = Listener::new();
+    run(bytes, cut, |piece, frames| {
+        listener.push(piece);
+        while let Some(frame) = listener.poll_frame()? {
+            frames.push(frame);
+        }
+        Ok(())
+    })
+}
+
+fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToClient>, Option<Fault>) {
+    let mut caller = Caller::new();
+    run(bytes, cut, |piece, frames| {
+        caller.push(piece);
+        while let Some(frame) = caller.poll_frame()? {
+            frames.push(frame);
+        }
+        Ok(())
+    })
+}
+
+/// Runs a client's bytes whole, byte by byte and in random cuts; the same must come out.
+fn check_listener(bytes: &[u8]) -> (Vec<ToPeer>, Option<Fault>) {
+    let whole = run_listener(bytes, || usize::MAX);
+    assert_eq!(run_listener(bytes, || 1), whole);
+    let mut rng = Rng::new(bytes.len() as u64);
+    assert_eq!(run_listener(bytes, || rng.below(50) as usize), whole);
+    whole
+}
+
+fn check_caller(bytes: &[u8]) -> (Vec<ToClient>, Option<Fault>) {
+    let whole = run_caller(bytes, || usize::MAX);
+    assert_eq!(run_caller(bytes, || 1), whole);
+    let mut rng = Rng::new(bytes.len() as u64);
+    assert_eq!(run_caller(bytes, || rng.below(50) as usize), whole);
+    whole
+}
+
+#[test]
+fn what_is_encoded_is_decoded_however_it_is_cut() {
+    let mut rng = Rng::new(2);
+    for _ in 0..10 {
+        let mut sent = vec![hello()];
+        sent.extend((0..40).map(|_| to_peer(&mut rng)));
+        let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+        assert_eq!(check_listener(&bytes), (sent, None));
+
+        let mut sent = vec![welcome()];
+        sent.extend((0..40).map(|_| to_client(&mut rng)));
+        sent.push(ToClient::Bye { reason: ByeReason::Stopping, text: "stopping".into() });
+        let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+        assert_eq!(check_caller(&bytes), (sent, None));
+    }
+}
+
+#[test]
+fn a_conversation_has_its_order() {
+    let flush = ToPeer::Flush { token: 1 };
+    let script = |frames: &[&ToPeer]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    let misbehaved = |what| Some(Fault::Misbehaved(what));
+    assert_eq!(check_listener(&script(&[&flush])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+    assert_eq!(
+        check_listener(&script(&[&hello(), &flush, &hello(), &flush])),
+        (vec![hello(), flush.clone()], misbehaved(Misbehaved::SecondGreeting))
+    );
+    let other = ToPeer::Hello { version: VERSION + 1, name: "new".into() };
+    assert_eq!(check_listener(&script(&[&other, &flush])), (vec![], Some(Fault::Incompatible { theirs: VERSION + 1 })));
+    let text = Fault::Incompatible { theirs: VERSION + 1 }.to_string();
+    assert!(text.contains(&format!("version {}", VERSION + 1)) && text.contains("install the same version"), "{text}");
+
+    let bye = ToClient::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
+    let flushed = ToClient::Flushed { token: 1 };
+    let script = |frames: &[&ToClient]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    assert_eq!(check_caller(&script(&[&bye, &flushed])), (vec![bye], None));
+    assert_eq!(check_caller(&script(&[&flushed])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+}
+
+#[test]
+fn malformed_frames_are_named_and_end_the_conversation() {
+    let framed = |body: &[u8]| {
+        let mut bytes = encoded(|out| hello().encode(out));
+        bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+        bytes.extend(body);
+        bytes.extend(encoded(|out| ToPeer::Flush { token: 1 }.encode(out)));
+        bytes
+    };
+    for (body, expected) in [
+        (&b"\x7f"[..], Malformed::Kind(0x7f)),
+        (b"\x81", Malformed::Kind(0x81)),
+        (b"", Malformed::Short),
+        (b"\x06\0\0", Malformed::Short),
+        (b"\x06\0\0\0\0\0\0\0\0\0", Malformed::Trailing(1)),
+        (b"\x02\x80\x01a\0\0\0\0\0", Malformed::Value("flags")),
+        (b"\x02\0\x01a\0\xff\xff\xff\xff", Malformed::Short),
+        (b"\x02\0\x01*\0\0\0\0\0", Malformed::Subject(SubjectError::Wildcard)),
+        (b"\x02\0\0\0\0\0\0\0", Malformed::Subject(SubjectError::Empty)),
+        (b"\x03\0\0\0\x01\x01\xff", Malformed::Value("pattern")),
+        (b"\x03\0\0\0\x01\x01a\x03", Malformed::Value("mode")),
+        (b"\x03\0\0\0\x01\x01a", Malformed::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0", Malformed::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0\x03q q", Malformed::Queue(QueueError::Character(1))),
+        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", Malformed::Value("what")),
+        (b"\x09\0\0\0\x01\x01\0\0\0\0\x01*", Malformed::Subject(SubjectError::Wildcard)),
+        (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
+        (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
+    ] {
+        assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(Fault::Malformed(expected))), "{body:?}");
+    }
+    let stranger = b"\0\0\0\x08\x01HTTP/1.";
+    assert_eq!(check_listener(stranger), (vec![], Some(Fault::Malformed(Malformed::Value("magic")))));
+    // A length beyond the limit ends it at once, before any of the frame has come; "GET " is such a length.
+    let long = Malformed::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
+    assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(Fault::Malformed(long))));
+
+    let framed = |body: &[u8]| {
+        let mut bytes = encoded(|out| welcome().encode(out));
+        bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+        bytes.extend(body);
+        bytes
+    };
+    for (body, expected) in [
+        (&b"\x01"[..], Malformed::Kind(1)),
+        (b"\x82\0\0\0\0", Malformed::Value("subscriptions")),
+        (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
+        (b"\x84\x10\0\0\0", Malformed::Short),
+        (b"\x88\x09\0", Malformed::Value("reason")),
+        (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), Malformed::Value("flags")),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
+            Malformed::Run(wire::Malformed::RunEmpty),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\xff\xff\0\0"].concat(),
+            Malformed::Run(wire::Malformed::Truncated),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\x7f"].concat(),
+            Malformed::Run(wire::Malformed::Truncated),
+        ),
+        (
+            &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
+            Malformed::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
+        ),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x07", Malformed::Value("why")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", Malformed::Trailing(1)),
+    ] {
+        assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(Fault::Malformed(expected))), "{body:?}");
+    }
+}
+
+#[test]
+fn damaged_frames_never_panic() {
+    let mut rng = Rng::new(3);
+    for _ in 0..3000 {
+        let mut bytes = encoded(|out| {
+            hello().encode(out);
+            (0..4).for_each(|_| to_peer(&mut rng).encode(out));
+        });
+        let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+        bytes[at] ^= 1 << rng.below(8);
+        run_listener(&bytes, || usize::MAX);
+        let mut bytes = encoded(|out| {
+            welcome().encode(out);
+            (0..4).for_each(|_| to_client(&mut rng).encode(out));
+        });
+        let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+        bytes[at] ^= 1 << rng.below(8);
+        run_caller(&bytes, || usize::MAX);
+    }
+}
+
+#[test]
+fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
+    let long: Subject = "s".repeat(255).parse().unwrap();
+    let body = crate::message::MESSAGE_BYTES_MAX - 255;
+    let mut rng = Rng::new(1);
+    let delivery = Delivery {
+        message: Message { reply: Some(long.clone()), ..Message::new(long, vec![7u8; body]) },
+        publisher: publisher(&mut rng),
+        seq: Seq::new(1),
+        offset: Some(7),
+        verdict: Verdict::Skip(Count::Between { min: 0, max: 9 }),
+        repaired: true,
+        replayed: false,
+    };
+    let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
+    let sent = vec![welcome(), ToClient::Message { subs, delivery }];
+    let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
+    assert_eq!(run_caller(&bytes, || 65_536), (sent, None));
+}

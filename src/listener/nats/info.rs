@@ -1,0 +1,97 @@
+//! What the server says about itself.
+
+use super::{Settings, Tls, VERSION};
+use crate::listener::ask::Hello;
+use crate::message::Epoch;
+use crate::rng::Rng;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+
+/// Letters of a server's id, as those of real ones.
+const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// Characters of a server's id.
+const ID_BYTES: usize = 56;
+
+/// Value of `go`, where nats-server names the toolchain that built it: client libraries require the field and show it as text.
+const TOOLCHAIN: &str = "rust";
+
+/// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which released builds of nats-server send, are
+/// left out: the build records no commit, and this server has no curve key for an auth callout.
+#[derive(Serialize)]
+struct Info<'a> {
+    server_id: String,
+    server_name: &'a str,
+    version: &'a str,
+    proto: u8,
+    go: &'static str,
+    host: String,
+    port: u16,
+    headers: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    auth_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_available: bool,
+    max_payload: usize,
+    client_id: u32,
+    client_ip: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nonce: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    ldm: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The line for this client; `is_stopping` says that it had better go elsewhere.
+pub(super) fn line(settings: &Settings, hello: &Hello, is_stopping: bool) -> Vec<u8> {
+    let info = Info {
+        server_id: server_id(settings.epoch),
+        server_name: settings.peer.as_str(),
+        version: VERSION,
+        proto: 1,
+        go: TOOLCHAIN,
+        host: hello.listen.ip().to_string(),
+        port: hello.listen.port(),
+        headers: true,
+        auth_required: settings.access.is_closed(),
+        tls_required: settings.tls == Tls::Required,
+        tls_available: settings.tls == Tls::Available,
+        max_payload: settings.payload_bytes_max,
+        client_id: hello.client,
+        client_ip: hello.from.ip().to_string(),
+        nonce: super::connect::has_nkeys(&settings.access).then(|| nonce(hello)),
+        ldm: is_stopping,
+    };
+    let mut line = b"INFO ".to_vec();
+    serde_json::to_writer(&mut line, &info).expect("text, numbers and switches");
+    line.extend_from_slice(b" \r\n");
+    line
+}
+
+/// The text that a client signs.
+pub(super) fn nonce(hello: &Hello) -> String {
+    URL_SAFE_NO_PAD.encode(hello.nonce)
+}
+
+/// An id in the form of nats-server's; each epoch has another one.
+fn server_id(epoch: Epoch) -> String {
+    let mut id = String::with_capacity(ID_BYTES);
+    id.push('N');
+    // The epoch itself, in 13 letters, and then what follows from it.
+    let mark = |bits: u64| 1 << 64 | u128::from(bits);
+    let (mut bits, mut rest) = (mark(epoch.bits()), Rng::new(epoch.bits()));
+    while id.len() < ID_BYTES {
+        if bits == 0 {
+            bits = mark(rest.next_u64());
+        }
+        id.push(LETTERS[(bits & 31) as usize].into());
+        bits >>= 5;
+    }
+    id
+}

@@ -1,0 +1,400 @@
+//! Cuts a client's bytes into commands.
+//!
+//! Every command lies in the parser's buffer and is looked at there. What a command means, and whether its subject is one, is the
+//! session's business.
+
+use super::{Fault, Settings, Unproven};
+use crate::listener::buffer::Buffer;
+use std::fmt;
+use std::mem;
+
+/// An empty buffer keeps this much memory; more goes back, so that idle clients cost little.
+const KEPT_BYTES: usize = 1024;
+/// Digits of a size; a message has at most 8 MiB.
+const SIZE_DIGITS_MAX: usize = 9;
+/// Arguments that are told apart: one more than any operation has.
+const ARGUMENTS_MAX: usize = 6;
+
+/// An operation of the protocol that clients have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Who the client is and what it wants.
+    Connect,
+    /// Publish.
+    Pub,
+    /// Publish with headers.
+    Hpub,
+    /// Subscribe.
+    Sub,
+    /// End a subscription.
+    Unsub,
+    /// Is the other side there?
+    Ping,
+    /// It is.
+    Pong,
+    /// What servers say; without meaning from a client.
+    Info,
+    /// Something was right.
+    Ok,
+    /// Something was wrong.
+    Err,
+}
+
+/// Every operation with its name.
+const OPS: [(&[u8], Op); 10] = [
+    (b"PUB", Op::Pub),
+    (b"HPUB", Op::Hpub),
+    (b"SUB", Op::Sub),
+    (b"UNSUB", Op::Unsub),
+    (b"PING", Op::Ping),
+    (b"PONG", Op::Pong),
+    (b"CONNECT", Op::Connect),
+    (b"INFO", Op::Info),
+    (b"+OK", Op::Ok),
+    (b"-ERR", Op::Err),
+];
+
+impl Op {
+    fn name(self) -> &'static [u8] {
+        OPS.iter().find(|(_, op)| *op == self).expect("every operation has a name").0
+    }
+
+    /// What follows it.
+    pub(super) fn usage(self) -> &'static str {
+        match self {
+            Op::Pub => "PUB <subject> [reply] <bytes>",
+            Op::Hpub => "HPUB <subject> [reply] <header bytes> <all bytes>",
+            Op::Sub => "SUB <subject> [queue] <sid>",
+            Op::Unsub => "UNSUB <sid> [max]",
+            Op::Connect => "CONNECT <JSON object>",
+            Op::Ping | Op::Pong | Op::Info | Op::Ok | Op::Err => "a line",
+        }
+    }
+
+    /// Whether the rest of the line does not matter, whatever it is.
+    fn takes_anything(self) -> bool {
+        matches!(self, Op::Ping | Op::Pong | Op::Ok)
+    }
+
+    /// Whether a space must follow.
+    fn needs_space(self) -> bool {
+        !self.takes_anything() && self != Op::Connect
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(self.name()).expect("names are text"))
+    }
+}
+
+/// A command of a client, where it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// CONNECT with its JSON.
+    Connect(&'a [u8]),
+    /// PUB or HPUB.
+    Pub(Pub<'a>),
+    /// SUB.
+    Sub {
+        /// Its subject, with wildcards.
+        subject: &'a [u8],
+        /// Its queue group.
+        queue: Option<&'a [u8]>,
+        /// The client's name for it.
+        sid: &'a [u8],
+    },
+    /// UNSUB.
+    Unsub {
+        /// The client's name for the subscription.
+        sid: &'a [u8],
+        /// After how many messages, counted from its beginning; 0 for at once.
+        max: u64,
+    },
+    /// PING.
+    Ping,
+    /// PONG.
+    Pong,
+    /// What has no meaning from a client, and is ignored as nats-server does.
+    Ignored,
+    /// The client sent -ERR.
+    Err,
+}
+
+/// A message that a client publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pub<'a> {
+    /// What on.
+    pub subject: &'a [u8],
+    /// Where an answer is wanted.
+    pub reply: Option<&'a [u8]>,
+    /// The headers, from the line with the version to the empty one; `None` with PUB.
+    pub headers: Option<&'a [u8]>,
+    /// The content.
+    pub payload: &'a [u8],
+}
+
+impl Command<'_> {
+    /// Whether it is a message, for which there must be room.
+    pub fn is_publish(&self) -> bool {
+        matches!(self, Command::Pub(_))
+    }
+
+    /// Whether it begins or ends a subscription.
+    pub fn is_subscribe(&self) -> bool {
+        matches!(self, Command::Sub { .. } | Command::Unsub { .. })
+    }
+}
+
+/// A client's bytes until they are whole commands. Holds one command that has begun, and what was pushed with it.
+#[derive(Debug)]
+pub struct Parser {
+    buffer: Buffer,
+    /// Bytes of the command that was given last, and is still there.
+    given_bytes: usize,
+    /// Bytes of the next one in which no line ends.
+    searched: usize,
+    /// Bytes that the next command has, as far as its line has told.
+    wanted: usize,
+    /// Whether anything but CONNECT is allowed.
+    is_admitted: bool,
+    line_bytes_max: usize,
+    stranger_bytes_max: usize,
+    payload_bytes_max: usize,
+}
+
+impl Parser {
+    /// Nothing has come yet.
+    pub fn new(settings: &Settings) -> Parser {
+        Parser {
+            buffer: Buffer::new(KEPT_BYTES),
+            given_bytes: 0,
+            searched: 0,
+            wanted: 0,
+            is_admitted: !settings.access.is_closed(),
+            line_bytes_max: settings.line_bytes_max,
+            stranger_bytes_max: settings.stranger_bytes_max.min(settings.line_bytes_max),
+            payload_bytes_max: settings.payload_bytes_max,
+        }
+    }
+
+    /// Takes bytes as they came. Whatever [`next`](Parser::next) has given before is gone, unless it is kept.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.push(bytes);
+    }
+
+    /// The next whole command; `None` until more bytes come.
+    ///
+    /// # Errors
+    /// The bytes are no command, or one that is not allowed. Nothing that comes behind them means anything.
+    #[expect(clippy::should_implement_trait, reason = "what is given borrows from the parser")]
+    pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
+        self.buffer.skip(mem::take(&mut self.given_bytes));
+        let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.stranger_bytes_max };
+        let rest = self.buffer.rest();
+        if rest.is_empty() || rest.len() < self.wanted {
+            return Ok(None);
+        }
+        let word = word(rest)?;
+        if !self.is_admitted && !matches!(word, Word::Begun | Word::Whole(Op::Connect, _)) {
+            return Err(Fault::Unauthorized(Unproven::NotConnected));
+        }
+        let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
+            self.searched = rest.len();
+            return match word {
+                // What may be the CR of the end, and a space.
+                Word::Whole(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => Err(Fault::LineTooLong),
+                _ => Ok(None),
+            };
+        };
+        let Word::Whole(op, word_bytes) = word else { return Err(Fault::UnknownOperation) };
+        let line = &rest[word_bytes..line_end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line_bytes_max + 1 < line.len() {
+            return Err(Fault::LineTooLong);
+        }
+        let (command, bytes) = match op {
+            Op::Pub | Op::Hpub => {
+                let head = Head::read(op, line)?;
+                if self.payload_bytes_max < head.bytes {
+                    return Err(Fault::PayloadTooLong { bytes: head.bytes, bytes_max: self.payload_bytes_max });
+                }
+                let bytes = line_end + 1 + head.bytes + 2;
+                let Some(content) = rest.get(line_end + 1..bytes) else {
+                    (self.searched, self.wanted) = (line_end, bytes);
+                    return Ok(None);
+                };
+                (Command::Pub(head.with(content)?), bytes)
+            }
+            _ => (plain(op, line)?, line_end + 1),
+        };
+        self.given_bytes = bytes;
+        (self.searched, self.wanted) = (0, 0);
+        Ok(Some(command))
+    }
+
+    /// The command that was given last is given once more.
+    pub fn keep(&mut self) {
+        self.given_bytes = 0;
+    }
+
+    /// The client has proven who it is.
+    pub fn admit(&mut self) {
+        self.is_admitted = true;
+    }
+
+    /// Bytes that are held; of a large buffer all that it has.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.held_bytes()
+    }
+}
+
+/// What a line begins with.
+enum Word {
+    /// The start of an operation's name.
+    Begun,
+    /// An operation, and how long its name is.
+    Whole(Op, usize),
+}
+
+fn word(bytes: &[u8]) -> Result<Word, Fault> {
+    for (name, op) in OPS {
+        let count = name.len().min(bytes.len());
+        if !bytes[..count].eq_ignore_ascii_case(&name[..count]) {
+            continue;
+        }
+        return match bytes.get(count) {
+            _ if count < name.len() => Ok(Word::Begun),
+            Some(byte) if op.needs_space() && !matches!(byte, b' ' | b'\t') => Err(Fault::UnknownOperation),
+            _ => Ok(Word::Whole(op, count)),
+        };
+    }
+    Err(Fault::UnknownOperation)
+}
+
+/// Where the first LF stands. Eight bytes at a time, because all that comes goes through here.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const LINE_FEEDS: u64 = u64::from_ne_bytes([b'\n'; 8]);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word) ^ LINE_FEEDS;
+        // The lowest bit that is set belongs to the first byte that is 0.
+        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if zeros != 0 {
+            return Some(index * 8 + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    rest.iter().position(|byte| *byte == b'\n').map(|at| words.len() * 8 + at)
+}
+
+/// The arguments of a line, as many as any operation has and one more.
+struct Arguments<'a> {
+    all: [&'a [u8]; ARGUMENTS_MAX],
+    count: usize,
+}
+
+impl<'a> Arguments<'a> {
+    #[inline]
+    fn read(line: &'a [u8]) -> Arguments<'a> {
+        let mut arguments = Arguments { all: [&[]; ARGUMENTS_MAX], count: 0 };
+        let mut begin = None;
+        for (at, byte) in line.iter().enumerate() {
+            match (byte, begin) {
+                (b' ' | b'\t' | b'\r', Some(from)) => {
+                    arguments.add(&line[from..at]);
+                    begin = None;
+                }
+                (b' ' | b'\t' | b'\r', None) | (_, Some(_)) => {}
+                (_, None) => begin = Some(at),
+            }
+        }
+        if let Some(from) = begin {
+            arguments.add(&line[from..]);
+        }
+        arguments
+    }
+
+    #[inline]
+    fn add(&mut self, argument: &'a [u8]) {
+        if self.count < ARGUMENTS_MAX {
+            self.all[self.count] = argument;
+            self.count += 1;
+        }
+    }
+
+    fn get(&self) -> &[&'a [u8]] {
+        &self.all[..self.count]
+    }
+}
+
+/// What the line of a PUB or HPUB says.
+struct Head<'a> {
+    subject: &'a [u8],
+    reply: Option<&'a [u8]>,
+    /// Bytes of the headers, with HPUB.
+    header_bytes: Option<usize>,
+    /// Bytes of headers and payload.
+    bytes: usize,
+}
+
+impl<'a> Head<'a> {
+    #[inline]
+    fn read(op: Op, line: &'a [u8]) -> Result<Head<'a>, Fault> {
+        let arguments = Arguments::read(line);
+        let (subject, reply, header_bytes, bytes) = match (op, arguments.get()) {
+            (Op::Pub, [subject, bytes]) => (subject, None, None, bytes),
+            (Op::Pub, [subject, reply, bytes]) => (subject, Some(*reply), None, bytes),
+            (Op::Hpub, [subject, header_bytes, bytes]) => (subject, None, Some(header_bytes), bytes),
+            (Op::Hpub, [subject, reply, header_bytes, bytes]) => (subject, Some(*reply), Some(header_bytes), bytes),
+            _ => return Err(Fault::Arguments(op)),
+        };
+        let bytes = size(bytes).ok_or(Fault::Size(op))?;
+        let header_bytes = match header_bytes {
+            Some(text) => Some(size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(Fault::Size(op))?),
+            None => None,
+        };
+        Ok(Head { subject, reply, header_bytes, bytes })
+    }
+
+    /// The whole command; `content` ends with what must be CR LF.
+    #[inline]
+    fn with(self, content: &'a [u8]) -> Result<Pub<'a>, Fault> {
+        let content = content.strip_suffix(b"\r\n").ok_or(Fault::UnknownOperation)?;
+        let (headers, payload) = match self.header_bytes {
+            Some(bytes) => (Some(&content[..bytes]), &content[bytes..]),
+            None => (None, content),
+        };
+        Ok(Pub { subject: self.subject, reply: self.reply, headers, payload })
+    }
+}
+
+/// A size of at most nine digits.
+#[inline]
+fn size(text: &[u8]) -> Option<usize> {
+    if text.is_empty() || SIZE_DIGITS_MAX < text.len() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(text.iter().fold(0, |size, digit| size * 10 + usize::from(digit - b'0')))
+}
+
+/// A command that is a line and nothing more.
+fn plain(op: Op, line: &[u8]) -> Result<Command<'_>, Fault> {
+    match op {
+        Op::Connect => return Ok(Command::Connect(line.trim_ascii())),
+        Op::Ping => return Ok(Command::Ping),
+        Op::Pong => return Ok(Command::Pong),
+        Op::Info | Op::Ok => return Ok(Command::Ignored),
+        Op::Err => return Ok(Command::Err),
+        Op::Pub | Op::Hpub | Op::Sub | Op::Unsub => {}
+    }
+    let arguments = Arguments::read(line);
+    match (op, arguments.get()) {
+        (Op::Sub, [subject, sid]) => Ok(Command::Sub { subject, queue: None, sid }),
+        (Op::Sub, [subject, queue, sid]) => Ok(Command::Sub { subject, queue: Some(queue), sid }),
+        (Op::Unsub, [sid]) => Ok(Command::Unsub { sid, max: 0 }),
+        // As nats-server reads it: what is no number ends the subscription at once.
+        (Op::Unsub, [sid, max]) => Ok(Command::Unsub { sid, max: size(max).unwrap_or(0) as u64 }),
+        _ => Err(Fault::Arguments(op)),
+    }
+}

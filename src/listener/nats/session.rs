@@ -1,0 +1,453 @@
+//! A client's connection: what it has said, what it is told.
+
+use super::connect::{self, Options};
+use super::deliver::{Form, HEADERS_LINE, OWN, STATUS, Writer};
+use super::info;
+use super::subs::Subs;
+use super::{Command, Fault, Pub, Settings, Unproven};
+use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
+use crate::listener::out::Out;
+use crate::message::{Count, Headers, Queue, SubId, Wanted};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first question whether a client is there comes no later than this, as with nats-server.
+const FIRST_PING: Duration = Duration::from_secs(2);
+/// The first question comes up to this part of its time later, so that clients that came together are not asked together.
+const SPREAD_PART: u64 = 5;
+/// Headers up to this size are remembered, for the next message with the same ones.
+const HEADERS_KEPT_BYTES: usize = 512;
+
+/// The state of a connection.
+#[derive(Debug)]
+pub struct Session {
+    settings: Arc<Settings>,
+    hello: Hello,
+    options: Options,
+    name: String,
+    is_admitted: bool,
+    /// Whether its messages carry what the bus knows about them, if it knows headers.
+    is_annotated: bool,
+    asks: VecDeque<Ask<'static>>,
+    subs: Subs,
+    writer: Writer,
+    /// Whether anything was asked of the peer since it last answered.
+    has_asked: bool,
+    /// Whether a `+OK` waits for that.
+    owes_ok: bool,
+    /// Whether a PING does.
+    is_pinged: bool,
+    /// The last subject that was published on.
+    subject: Option<Subject>,
+    /// The last headers, as the client sent them and as they are published.
+    headers: Option<(Bytes, Headers)>,
+    since: Instant,
+    heard: Instant,
+    next_ping: Instant,
+    was_pinged: bool,
+    /// Questions whether the client is there that it has not answered.
+    pings: u32,
+}
+
+impl Session {
+    /// A client has connected.
+    pub fn new(settings: Arc<Settings>, hello: &Hello, now: Instant) -> Session {
+        let is_open = !settings.access.is_closed();
+        let first = settings.ping_interval.min(FIRST_PING);
+        let spread = crate::time::nanos(first) / SPREAD_PART;
+        let chance = crate::rng::Rng::new(seed(hello)).below(spread);
+        let mut session = Session {
+            is_annotated: settings.access.headers,
+            settings,
+            hello: *hello,
+            options: Options::default(),
+            name: String::new(),
+            is_admitted: is_open,
+            asks: VecDeque::new(),
+            subs: Subs::default(),
+            writer: Writer::default(),
+            has_asked: false,
+            is_pinged: false,
+            owes_ok: false,
+            subject: None,
+            headers: None,
+            since: now,
+            heard: now,
+            next_ping: now + first + Duration::from_nanos(chance),
+            was_pinged: false,
+            pings: 0,
+        };
+        if is_open {
+            session.asks.push_back(Ask::Admitted { account: "open".to_owned() });
+        }
+        session
+    }
+
+    /// Greets the client.
+    pub fn on_open(&mut self, out: &mut Out) {
+        out.put(&info::line(&self.settings, &self.hello, false));
+    }
+
+    /// Answers a command, or says what it asks of the peer.
+    ///
+    /// # Errors
+    /// The command ends the connection; [`on_fault`](Session::on_fault) says so to the client.
+    #[inline]
+    pub fn on_command<'a>(
+        &mut self,
+        now: Instant,
+        command: Command<'a>,
+        out: &mut Out,
+    ) -> Result<Option<Ask<'a>>, Fault> {
+        self.heard = now;
+        if !self.is_admitted && !matches!(command, Command::Connect(_)) {
+            return Err(Fault::Unauthorized(Unproven::NotConnected));
+        }
+        match command {
+            Command::Pub(publish) => self.publish(publish, out),
+            Command::Sub { subject, queue, sid } => Ok(self.subscribe(subject, queue, sid, out)),
+            Command::Unsub { sid, max } => Ok(self.unsubscribe(sid, max, out)),
+            Command::Ping => Ok(self.on_ping(out)),
+            Command::Pong => {
+                self.pings = 0;
+                Ok(None)
+            }
+            Command::Connect(json) => self.connect(json, out),
+            Command::Ignored => Ok(None),
+            Command::Err => Err(Fault::ClientError),
+        }
+    }
+
+    /// What else the last command, or the last deliveries, ask of the peer.
+    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+        let ask = self.asks.pop_front();
+        if self.asks.is_empty() && ask.is_some() {
+            self.asks = VecDeque::new();
+        }
+        ask
+    }
+
+    /// Tells the client why the connection ends.
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+        if *fault != Fault::ClientError {
+            put_error(out, fault.protocol_text());
+        }
+    }
+
+    /// The peer does not do what it was asked to; with `sub`, this subscription is not there.
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+        if let Some(sub) = sub {
+            self.subs.remove(sub);
+        }
+        self.owes_ok = false;
+        match refusal {
+            Refusal::MessageTooLarge { .. } => {
+                put_error(out, "Maximum Payload Violation");
+                self.asks.push_back(Ask::Close);
+            }
+            Refusal::TooManySubscriptions { .. } => put_error(out, "maximum subscriptions exceeded"),
+            Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
+            Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
+            Refusal::Stopping => put_error(out, "Server Shutdown"),
+            Refusal::QueueLive | Refusal::QueueNews | Refusal::TooManyGlobSteps { .. } => {
+                unreachable!("this listener does not ask for that")
+            }
+        }
+    }
+
+    /// A message was published that so many receive; `reply` is where an answer was wanted. Without any receiver, the client is
+    /// told that none will come, if that is certain.
+    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: Receivers, out: &mut Out) {
+        let Some(reply) = reply.filter(|_| receivers.count == 0 && receivers.is_certain) else { return };
+        if !self.options.no_responders {
+            return;
+        }
+        self.say_ok(out);
+        let Some(sub) = self.subs.waiting(reply, seed(&self.hello)) else { return };
+        for part in [b"HMSG ".as_slice(), reply.as_bytes(), b" ", &sub.sid, b" 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"] {
+            out.put(part);
+        }
+    }
+
+    /// The peer has done all that it was asked to: that is said, if the client wants it, and a PING before which something was asked
+    /// is answered.
+    pub fn on_counts(&mut self, _counts: &[Receivers], out: &mut Out) {
+        self.say_ok(out);
+        if std::mem::take(&mut self.is_pinged) {
+            out.put(b"PONG\r\n");
+        }
+    }
+
+    /// This protocol asks for no list.
+    pub fn on_listed(&mut self, _listed: &[Listed], _out: &mut Out) -> usize {
+        0
+    }
+
+    /// This protocol asks for no facts.
+    pub fn on_facts(&mut self, _facts: &Facts, _out: &mut Out) {}
+
+    /// Nor for other clients.
+    pub fn on_clients(&mut self, _clients: &[ClientFacts], _out: &mut Out) {}
+
+    /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+        let form = match (self.options.headers, self.is_annotated) {
+            (false, _) => Form::Plain,
+            (true, false) => Form::Headers,
+            (true, true) => Form::Annotated,
+        };
+        let asks = &mut self.asks;
+        let ended = |sub| asks.push_back(Ask::Unsubscribe { sub });
+        self.writer.write(&mut self.subs, subs, deliveries, form, out, ended)
+    }
+
+    /// So many messages of these subscriptions are lost before their next one.
+    pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
+        if self.is_annotated {
+            subs.iter().for_each(|sub| self.subs.on_lost(*sub, lost));
+        }
+    }
+
+    /// The peer is about to stop: the client is told to go elsewhere.
+    pub fn on_stop(&mut self, out: &mut Out) {
+        if self.options.takes_info {
+            out.put(&info::line(&self.settings, &self.hello, true));
+        }
+    }
+
+    /// When [`on_deadline`](Session::on_deadline) is next worth calling.
+    pub fn deadline(&self) -> Option<Instant> {
+        Some(if self.is_admitted { self.next_ping } else { self.since + self.settings.auth_time })
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// The client took too long, and the connection ends.
+    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        if !self.is_admitted {
+            return Err(Fault::AuthTimeout);
+        }
+        // The first one tells whether the client answers at all; later ones are only for those that are silent.
+        if !self.was_pinged || self.settings.ping_interval <= now.since(self.heard) {
+            if self.settings.pings_max <= self.pings {
+                return Err(Fault::Stale);
+            }
+            self.was_pinged = true;
+            self.pings += 1;
+            out.put(b"PING\r\n");
+        }
+        self.next_ping = now + self.settings.ping_interval;
+        Ok(())
+    }
+
+    /// Whether the client has proven who it is, or needs not.
+    pub fn is_admitted(&self) -> bool {
+        self.is_admitted
+    }
+
+    /// Its subscriptions.
+    pub fn subscriptions(&self) -> usize {
+        self.subs.len()
+    }
+
+    /// Whether this is one of them.
+    pub fn has_subscription(&self, sub: SubId) -> bool {
+        self.subs.get(sub).is_some()
+    }
+
+    fn connect<'a>(&mut self, json: &[u8], out: &mut Out) -> Result<Option<Ask<'a>>, Fault> {
+        let mut options = self.options;
+        let identity = connect::read(json, &mut options)?;
+        let access = &self.settings.access;
+        if access.is_closed() {
+            let account = connect::prove(access, &identity, &info::nonce(&self.hello)).map_err(Fault::Unauthorized)?;
+            self.is_annotated = access.headers || account.headers;
+            if !self.is_admitted {
+                self.is_admitted = true;
+                self.asks.push_back(Ask::Admitted { account: connect::shown(account) });
+            }
+        }
+        if options.echo != self.options.echo {
+            self.asks.push_back(Ask::Echo(options.echo));
+        }
+        self.options = options;
+        if !identity.name.is_empty() && identity.name != self.name {
+            self.name.clone_from(&identity.name);
+            self.asks.push_back(Ask::Named { name: identity.name });
+        }
+        self.confirm(out);
+        Ok(self.asks.pop_front())
+    }
+
+    fn on_ping(&mut self, out: &mut Out) -> Option<Ask<'static>> {
+        if !std::mem::take(&mut self.has_asked) {
+            out.put(b"PONG\r\n");
+            return None;
+        }
+        // A PONG says that what came before has been done, so it waits for the peer's answer to a question about nothing.
+        self.is_pinged = true;
+        Some(Ask::Count { subjects: Vec::new() })
+    }
+
+    #[inline]
+    fn publish<'a>(&mut self, publish: Pub<'a>, out: &mut Out) -> Result<Option<Ask<'a>>, Fault> {
+        let Pub { subject, reply, headers, payload } = publish;
+        if headers.is_some() && !self.options.headers {
+            return Err(Fault::NoHeaders);
+        }
+        let Some(subject) = self.subject(subject) else {
+            put_error(out, "Invalid Publish Subject");
+            return Ok(None);
+        };
+        let reply = match reply.map(|reply| Subject::from_bytes(Bytes::copy_from_slice(reply))) {
+            None => None,
+            Some(Ok(reply)) => Some(reply),
+            Some(Err(_)) => {
+                put_error(out, "Invalid Reply Subject");
+                return Ok(None);
+            }
+        };
+        let headers = match headers {
+            None | Some([]) => Headers::new(),
+            Some(text) => match self.headers(text) {
+                Some(headers) => headers,
+                None => {
+                    put_error(out, "Invalid Headers");
+                    return Ok(None);
+                }
+            },
+        };
+        self.has_asked = true;
+        self.confirm_when_done();
+        let wants_receivers = self.options.no_responders && reply.is_some();
+        Ok(Some(Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
+    }
+
+    /// The subject with this text, which is looked at only if it is another one than that of the last message.
+    #[inline]
+    fn subject(&mut self, text: &[u8]) -> Option<Subject> {
+        if let Some(last) = self.subject.as_ref().filter(|last| last.as_bytes() == text) {
+            return Some(last.clone());
+        }
+        let subject = Subject::from_bytes(Bytes::copy_from_slice(text)).ok()?;
+        self.subject = Some(subject.clone());
+        Some(subject)
+    }
+
+    /// What is published of these headers.
+    fn headers(&mut self, text: &[u8]) -> Option<Headers> {
+        if let Some((_, headers)) = self.headers.as_ref().filter(|(last, _)| last == text) {
+            return Some(headers.clone());
+        }
+        let headers = published(text)?;
+        if text.len() <= HEADERS_KEPT_BYTES {
+            self.headers = Some((Bytes::copy_from_slice(text), headers.clone()));
+        }
+        Some(headers)
+    }
+
+    fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8], out: &mut Out) -> Option<Ask<'static>> {
+        let Settings { sid_bytes_max, subscriptions_max, .. } = *self.settings;
+        let Ok(pattern) = Pattern::from_bytes(Bytes::copy_from_slice(subject)) else {
+            put_error(out, "Invalid Subject");
+            return None;
+        };
+        let Ok(queue) = queue.map(|queue| Queue::from_bytes(Bytes::copy_from_slice(queue))).transpose() else {
+            put_error(out, "Invalid Queue Name");
+            return None;
+        };
+        if sid_bytes_max < sid.len() {
+            put_error(out, format_args!("Invalid Subscription ID: more than {sid_bytes_max} bytes"));
+            return None;
+        }
+        if self.subs.has(sid) {
+            // As nats-server does it: the first one stays.
+            self.confirm(out);
+            return None;
+        }
+        if subscriptions_max <= self.subs.len() {
+            put_error(out, "maximum subscriptions exceeded");
+            return None;
+        }
+        let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
+        self.has_asked = true;
+        self.confirm_when_done();
+        Some(Ask::Subscribe { sub, wanted: Wanted { pattern, glob: None, queue } })
+    }
+
+    fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut Out) -> Option<Ask<'static>> {
+        let ended = self.subs.limit(sid, max);
+        self.has_asked |= ended.is_some();
+        self.confirm(out);
+        ended.map(|sub| Ask::Unsubscribe { sub })
+    }
+
+    /// Says that something was right when the peer has done it, if the client wants that, and the peer does not refuse it.
+    #[inline]
+    fn confirm_when_done(&mut self) {
+        if self.options.verbose {
+            self.owes_ok = true;
+            self.asks.push_back(Ask::Count { subjects: Vec::new() });
+        }
+    }
+
+    fn say_ok(&mut self, out: &mut Out) {
+        if std::mem::take(&mut self.owes_ok) {
+            out.put(b"+OK\r\n");
+        }
+    }
+
+    /// Says that something was right, if the client wants that.
+    #[inline]
+    fn confirm(&mut self, out: &mut Out) {
+        if self.options.verbose {
+            out.put(b"+OK\r\n");
+        }
+    }
+}
+
+fn put_error(out: &mut Out, text: impl fmt::Display) {
+    out.put(format!("-ERR '{text}'\r\n").as_bytes());
+}
+
+/// A number that nobody knows beforehand.
+fn seed(hello: &Hello) -> u64 {
+    let (half, _) = hello.nonce.split_first_chunk().expect("16 bytes");
+    u64::from_le_bytes(*half)
+}
+
+/// Headers as the bus carries them: without the line with the version, unless that says more, without the empty line at the end, and
+/// without what only the bus may say. `None` if they are none.
+fn published(text: &[u8]) -> Option<Headers> {
+    let text = text.strip_suffix(b"\r\n")?;
+    let lines = text.strip_prefix(HEADERS_LINE).or_else(|| Some(text).filter(|text| text.starts_with(STATUS)))?;
+    let mut block = Vec::with_capacity(lines.len());
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        if !line.ends_with(b"\r\n") || line.len() == 2 {
+            return None;
+        }
+        if !is_own(line) {
+            block.extend_from_slice(line);
+        }
+    }
+    Some(Headers::from_block(block.into()))
+}
+
+/// Whether a library could read the line as a field that only the bus writes: some trim names, some take a CR for the end of a line.
+fn is_own(line: &[u8]) -> bool {
+    line.split(|byte| *byte == b'\r').any(|part| {
+        let name = part.trim_ascii_start();
+        name.get(..OWN.len()).is_some_and(|name| name.eq_ignore_ascii_case(OWN))
+    })
+}

@@ -1,0 +1,210 @@
+//! `CLIENT`: what a client is called, who else is there, and who is to go.
+
+use super::parser::{Command, number};
+use super::session::{Pending, Session};
+use super::table::Id;
+use crate::listener::ask::{Ask, ClientFacts, RespState};
+use crate::listener::out::Out;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// Which clients are meant: those of which all that is there is true.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    /// Their number is one of these.
+    ids: Option<BTreeSet<u32>>,
+    /// They come from here, as text.
+    from: Option<Vec<u8>>,
+    /// The listener listens here for them, as text.
+    listen: Option<Vec<u8>>,
+    /// Whether they have subscriptions; `None` inside for a kind that no client here is.
+    is_subscriber: Option<Option<bool>>,
+    /// Not the one that asks.
+    is_other: bool,
+}
+
+impl Filter {
+    fn fits(&self, client: &ClientFacts, listen: SocketAddr, own: u32) -> bool {
+        let is = |wanted: &Option<Vec<u8>>, address: SocketAddr| {
+            wanted.as_ref().is_none_or(|wanted| address.to_string().as_bytes() == wanted)
+        };
+        self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
+            && is(&self.from, client.from)
+            && is(&self.listen, listen)
+            && self.is_subscriber.is_none_or(|wanted| wanted == Some(is_subscriber(client)))
+            && !(self.is_other && client.id == own)
+    }
+}
+
+fn is_subscriber(client: &ClientFacts) -> bool {
+    client.resp.subscriptions != [0; 3]
+}
+
+/// The longest name of a client in bytes.
+const NAME_BYTES_MAX: usize = 255;
+const SYNTAX: &str = "ERR syntax error";
+
+/// A client's name for itself, or the error that is due.
+pub(super) fn name(text: &[u8]) -> Result<String, String> {
+    if NAME_BYTES_MAX < text.len() {
+        return Err(format!("ERR Client names have at most {NAME_BYTES_MAX} bytes."));
+    }
+    match String::from_utf8(text.to_vec()) {
+        Ok(text) if text.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) => Ok(text),
+        _ => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
+    }
+}
+
+/// `normal`, `pubsub`, and what no client here is.
+fn kind(text: &[u8]) -> Result<Option<bool>, Vec<u8>> {
+    match &text.to_ascii_lowercase()[..] {
+        b"normal" => Ok(Some(false)),
+        b"pubsub" => Ok(Some(true)),
+        b"master" | b"replica" | b"slave" => Ok(None),
+        _ => Err([b"ERR Unknown client type '", &text[..text.len().min(128)], b"'"].concat()),
+    }
+}
+
+fn id(text: &[u8]) -> Option<u32> {
+    // A number that is too large for a client stands for none.
+    number(text).filter(|id| 0 < *id).map(|id| u32::try_from(id).unwrap_or(u32::MAX))
+}
+
+impl Session {
+    pub(super) fn client(&mut self, what: Id, command: Command<'_>, out: &mut Out) {
+        match what {
+            Id::ClientNumber => self.reply(out).integer(self.client.into()),
+            Id::ClientGetname if self.name.is_empty() => self.reply(out).null(),
+            Id::ClientGetname => self.reply(out).bulk(self.name.as_bytes()),
+            Id::ClientSetname => match name(command.arg(2)) {
+                Ok(name) => {
+                    self.be_named(name);
+                    self.reply(out).ok();
+                }
+                Err(error) => self.reply(out).error(error),
+            },
+            Id::ClientSetinfo => self.client_setinfo(command, out),
+            Id::ClientSwitch => {
+                let is_known = [&b"on"[..], b"off"].iter().any(|word| command.arg(2).eq_ignore_ascii_case(word));
+                if is_known { self.reply(out).ok() } else { self.reply(out).error(SYNTAX) }
+            }
+            Id::ClientInfo => {
+                self.pending = Pending::Clients(Filter::default());
+                self.asks.push_back(Ask::Clients { only: Some(self.client) });
+            }
+            Id::ClientList => self.ask_for_clients(list_filter(command).map(Pending::Clients), out),
+            _ => {
+                let is_counted = command.len() != 3;
+                self.ask_for_clients(kill_filter(command).map(|filter| Pending::Kill(filter, is_counted)), out);
+            }
+        }
+    }
+
+    /// What libraries say about themselves is taken note of by nobody.
+    fn client_setinfo(&self, command: Command<'_>, out: &mut Out) {
+        let option = command.arg(2);
+        if !option.eq_ignore_ascii_case(b"LIB-NAME") && !option.eq_ignore_ascii_case(b"LIB-VER") {
+            let option = &option[..option.len().min(128)];
+            return self.reply(out).error([b"ERR Unrecognized option '", option, b"'"].concat());
+        }
+        self.reply(out).ok();
+    }
+
+    fn ask_for_clients(&mut self, pending: Result<Pending, Vec<u8>>, out: &mut Out) {
+        match pending {
+            Ok(pending) => {
+                self.pending = pending;
+                self.asks.push_back(Ask::Clients { only: None });
+            }
+            Err(error) => self.reply(out).error(error),
+        }
+    }
+
+    pub(super) fn client_list(&self, clients: &[ClientFacts], filter: &Filter) -> String {
+        let fitting = clients.iter().filter(|client| filter.fits(client, self.listen, self.client));
+        fitting.map(|client| self.line(client)).collect()
+    }
+
+    /// Returns the line of a client in `CLIENT LIST`: the fields of redis-server in its order, then those of this project. Sizes that
+    /// have no counterpart here are 0.
+    fn line(&self, client: &ClientFacts) -> String {
+        let RespState { last_command, idle_secs, version, subscriptions: [sub, psub, ssub] } = client.resp;
+        let name = if client.id == self.client { &self.name } else { &client.name };
+        let flags = if is_subscriber(client) { 'P' } else { 'N' };
+        let (from, listen) = (client.from, self.listen);
+        let mut line = format!("id={} addr={from} laddr={listen} fd=-1 name={name} ", client.id);
+        let mut put = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("memory is no file");
+        put(format_args!(
+            "age={} idle={idle_secs} flags={flags} db=0 sub={sub} psub={psub} ssub={ssub} multi=-1 ",
+            client.age_secs
+        ));
+        let (unread, queued) = (client.unread_bytes, client.queued_bytes);
+        put(format_args!("qbuf={unread} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={queued} "));
+        put(format_args!("tot-mem={} events=r cmd={} ", unread + queued, last_command.unwrap_or("NULL")));
+        let account = if client.account.is_empty() { "default" } else { &client.account };
+        put(format_args!("user={account} redir=-1 resp={version} "));
+        put(format_args!("lost={} dropped={}\n", client.lost, client.dropped));
+        line
+    }
+
+    /// Ends those that are meant; the answer is their number, or whether there was one.
+    pub(super) fn kill(&mut self, clients: &[ClientFacts], filter: &Filter, is_counted: bool, out: &mut Out) {
+        let (own, listen, mut count) = (self.client, self.listen, 0);
+        for client in clients.iter().filter(|client| filter.fits(client, listen, own)) {
+            count += 1;
+            if client.id == own {
+                self.close();
+            } else {
+                self.asks.push_back(Ask::Kill { client: client.id });
+            }
+        }
+        let mut reply = self.reply(out);
+        match (is_counted, count) {
+            (true, count) => reply.integer(count),
+            (false, 0) => reply.error("ERR No such client"),
+            (false, _) => reply.ok(),
+        }
+    }
+}
+
+fn list_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
+    let mut filter = Filter::default();
+    match command.len() {
+        2 => {}
+        4 if command.arg(2).eq_ignore_ascii_case(b"TYPE") => filter.is_subscriber = Some(kind(command.arg(3))?),
+        4.. if command.arg(2).eq_ignore_ascii_case(b"ID") => {
+            let ids = command.args(3).map(|text| id(text).ok_or_else(|| b"ERR Invalid client ID".to_vec()));
+            filter.ids = Some(ids.collect::<Result<_, _>>()?);
+        }
+        _ => return Err(SYNTAX.into()),
+    }
+    Ok(filter)
+}
+
+fn kill_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
+    // The old form names an address, and means the own one too.
+    if command.len() == 3 {
+        return Ok(Filter { from: Some(command.arg(2).to_vec()), ..Filter::default() });
+    }
+    let mut filter = Filter { is_other: true, ..Filter::default() };
+    if !command.len().is_multiple_of(2) {
+        return Err(SYNTAX.into());
+    }
+    for at in (2..command.len()).step_by(2) {
+        let (option, value) = (command.arg(at).to_ascii_lowercase(), command.arg(at + 1));
+        match &option[..] {
+            b"id" => {
+                let id = id(value).ok_or_else(|| b"ERR client-id should be greater than 0".to_vec())?;
+                filter.ids = Some([id].into());
+            }
+            b"addr" => filter.from = Some(value.to_vec()),
+            b"laddr" => filter.listen = Some(value.to_vec()),
+            b"type" => filter.is_subscriber = Some(kind(value)?),
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.is_other = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.is_other = false,
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    Ok(filter)
+}

@@ -1,0 +1,691 @@
+//! What a connection is and may do: who the client is, which version of the protocol it speaks, what it waits for.
+
+use super::parser::{Command, number};
+use super::pubsub::{Kind, Lost, Subs, deliver};
+use super::reply::Reply;
+use super::table::{Entry, Id, find, wrong_number};
+use super::{Fault, Settings, admin, client, info};
+use crate::listener::access::{Account, Credentials, is_equal};
+use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
+use crate::listener::out::Out;
+use crate::message::{Count, Headers, SubId, Wanted};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::subject::glob::Glob;
+use crate::subject::{Pattern, Subject, SubjectError, channel};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Steps that choosing channels for a list takes at most: some 50 ms.
+const LIST_STEPS_MAX: usize = 20_000_000;
+
+/// Which commands are answered (`CLIENT REPLY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    All,
+    /// All but the next one.
+    SkipNext,
+    /// All but this one.
+    Skip,
+    None,
+}
+
+/// What the client's last command waits for.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Nothing,
+    Receivers,
+    /// The channels, and the place of each in the answer if it is a subject.
+    Counts(Vec<(Bytes, Option<usize>)>),
+    Channels(Option<Glob>),
+    Patterns,
+    Info(Vec<Vec<u8>>),
+    Clients(client::Filter),
+    /// Whether the answer is their number.
+    Kill(client::Filter, bool),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Session {
+    settings: Arc<Settings>,
+    pub(super) client: u32,
+    pub(super) listen: SocketAddr,
+    pub(super) is_resp3: bool,
+    pub(super) name: String,
+    /// `None` before the client has proven who it is.
+    pub(super) account: Option<String>,
+    wrong_passwords: u32,
+    /// When a client that has not proven who it is must have.
+    auth_deadline: Instant,
+    answers: Answers,
+    pub(super) subs: Subs,
+    pub(super) lost: Lost,
+    pub(super) pending: Pending,
+    pub(super) asks: VecDeque<Ask<'static>>,
+    /// The channel last published on, and its subject.
+    recent: Option<(Vec<u8>, Subject)>,
+    /// Name of the last command, or `None` before the first one and after an unknown one.
+    last_command: Option<&'static str>,
+    /// Time of the last command, or of the connection before the first one.
+    last_command_at: Instant,
+    is_closing: bool,
+}
+
+/// The user that a password alone stands for.
+const DEFAULT: &str = "default";
+/// Sections that `INFO` is asked for at once; more are not looked at.
+const SECTIONS_MAX: usize = 64;
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
+                           <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+                           same time";
+
+impl Session {
+    /// A connection that begins.
+    pub fn new(settings: Arc<Settings>, hello: &Hello, now: Instant) -> Session {
+        let is_closed = settings.access.is_closed();
+        Session {
+            client: hello.client,
+            listen: hello.listen,
+            is_resp3: false,
+            name: String::new(),
+            account: (!is_closed).then(|| DEFAULT.into()),
+            wrong_passwords: 0,
+            auth_deadline: now + settings.auth_time,
+            answers: Answers::All,
+            subs: Subs::default(),
+            lost: Lost::default(),
+            pending: Pending::Nothing,
+            asks: VecDeque::new(),
+            recent: None,
+            last_command: None,
+            last_command_at: now,
+            is_closing: false,
+            settings,
+        }
+    }
+
+    /// The connection stands. This protocol has no greeting.
+    pub fn on_open(&mut self, _: &mut Out) {
+        if let Some(account) = &self.account {
+            self.asks.push_back(Ask::Admitted { account: account.clone() });
+        }
+    }
+
+    /// The client's next command. What it asks of the peer is the answer and what [`poll_ask`](Session::poll_ask) gives then.
+    ///
+    /// # Errors
+    /// The connection ends.
+    #[inline]
+    pub fn on_command<'a>(
+        &mut self,
+        now: Instant,
+        command: Command<'a>,
+        out: &mut Out,
+    ) -> Result<Option<Ask<'a>>, Fault> {
+        if self.is_closing {
+            return Ok(None);
+        }
+        self.answers = match self.answers {
+            Answers::SkipNext => Answers::Skip,
+            Answers::Skip => Answers::All,
+            same => same,
+        };
+        self.pending = Pending::Nothing;
+        self.last_command_at = now;
+        if command.len() == 3 && command.is(b"PUBLISH") && self.is_admitted() && !self.is_subscriber() {
+            self.last_command = Some("publish");
+            return Ok(self.publish(command, out));
+        }
+        if command.is(b"POST") || command.is(b"HOST:") {
+            return Err(Fault::Http);
+        }
+        let found = find(&command);
+        self.last_command = found.as_ref().ok().map(|entry| entry.name);
+        match found.and_then(|entry| entry.check_arity(&command).map(|()| entry)) {
+            Err(error) => self.reply(out).error(error),
+            Ok(entry) if !self.is_admitted() && !entry.is_for_strangers() => {
+                self.reply(out).error("NOAUTH Authentication required.");
+            }
+            Ok(entry) if self.is_subscriber() && !entry.is_for_subscribers() => {
+                self.reply(out).error(format!(
+                    "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                     this context",
+                    entry.name
+                ));
+            }
+            Ok(Entry { id: Id::Publish, .. }) => return Ok(self.publish(command, out)),
+            Ok(entry) => self.run(now, entry, command, out)?,
+        }
+        Ok(self.asks.pop_front())
+    }
+
+    /// A further ask of the last command.
+    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+        self.asks.pop_front()
+    }
+
+    /// The connection ends; writes the protocol's word for why.
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+        self.is_closing = true;
+        match fault {
+            // Nothing that a browser could show.
+            Fault::Http => {}
+            Fault::Passwords => Reply::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
+            fault => Reply::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
+        }
+    }
+
+    /// The peer refused the last ask; a subscription with this number is not there.
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+        let text = refused(refusal);
+        self.pending = Pending::Nothing;
+        self.reply(out).error(text);
+        // It has been confirmed: the client hears that it has ended.
+        if let Some((kind, name)) = sub.and_then(|sub| self.subs.by_id(sub)) {
+            self.subs.remove(kind, &name);
+            let count = self.subs.count(kind);
+            self.reply(out).subscription(kind.words()[1], Some(&name), count);
+        }
+    }
+
+    /// The message was published, and has so many receivers.
+    #[inline]
+    pub fn on_published(&mut self, _: Option<&Subject>, receivers: Receivers, out: &mut Out) {
+        if let Pending::Receivers = self.take_pending() {
+            self.reply(out).integer(receivers.count);
+        }
+    }
+
+    /// The answer to [`Ask::Count`].
+    pub fn on_counts(&mut self, counts: &[Receivers], out: &mut Out) {
+        let Pending::Counts(channels) = self.take_pending() else { return };
+        let mut reply = self.reply(out);
+        reply.array(2 * channels.len());
+        for (channel, at) in channels {
+            reply.bulk(&channel);
+            reply.integer(at.and_then(|at| counts.get(at)).map_or(0, |receivers| receivers.count));
+        }
+    }
+
+    /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
+    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
+        match self.take_pending() {
+            Pending::Patterns => {
+                let patterns: BTreeSet<_> =
+                    listed.iter().filter(|listed| !listed.is_exact()).map(|l| &l.wanted).collect();
+                self.reply(out).integer(patterns.len() as u64);
+                0
+            }
+            Pending::Channels(glob) => {
+                let exact = listed.iter().filter(|listed| listed.is_exact());
+                let subjects = exact.filter_map(|listed| listed.wanted.pattern.as_str().parse::<Subject>().ok());
+                let names = subjects.map(|subject| channel::of_subject(&subject).into_owned());
+                let mut reply = self.reply(out);
+                let (channels, steps) = chosen(names.collect(), glob.as_ref());
+                if let Some(channels) = channels {
+                    reply.array(channels.len());
+                    channels.iter().for_each(|channel| reply.bulk(channel));
+                } else {
+                    reply.error(format!(
+                        "ERR there are so many channels that this glob would take more than {LIST_STEPS_MAX} steps: the \
+                         fewer bytes between two *, the fewer steps"
+                    ));
+                }
+                steps
+            }
+            _ => 0,
+        }
+    }
+
+    /// The answer to [`Ask::Facts`].
+    pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
+        if let Pending::Info(sections) = self.take_pending() {
+            let text = info::text(facts, &sections, self);
+            self.reply(out).text(&text);
+        }
+    }
+
+    /// The answer to [`Ask::Clients`].
+    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
+        match self.take_pending() {
+            Pending::Clients(filter) => {
+                let text = self.client_list(clients, &filter);
+                self.reply(out).text(&text);
+            }
+            Pending::Kill(filter, is_counted) => self.kill(clients, &filter, is_counted, out),
+            _ => {}
+        }
+    }
+
+    /// Messages for these subscriptions; gives how many were written.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+        if self.is_closing { 0 } else { deliver(&self.subs, subs, deliveries, self.is_resp3, out) }
+    }
+
+    /// Messages that were lost for the client, all subscriptions together.
+    pub fn lost(&self) -> Count {
+        self.lost.count()
+    }
+
+    /// So many messages of each of these subscriptions are lost. The protocol has no word for it: `CLIENT INFO` shows the sum.
+    pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
+        subs.iter().for_each(|_| self.lost.add(lost));
+    }
+
+    /// The peer is about to stop. The protocol has no word for it.
+    pub fn on_stop(&mut self, _: &mut Out) {}
+
+    /// When [`on_deadline`](Session::on_deadline) is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.is_admitted()).then_some(self.auth_deadline)
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// The client did not prove in time who it is.
+    pub fn on_deadline(&mut self, now: Instant, _: &mut Out) -> Result<(), Fault> {
+        if self.deadline().is_some_and(|deadline| deadline <= now) { Err(Fault::AuthTime) } else { Ok(()) }
+    }
+
+    /// Whether the client has proven who it is, or needs not.
+    pub fn is_admitted(&self) -> bool {
+        self.account.is_some()
+    }
+
+    /// Returns what `CLIENT LIST` shows of this connection to every client.
+    pub fn resp_state(&self, now: Instant) -> RespState {
+        RespState {
+            last_command: self.last_command,
+            idle_secs: now.since(self.last_command_at).as_secs(),
+            version: if self.is_resp3 { 3 } else { 2 },
+            subscriptions: self.subs.counts(),
+        }
+    }
+
+    /// The subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.subs.len()
+    }
+
+    /// Whether this is one of them.
+    pub fn has_subscription(&self, sub: SubId) -> bool {
+        self.subs.has_id(sub)
+    }
+
+    /// Where the answer to the present command goes.
+    #[inline]
+    pub(super) fn reply<'a>(&self, out: &'a mut Out) -> Reply<'a> {
+        Reply::new(out, self.is_resp3, matches!(self.answers, Answers::Skip | Answers::None))
+    }
+
+    #[inline]
+    fn take_pending(&mut self) -> Pending {
+        std::mem::replace(&mut self.pending, Pending::Nothing)
+    }
+
+    /// Whether the connection is for messages alone: one of RESP2 with subscriptions is.
+    fn is_subscriber(&self) -> bool {
+        !self.is_resp3 && 0 < self.subs.len()
+    }
+
+    /// Ends the connection once all is written.
+    pub(super) fn close(&mut self) {
+        self.is_closing = true;
+        self.asks.push_back(Ask::Close);
+    }
+
+    #[inline]
+    fn publish<'a>(&mut self, command: Command<'a>, out: &mut Out) -> Option<Ask<'a>> {
+        let name = command.arg(1);
+        let subject = match &self.recent {
+            Some((recent, subject)) if recent == name => subject.clone(),
+            _ => match channel::to_subject(name) {
+                Ok(subject) => {
+                    self.recent = Some((name.to_vec(), subject.clone()));
+                    subject
+                }
+                Err(error) => {
+                    self.reply(out).error(no_channel(&error));
+                    return None;
+                }
+            },
+        };
+        self.pending = Pending::Receivers;
+        let headers = Headers::new();
+        Some(Ask::Publish(Publish { subject, reply: None, headers, payload: command.arg(2), wants_receivers: true }))
+    }
+
+    fn run(&mut self, now: Instant, entry: &Entry, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+        let mut reply = self.reply(out);
+        match entry.id {
+            Id::Auth => return self.auth(command, out),
+            Id::Hello => return self.hello(command, out),
+            Id::Ping => self.ping(command, out),
+            Id::Echo => reply.bulk(command.arg(1)),
+            Id::Select => select(command, &mut reply),
+            Id::Flush => flush(command, &mut reply),
+            Id::Monitor => reply.error("ERR MONITOR is not supported: PSUBSCRIBE * shows every message"),
+            Id::Quit => {
+                reply.ok();
+                self.close();
+            }
+            Id::Reset => self.reset(now, out),
+            Id::Subscribe => self.subscribe(Kind::Channel, command, out),
+            Id::Psubscribe => self.subscribe(Kind::Glob, command, out),
+            Id::Ssubscribe => self.subscribe(Kind::Shard, command, out),
+            Id::Unsubscribe => self.unsubscribe(Kind::Channel, command, out),
+            Id::Punsubscribe => self.unsubscribe(Kind::Glob, command, out),
+            Id::Sunsubscribe => self.unsubscribe(Kind::Shard, command, out),
+            Id::PubsubChannels | Id::PubsubNumpat | Id::PubsubNumsub => self.pubsub(entry.id, command, out),
+            Id::Info => {
+                self.pending =
+                    Pending::Info(command.args(1).take(SECTIONS_MAX).map(<[u8]>::to_ascii_lowercase).collect());
+                self.asks.push_back(Ask::Facts);
+            }
+            Id::ClientReply => self.client_reply(command, out),
+            Id::ClientGetname
+            | Id::ClientNumber
+            | Id::ClientInfo
+            | Id::ClientKill
+            | Id::ClientList
+            | Id::ClientSetinfo
+            | Id::ClientSetname
+            | Id::ClientSwitch => self.client(entry.id, command, out),
+            id => admin::run(id, command, &mut reply),
+        }
+        Ok(())
+    }
+
+    fn ping(&self, command: Command<'_>, out: &mut Out) {
+        let mut reply = self.reply(out);
+        match (command.len(), self.is_subscriber()) {
+            (1, false) => reply.simple("PONG"),
+            (2, false) => reply.bulk(command.arg(1)),
+            (1 | 2, true) => {
+                reply.array(2);
+                reply.bulk(b"pong");
+                reply.bulk(if command.len() == 2 { command.arg(1) } else { b"" });
+            }
+            _ => reply.error(wrong_number("ping")),
+        }
+    }
+
+    fn auth(&mut self, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+        let (name, password) = match command.len() {
+            2 if !self.settings.access.is_closed() => {
+                self.reply(out).error(
+                    "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                     configuration is correct?",
+                );
+                return Ok(());
+            }
+            2 => (DEFAULT.as_bytes(), command.arg(1)),
+            3 => (command.arg(1), command.arg(2)),
+            _ => {
+                self.reply(out).error("ERR syntax error");
+                return Ok(());
+            }
+        };
+        if self.log_in(name, password)? {
+            self.reply(out).ok();
+        } else {
+            self.reply(out).error(WRONG_PASSWORD);
+        }
+        Ok(())
+    }
+
+    /// Whether name and password are those of an account.
+    fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, Fault> {
+        let access = &self.settings.access;
+        // Every account is looked at, so that the time it takes does not tell where one was right.
+        let fits = |account: &Account| match &account.credentials {
+            Credentials::User { name: user, password: word } => is_equal(user, name) & is_equal(word, password),
+            Credentials::Token(word) => (name == DEFAULT.as_bytes()) & is_equal(word, password),
+            Credentials::Nkey(_) => false,
+        };
+        let is_right = access.accounts.iter().fold(false, |found, account| found | fits(account));
+        if is_right || !access.is_closed() && name == DEFAULT.as_bytes() {
+            let account = String::from_utf8_lossy(name).into_owned();
+            self.account = Some(account.clone());
+            self.asks.push_back(Ask::Admitted { account });
+            return Ok(true);
+        }
+        self.wrong_passwords += 1;
+        if self.settings.auth_attempts_max <= self.wrong_passwords { Err(Fault::Passwords) } else { Ok(false) }
+    }
+
+    fn hello(&mut self, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+        let mut is_resp3 = self.is_resp3;
+        if 1 < command.len() {
+            let Some(version) = number(command.arg(1)) else {
+                self.reply(out).error("ERR Protocol version is not an integer or out of range");
+                return Ok(());
+            };
+            if !(2..=3).contains(&version) {
+                self.reply(out).error("NOPROTO unsupported protocol version");
+                return Ok(());
+            }
+            is_resp3 = version == 3;
+        }
+        let (mut login, mut name) = (None, None);
+        let mut at = 2;
+        while at < command.len() {
+            let (option, more) = (command.arg(at), command.len() - at - 1);
+            if option.eq_ignore_ascii_case(b"AUTH") && 2 <= more {
+                login = Some((command.arg(at + 1), command.arg(at + 2)));
+                at += 3;
+            } else if option.eq_ignore_ascii_case(b"SETNAME") && 1 <= more {
+                match client::name(command.arg(at + 1)) {
+                    Ok(text) => name = Some(text),
+                    Err(error) => {
+                        self.reply(out).error(error);
+                        return Ok(());
+                    }
+                }
+                at += 2;
+            } else {
+                let option = &option[..option.len().min(128)];
+                self.reply(out).error([b"ERR Syntax error in HELLO option '", option, b"'"].concat());
+                return Ok(());
+            }
+        }
+        if let Some((user, password)) = login
+            && !self.log_in(user, password)?
+        {
+            self.reply(out).error(WRONG_PASSWORD);
+            return Ok(());
+        }
+        if !self.is_admitted() {
+            self.reply(out).error(HELLO_FIRST);
+            return Ok(());
+        }
+        if let Some(name) = name {
+            self.be_named(name);
+        }
+        self.is_resp3 = is_resp3;
+        info::hello(self.client, is_resp3, &mut self.reply(out));
+        Ok(())
+    }
+
+    pub(super) fn be_named(&mut self, name: String) {
+        self.name.clone_from(&name);
+        self.asks.push_back(Ask::Named { name });
+    }
+
+    fn reset(&mut self, now: Instant, out: &mut Out) {
+        let ended = self.subs.clear().map(|sub| Ask::Unsubscribe { sub });
+        self.asks.extend(ended);
+        if !self.name.is_empty() {
+            self.be_named(String::new());
+        }
+        self.answers = Answers::All;
+        self.is_resp3 = false;
+        // Who has not proven who it is gains no time.
+        if self.settings.access.is_closed() && self.account.take().is_some() {
+            self.auth_deadline = now + self.settings.auth_time;
+        }
+        self.reply(out).simple("RESET");
+    }
+
+    fn client_reply(&mut self, command: Command<'_>, out: &mut Out) {
+        let word = command.arg(2).to_ascii_lowercase();
+        match (&word[..], self.answers) {
+            (b"on", _) => {
+                self.answers = Answers::All;
+                self.reply(out).ok();
+            }
+            (b"off", _) => self.answers = Answers::None,
+            (b"skip", Answers::None) => {}
+            (b"skip", _) => self.answers = Answers::SkipNext,
+            _ => self.reply(out).error("ERR syntax error"),
+        }
+    }
+
+    /// All of the subscriptions or, if one of them cannot be, none.
+    fn subscribe(&mut self, kind: Kind, command: Command<'_>, out: &mut Out) {
+        let mut wanted = Vec::with_capacity(command.len() - 1);
+        let mut added = BTreeSet::new();
+        for name in command.args(1) {
+            let name = Bytes::copy_from_slice(name);
+            match want(kind, &name) {
+                Ok(want) => wanted.push((name.clone(), want)),
+                Err(error) => return self.reply(out).error(error),
+            }
+            if !self.subs.has(kind, &name) {
+                added.insert(name);
+            }
+            let max = self.settings.subscriptions_max;
+            if max < self.subs.len() + added.len() {
+                return self.reply(out).error(format!("ERR a client may have at most {max} subscriptions"));
+            }
+        }
+        for (name, wanted) in wanted {
+            if !self.subs.has(kind, &name) {
+                let sub = self.subs.add(kind, name.clone());
+                self.asks.push_back(Ask::Subscribe { sub, wanted });
+            }
+            let count = self.subs.count(kind);
+            self.reply(out).subscription(kind.words()[0], Some(&name), count);
+        }
+    }
+
+    /// The subscriptions that are named, or all of this kind.
+    fn unsubscribe(&mut self, kind: Kind, command: Command<'_>, out: &mut Out) {
+        let names: Vec<Bytes> = match command.len() {
+            1 => self.subs.names(kind),
+            _ => command.args(1).map(Bytes::copy_from_slice).collect(),
+        };
+        let word = kind.words()[1];
+        if names.is_empty() {
+            let count = self.subs.count(kind);
+            return self.reply(out).subscription(word, None, count);
+        }
+        for name in names {
+            self.asks.extend(self.subs.remove(kind, &name).map(|sub| Ask::Unsubscribe { sub }));
+            let count = self.subs.count(kind);
+            self.reply(out).subscription(word, Some(&name), count);
+        }
+    }
+
+    fn pubsub(&mut self, id: Id, command: Command<'_>, out: &mut Out) {
+        match (id, command.len()) {
+            (Id::PubsubNumpat, _) => {
+                self.pending = Pending::Patterns;
+                self.asks.push_back(Ask::List);
+            }
+            (Id::PubsubNumsub, 2) => self.reply(out).array(0),
+            (Id::PubsubNumsub, _) => {
+                let (mut channels, mut subjects) = (Vec::new(), Vec::new());
+                for name in command.args(2) {
+                    // What is no subject has no subscriptions.
+                    let subject = channel::to_subject(name).ok();
+                    channels.push((Bytes::copy_from_slice(name), subject.as_ref().map(|_| subjects.len())));
+                    subjects.extend(subject);
+                }
+                self.pending = Pending::Counts(channels);
+                self.asks.push_back(Ask::Count { subjects });
+            }
+            (_, 2) => self.list_channels(None),
+            (_, 3) => match Glob::new(command.arg(2)) {
+                Ok(glob) => self.list_channels(Some(glob)),
+                Err(error) => self.reply(out).error(format!("ERR {error}")),
+            },
+            _ => {
+                let name = &command.arg(1)[..command.arg(1).len().min(128)];
+                let (before, behind) =
+                    (b"ERR unknown subcommand or wrong number of arguments for '", b"'. Try PUBSUB HELP.");
+                self.reply(out).error([&before[..], name, behind].concat());
+            }
+        }
+    }
+
+    fn list_channels(&mut self, glob: Option<Glob>) {
+        self.pending = Pending::Channels(glob);
+        self.asks.push_back(Ask::List);
+    }
+}
+
+/// The channels that the glob chooses, `None` if finding that out takes too long; and the steps that it took.
+fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTreeSet<Vec<u8>>>, usize) {
+    let Some(glob) = glob else { return (Some(channels), 0) };
+    let mut left = LIST_STEPS_MAX;
+    channels.retain(|channel| {
+        let (matches, steps) = if left == 0 { (false, 0) } else { glob.matches_counted(channel) };
+        left = left.saturating_sub(steps);
+        matches
+    });
+    ((0 < left).then_some(channels), LIST_STEPS_MAX - left)
+}
+
+/// What a subscription to this name gets, or the error that is due.
+fn want(kind: Kind, name: &Bytes) -> Result<Wanted, String> {
+    if kind != Kind::Glob {
+        return channel::to_subject(name)
+            .map(|subject| Pattern::from(subject).into())
+            .map_err(|error| no_channel(&error));
+    }
+    let glob = Glob::new(name).map_err(|error| format!("ERR {error}"))?;
+    let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| no_channel(&error))?;
+    Ok(Wanted { pattern, glob: Some(glob), queue: None })
+}
+
+fn no_channel(error: &SubjectError) -> String {
+    format!("ERR no such channel can be: {error}")
+}
+
+fn refused(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::MessageTooLarge { bytes, bytes_max } => {
+            format!("ERR a message has at most {bytes_max} bytes, this one has {bytes}")
+        }
+        Refusal::TooManySubscriptions { max } => format!("ERR there may be at most {max} subscriptions"),
+        Refusal::TooManyGlobSteps { max } => {
+            format!(
+                "ERR globs may take at most {max} steps for a message: the fewer bytes between two *, the fewer steps"
+            )
+        }
+        Refusal::Subject(error) => no_channel(error),
+        Refusal::Stopping => "ERR the peer is stopping".into(),
+        Refusal::QueueLive | Refusal::QueueNews => unreachable!("no listener asks for that"),
+    }
+}
+
+fn select(command: Command<'_>, reply: &mut Reply<'_>) {
+    match number(command.arg(1)) {
+        Some(0..=15) => reply.ok(),
+        Some(_) => reply.error("ERR DB index is out of range"),
+        None => reply.error("ERR value is not an integer or out of range"),
+    }
+}
+
+/// There are no keys, so nothing is to be done.
+fn flush(command: Command<'_>, reply: &mut Reply<'_>) {
+    let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"ASYNC") || word.eq_ignore_ascii_case(b"SYNC");
+    if command.len() <= 2 && command.args(1).all(is_known) { reply.ok() } else { reply.error("ERR syntax error") }
+}

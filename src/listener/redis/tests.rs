@@ -1,0 +1,510 @@
+//! Transcripts, played whole, byte by byte and in random cuts against a shell that is the whole LAN; limits; what is asked.
+
+use super::*;
+use crate::listener::access::{Account, Credentials};
+use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
+use crate::listener::out::Out;
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
+use crate::proto::delivery::Deliveries;
+use crate::proto::effect::Refusal;
+use crate::rng::Rng;
+use crate::seqno::Seq;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a server of the same version answered is answered here, however the bytes are cut.
+#[test]
+fn answers_are_those_of_redis() {
+    transcripts(include_str!("recorded.txt"));
+}
+
+/// Where this listener differs from Redis, on purpose.
+#[test]
+fn answers_that_are_this_listeners_own() {
+    transcripts(include_str!("own.txt"));
+}
+
+/// Each line of `recorded_clients.txt` is what a client sent and the line that redis-server had for it in `CLIENT LIST` then.
+#[test]
+fn client_lines_have_the_fields_of_redis() {
+    let recorded = include_str!("recorded_clients.txt");
+    for text in recorded.lines().filter(|line| !line.starts_with('#')) {
+        let (sent, expected) = text.split_once("=> ").expect("commands and a line");
+        let mut shell = Shell::new(&Settings::default());
+        if !sent.is_empty() {
+            shell.now = Instant::ZERO + Duration::from_secs(5);
+            shell.feed(&unescaped(sent.trim_end())).unwrap();
+        }
+        let own = shell.session.resp_state(shell.now + Duration::from_secs(1));
+        let asker = Session::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
+        let line = asker.client_list(&clients(own)[..1], &client::Filter::default());
+        let fields = |line: &str| -> Vec<(String, String)> {
+            let pairs = line.split_whitespace().map(|field| field.split_once('=').expect("name=value"));
+            pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        let (ours, theirs) = (fields(&line), fields(expected));
+        assert_eq!(ours.len(), theirs.len() + 2, "{line}");
+        for ((name, value), (their_name, their_value)) in ours.iter().zip(&theirs) {
+            assert_eq!(name, their_name, "{sent}: {line}");
+            if ["idle", "flags", "db", "sub", "psub", "ssub", "multi", "cmd", "user", "redir", "resp"]
+                .contains(&&name[..])
+            {
+                assert_eq!(value, their_value, "{sent}: {name} in {line}");
+            }
+        }
+        let names: Vec<&str> = ours[theirs.len()..].iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, ["lost", "dropped"]);
+    }
+}
+
+#[test]
+fn what_is_too_long_ends_the_connection() {
+    let mut rng = Rng::new(2);
+    let long = |head: &str, count, tail: &str| format!("{head}{}{tail}", "1".repeat(count)).into_bytes();
+    let small = Settings { payload_bytes_max: 100, command_bytes_max: 250, arguments_max: 3, ..Settings::default() };
+    for (bytes, fault) in [
+        (long("*", 40, ""), Fault::ArgumentsDigits),
+        (long("*1\r\n$", 40, ""), Fault::BulkDigits),
+        (long("PING ", 65_533, ""), Fault::Line),
+        (long("PING ", 65_533, "\r\n"), Fault::Line),
+        (b"*1\r\n$101\r\n".to_vec(), Fault::Bulk),
+        (b"*4\r\n".to_vec(), Fault::Arguments),
+        (long("*3\r\n$100\r\n", 100, &format!("\r\n$100\r\n{}\r\n$100\r\n", "1".repeat(100))), Fault::Command),
+    ] {
+        for cut in [bytes.len(), 1, 1 + rng.below(50) as usize] {
+            let mut shell = Shell::new(&small);
+            let outcome = bytes.chunks(cut).try_for_each(|part| shell.feed(part));
+            assert_eq!(outcome, Err(fault.clone()), "{}", bytes[..20.min(bytes.len())].escape_ascii());
+        }
+    }
+    // The longest that may be.
+    let mut shell = Shell::new(&Settings::default());
+    assert_eq!(shell.feed(&long("PING ", 65_530, "\r\n")), Ok(()));
+    assert!(shell.out.take().starts_with(b"$65530\r\n111"));
+    assert_eq!(shell.parser.held_bytes(), 0);
+}
+
+#[test]
+fn a_stranger_has_so_much_time_and_so_many_passwords() {
+    let settings = with_password();
+    let mut shell = Shell::new(&settings);
+    let due = shell.session.deadline().unwrap();
+    assert_eq!(due, Instant::ZERO + settings.auth_time);
+    assert_eq!(shell.session.on_deadline(Instant::ZERO, &mut shell.out), Ok(()));
+    assert_eq!(shell.session.on_deadline(due, &mut shell.out), Err(Fault::AuthTime));
+    shell.session.on_fault(&Fault::AuthTime, &mut shell.out);
+    assert_eq!(shell.out.take(), b"-ERR no password came in time\r\n");
+
+    let mut shell = Shell::new(&settings);
+    shell.feed(b"AUTH pw\r\n").unwrap();
+    assert_eq!((shell.session.deadline(), shell.log.as_slice()), (None, &["admitted default".to_owned()][..]));
+    assert_eq!(shell.session.on_deadline(due, &mut shell.out), Ok(()));
+
+    // `RESET` begins anew for who was in, and gives no more time to who was not.
+    let later = Instant::ZERO + Duration::from_secs(5);
+    let mut shell = Shell::new(&settings);
+    shell.now = later;
+    shell.feed(b"RESET\r\n").unwrap();
+    assert_eq!(shell.session.deadline(), Some(due));
+    shell.feed(b"AUTH pw\r\nRESET\r\n").unwrap();
+    assert_eq!(shell.session.deadline(), Some(later + settings.auth_time));
+
+    let mut shell = Shell::new(&settings);
+    let outcome = shell.feed(&b"AUTH no\r\n".repeat(20));
+    assert_eq!((outcome, shell.out.take().len()), (Err(Fault::Passwords), 10 * (WRONG.len() + 3)));
+}
+
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+#[test]
+fn every_kind_of_account_gets_in_by_its_own_words() {
+    let user = |name: &str, password: &str| Credentials::User { name: name.into(), password: password.into() };
+    let accounts = [user("default", "a"), user("x", "y"), Credentials::Token("t".into()), Credentials::Nkey([0; 32])]
+        .map(|credentials| Account { credentials, headers: false });
+    let access = Access { accounts: accounts.to_vec(), headers: false };
+    let settings = Settings { access, ..Settings::default() };
+    for (words, expected) in [
+        ("AUTH a", true),
+        ("AUTH t", true),
+        ("AUTH default t", true),
+        ("AUTH x y", true),
+        ("AUTH y", false),
+        ("AUTH x a", false),
+        ("AUTH x t", false),
+        ("AUTH x yy", false),
+        ("AUTH x ''", false),
+        ("HELLO 3 AUTH x y", true),
+    ] {
+        let mut shell = Shell::new(&settings);
+        shell.feed(format!("{words}\r\n").as_bytes()).unwrap();
+        assert_eq!(shell.session.is_admitted(), expected, "{words}");
+    }
+}
+
+#[test]
+fn what_is_asked_of_the_peer() {
+    check_asks(
+        "SUBSCRIBE a.b 'x y' a.b\r\nPSUBSCRIBE news.e* [ab]\r\nUNSUBSCRIBE a.b nosuch\r\nRESET\r\n",
+        &[
+            "admitted default",
+            "subscribe 1 a.b",
+            "subscribe 2 x%20y",
+            "subscribe 3 news.> \"news.e*\"",
+            "subscribe 4 > \"[ab]\"",
+            "unsubscribe 1",
+            "unsubscribe 2",
+            "unsubscribe 3",
+            "unsubscribe 4",
+        ],
+    );
+    check_asks(
+        "PUBLISH a..b x\r\nPUBLISH a..b y\r\nHELLO 3 SETNAME n\r\nCLIENT SETNAME m\r\nPUBSUB NUMSUB a '' b\r\nQUIT\r\nPING\r\n",
+        &["admitted default", "publish a.%.b x", "publish a.%.b y", "named n", "named m", "count a % b", "close"],
+    );
+    // `INFO`, which libraries ask for with every connection, takes no look at every client.
+    check_asks("INFO\r\nCLIENT LIST\r\n", &["admitted default", "facts", "clients"]);
+    check_asks("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "clients", "close", "kill 9"]);
+}
+
+fn check_asks(text: &str, expected: &[&str]) {
+    let mut shell = Shell::new(&Settings::default());
+    shell.feed(text.as_bytes()).unwrap();
+    assert_eq!(shell.log, expected);
+}
+
+#[test]
+fn what_the_peer_refuses_is_told() {
+    let mut shell = Shell::new(&Settings { subscriptions_max: 3, ..Settings::default() });
+    shell.refusal = Some(Refusal::TooManySubscriptions { max: 5 });
+    shell.feed(b"SUBSCRIBE a\r\n").unwrap();
+    let text = "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n-ERR there may be at most 5 subscriptions\r\n\
+                *3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n";
+    assert_eq!((shell.text(), shell.session.subscriptions()), (text.into(), 0));
+    shell.refusal = Some(Refusal::MessageTooLarge { bytes: 7, bytes_max: 5 });
+    shell.feed(b"PUBLISH a 1234567\r\nPING\r\n").unwrap();
+    assert_eq!(shell.text(), "-ERR a message has at most 5 bytes, this one has 7\r\n+PONG\r\n");
+    shell.refusal = None;
+    shell.feed(b"SUBSCRIBE a b\r\nSUBSCRIBE b c d\r\nUNSUBSCRIBE\r\nPSUBSCRIBE 1 1 2 3\r\n").unwrap();
+    assert_eq!(shell.text().matches("subscribe\r\n").count(), 2 + 2 + 4);
+    assert_eq!(shell.session.subscriptions(), 3);
+}
+
+#[test]
+fn a_command_that_is_kept_comes_once_more() {
+    let mut parser = Parser::new(&Settings::default());
+    parser.push(b"PING a\r\n*2\r\n$4\r\nPING\r\n$1\r\nb\r\n*1\r\n");
+    let text = |command: Command<'_>| command.args(0).map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>();
+    for expected in ["a", "b"] {
+        assert_eq!(text(parser.next().unwrap().unwrap()), ["PING", expected]);
+        parser.keep();
+        parser.push(b"$");
+        assert_eq!(text(parser.next().unwrap().unwrap()), ["PING", expected]);
+    }
+    assert!(parser.next().unwrap().is_none());
+    parser.keep();
+    assert!(parser.next().unwrap().is_none());
+    parser.push(b"\r\n");
+    assert_eq!(parser.next().unwrap_err(), Fault::Bulk);
+}
+
+#[test]
+fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
+    let mut shell = Shell::new(&Settings::default());
+    shell.feed(b"HELLO 3\r\nSUBSCRIBE a\r\nPSUBSCRIBE * b\r\nSSUBSCRIBE a\r\n").unwrap();
+    shell.out.clear();
+    let large = "x".repeat(9000);
+    for payloads in [vec!["1", "22", "22"], vec![&large[..], &large], vec!["", "3", &large]] {
+        let messages: Vec<_> =
+            payloads.iter().map(|payload| Message::new("a".parse().unwrap(), payload.to_string())).collect();
+        let deliveries = Deliveries::run_of(&messages, Seq::new(1 << 35 | 1).unwrap(), publisher(), Verdict::First);
+        // A number that is no more, and an order that is not the one in which they were made.
+        let written =
+            shell.session.on_deliveries(&[SubId(4), SubId(2), SubId(77), SubId(1)], &deliveries, &mut shell.out);
+        assert_eq!(written, 3 * payloads.len());
+        let expected: String = payloads
+            .iter()
+            .flat_map(|payload| {
+                let behind = format!("$1\r\na\r\n${}\r\n{payload}\r\n", payload.len());
+                [
+                    format!(">3\r\n$7\r\nmessage\r\n{behind}"),
+                    format!(">4\r\n$8\r\npmessage\r\n$1\r\n*\r\n{behind}"),
+                    format!(">3\r\n$8\r\nsmessage\r\n{behind}"),
+                ]
+            })
+            .collect();
+        assert_eq!(shell.text(), expected);
+    }
+}
+
+#[test]
+fn losses_are_summed_and_shown() {
+    let mut shell = Shell::new(&Settings::default());
+    // What two subscriptions would have got is lost for both.
+    shell.session.on_lost(&[SubId(1), SubId(2)], Count::Exact(2));
+    shell.session.on_lost(&[SubId(1)], Count::Between { min: 1, max: 4 });
+    shell.feed(b"INFO seqcast\r\n").unwrap();
+    let text = shell.text();
+    assert!(text.contains("messages_lost_by_this_client:5..8\r\n"), "{text}");
+}
+
+#[test]
+fn choosing_channels_for_a_list_takes_a_bounded_time() {
+    let listed = |channels: u32, glob: &str| {
+        let mut shell = Shell::new(&Settings::default());
+        for number in 0..channels {
+            let pattern = format!("{}{number:04}", "a".repeat(250)).parse::<Pattern>().unwrap();
+            shell.subs.insert(SubId(number), pattern.into());
+        }
+        shell.feed(format!("PUBSUB CHANNELS {glob}\r\n").as_bytes()).unwrap();
+        shell.text()
+    };
+    let worst = format!("*{}b*", "a".repeat(127));
+    assert_eq!(listed(100, &worst), "*0\r\n");
+    assert!(listed(1000, &worst).starts_with("-ERR there are so many channels that this glob would take more than "));
+    assert!(listed(1000, "*7").starts_with("*100\r\n$254\r\naaa"));
+}
+
+/// Plays every transcript whole, byte by byte and in random cuts.
+fn transcripts(text: &str) {
+    let mut rng = Rng::new(1);
+    let mut count = 0;
+    for transcript in text.split("\n\n").map(str::trim).filter(|text| !text.is_empty() && !text.starts_with('#')) {
+        count += 1;
+        play(transcript, |bytes| bytes);
+        play(transcript, |_| 1);
+        for _ in 0..3 {
+            play(transcript, |bytes| 1 + rng.below(bytes as u64) as usize);
+        }
+    }
+    assert!(5 < count, "{count} transcripts");
+}
+
+fn play(transcript: &str, mut cut: impl FnMut(usize) -> usize) {
+    let is_closed = transcript.lines().any(|line| line == "password pw");
+    let mut shell = Shell::new(&if is_closed { with_password() } else { Settings::default() });
+    let mut is_over = false;
+    for line in transcript.lines() {
+        match line.split_once(' ') {
+            Some((">", text)) => {
+                let bytes = unescaped(text);
+                let mut rest = &bytes[..];
+                while !rest.is_empty() && !is_over {
+                    let (part, behind) = rest.split_at(cut(rest.len()));
+                    is_over = shell.feed(part).is_err() || shell.is_closed;
+                    rest = behind;
+                }
+            }
+            Some(("<", text)) => {
+                let (given, expected) = (shell.out.take(), unescaped(text));
+                assert_eq!(given.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{transcript}");
+            }
+            None if line == "<" => assert!(shell.out.is_empty(), "{transcript}"),
+            None if line == "closed" => assert!(is_over, "{transcript}"),
+            _ => assert_eq!(line, "password pw"),
+        }
+    }
+    assert_eq!(is_over, transcript.ends_with("\nclosed"), "{transcript}");
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next().unwrap() {
+                b'r' => b'\r',
+                b'n' => b'\n',
+                b'x' => {
+                    let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                    u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+                }
+                byte => byte,
+            },
+            byte => byte,
+        });
+    }
+    bytes
+}
+
+fn with_password() -> Settings {
+    let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
+    let access = Access { accounts: vec![Account { credentials, headers: false }], headers: false };
+    Settings { access, ..Settings::default() }
+}
+
+fn publisher() -> Publisher {
+    Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 0 }
+}
+
+/// A shell with one client, which is the whole LAN.
+struct Shell {
+    parser: Parser,
+    session: Session,
+    out: Out,
+    subs: BTreeMap<SubId, Wanted>,
+    /// What was asked, as text.
+    log: Vec<String>,
+    /// What every subscription and message is answered with.
+    refusal: Option<Refusal>,
+    is_closed: bool,
+    now: Instant,
+}
+
+impl Shell {
+    fn new(settings: &Settings) -> Shell {
+        let hello = hello(7);
+        let mut shell = Shell {
+            parser: Parser::new(settings),
+            session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
+            out: Out::new(),
+            subs: BTreeMap::new(),
+            log: Vec::new(),
+            refusal: None,
+            is_closed: false,
+            now: Instant::ZERO,
+        };
+        shell.session.on_open(&mut shell.out);
+        while let Some(ask) = shell.session.poll_ask() {
+            shell.on_ask(ask);
+        }
+        shell
+    }
+
+    fn text(&mut self) -> String {
+        String::from_utf8(self.out.take()).unwrap()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut parser = std::mem::replace(&mut self.parser, Parser::new(&Settings::default()));
+        parser.push(bytes);
+        let outcome = self.read(&mut parser);
+        self.parser = parser;
+        if let Err(fault) = &outcome {
+            self.session.on_fault(fault, &mut self.out);
+        }
+        outcome
+    }
+
+    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+        while let Some(command) = parser.next()? {
+            if let Some(ask) = self.session.on_command(self.now, command, &mut self.out)? {
+                self.on_ask(ask);
+            }
+            while let Some(ask) = self.session.poll_ask() {
+                self.on_ask(ask);
+            }
+            if self.session.is_admitted() {
+                parser.admit();
+            }
+        }
+        Ok(())
+    }
+
+    fn on_ask(&mut self, ask: Ask<'_>) {
+        let (text, out) = (shown(&ask), &mut self.out);
+        self.log.push(text);
+        let receivers = |subs: &BTreeMap<SubId, Wanted>, subject: &Subject| {
+            let found: Vec<_> =
+                subs.iter().filter(|(_, wanted)| wanted.matches(subject)).map(|(sub, _)| *sub).collect();
+            (Receivers { count: found.len() as u64, is_certain: true }, found)
+        };
+        match ask {
+            Ask::Publish(_) if self.refusal.is_some() => {
+                self.session.on_refused(None, self.refusal.as_ref().unwrap(), out);
+            }
+            Ask::Publish(Publish { subject, payload, wants_receivers, .. }) => {
+                assert!(wants_receivers);
+                let (count, subs) = receivers(&self.subs, &subject);
+                let message = Message::new(subject, payload.to_vec());
+                let delivery = Delivery::new(message, publisher(), None, Verdict::Direct);
+                self.session.on_deliveries(&subs, &delivery.into(), out);
+                self.session.on_published(None, count, out);
+            }
+            Ask::Subscribe { sub, .. } if self.refusal.is_some() => {
+                self.session.on_refused(Some(sub), self.refusal.as_ref().unwrap(), out);
+            }
+            Ask::Subscribe { sub, wanted } => assert_eq!(self.subs.insert(sub, wanted), None),
+            Ask::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
+            Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
+            Ask::Count { subjects } => {
+                let counts: Vec<_> = subjects.iter().map(|subject| receivers(&self.subs, subject).0).collect();
+                self.session.on_counts(&counts, out);
+            }
+            Ask::List => {
+                let listed: Vec<_> = self.subs.values().map(|wanted| Listed { wanted: wanted.clone() }).collect();
+                assert!(self.session.on_listed(&listed, out) <= 20_000_000);
+            }
+            Ask::Facts => self.session.on_facts(&facts(), out),
+            Ask::Clients { only } => {
+                let clients = clients(self.session.resp_state(self.now));
+                let meant = clients.into_iter().filter(|client| only.is_none_or(|only| only == client.id));
+                self.session.on_clients(&meant.collect::<Vec<_>>(), out);
+            }
+            Ask::Close => self.is_closed = true,
+            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
+        }
+    }
+}
+
+fn shown(ask: &Ask<'_>) -> String {
+    match ask {
+        Ask::Publish(Publish { subject, payload, .. }) => format!("publish {subject} {}", payload.escape_ascii()),
+        Ask::Subscribe { sub, wanted } => {
+            let glob = wanted.glob.as_ref().map(|glob| format!(" {glob:?}"));
+            format!("subscribe {} {}{}", sub.0, wanted.pattern, glob.unwrap_or_default())
+        }
+        Ask::Unsubscribe { sub } => format!("unsubscribe {}", sub.0),
+        Ask::Count { subjects } => {
+            format!("count {}", subjects.iter().map(Subject::as_str).collect::<Vec<_>>().join(" "))
+        }
+        Ask::List => "list".into(),
+        Ask::Facts => "facts".into(),
+        Ask::Clients { only: None } => "clients".into(),
+        Ask::Clients { only: Some(only) } => format!("client {only}"),
+        Ask::Admitted { account } => format!("admitted {account}"),
+        Ask::Named { name } => format!("named {name}"),
+        Ask::Kill { client } => format!("kill {client}"),
+        Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
+        Ask::Echo(is_on) => format!("echo {is_on}"),
+        Ask::Close => "close".into(),
+    }
+}
+
+fn hello(client: u32) -> Hello {
+    let from = "10.0.0.1:5".parse().unwrap();
+    Hello { client, from, listen: "10.0.0.2:6".parse().unwrap(), nonce: [0; 16], is_secure: false }
+}
+
+fn clients(own: RespState) -> [ClientFacts; 2] {
+    let client = |id, port, name: &str, resp| ClientFacts {
+        id,
+        from: format!("10.0.0.1:{port}").parse().unwrap(),
+        name: name.into(),
+        age_secs: 3,
+        resp,
+        account: "default".into(),
+        unread_bytes: 0,
+        queued_bytes: 0,
+        lost: Count::Exact(0),
+        dropped: 0,
+    };
+    let other = RespState { last_command: Some("publish"), idle_secs: 2, version: 3, subscriptions: [0; 3] };
+    [client(7, 5, "", own), client(9, 6, "other", other)]
+}
+
+fn facts() -> Facts {
+    Facts {
+        peer: "A.test".parse().unwrap(),
+        epoch: "0000000000000abc".into(),
+        listen: "10.0.0.2:6".parse().unwrap(),
+        pid: 12,
+        uptime_secs: 90_000,
+        clients: 2,
+        clients_total: 11,
+        clients_refused: 1,
+        published: 5,
+        dropped: 0,
+    }
+}

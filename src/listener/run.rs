@@ -1,0 +1,250 @@
+//! PUBLISH RUN: messages of nothing but subject and payload, many in one frame, so that little is done for each.
+//!
+//! ```text
+//! item  = subject bytes u8 (0: as of the item before) · subject · payload bytes (varint) · payload
+//! frame = length u32 · kind = 0x08 · one or more items
+//! ```
+
+use crate::listener::codec::{Malformed, put_bytes8};
+use crate::listener::frame::LENGTH_BYTES;
+use crate::subject::{SUBJECT_BYTES_MAX, Subject};
+use crate::wire::{Reader, put_varint, varint_bytes};
+use bytes::{BufMut, Bytes, BytesMut};
+
+pub(crate) const PUBLISH_RUN: u8 = 0x08;
+
+/// The largest PUBLISH RUN frame, in bytes after the length field. It bounds what one frame has the peer do before others
+/// have their turn: 32,767 messages.
+pub const RUN_BYTES_MAX: usize = 64 * 1024;
+
+/// The largest payload that is packed with others; a frame of its own costs little beside a larger one.
+const PACKED_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(2 + SUBJECT_BYTES_MAX + 4 + PACKED_BYTES_MAX < RUN_BYTES_MAX, "an empty frame takes any item");
+
+/// Messages of nothing but subject and payload that were read and wait to be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishRun {
+    /// The items; each of them was read before.
+    items: Bytes,
+    /// Where the next one begins.
+    at: usize,
+    /// The subject of the one before, or of the first one.
+    subject: Subject,
+}
+
+impl PublishRun {
+    /// Reads all items of a frame, kind taken off.
+    pub(crate) fn decode(items: Bytes) -> Result<PublishRun, Malformed> {
+        if RUN_BYTES_MAX <= items.len() {
+            return Err(Malformed::TooLong { bytes: 1 + items.len() as u64, bytes_max: RUN_BYTES_MAX });
+        }
+        let mut reader = Reader::new(&items);
+        let mut first: Option<Subject> = None;
+        while first.is_none() || !reader.is_done() {
+            let subject_bytes = usize::from(reader.u8()?);
+            let subject = reader.span(subject_bytes)?;
+            match &first {
+                None => first = Some(Subject::from_bytes(reader.slice(subject))?),
+                Some(_) if subject.is_empty() => {}
+                Some(_) => drop(Subject::from_bytes(reader.slice(subject))?),
+            }
+            let payload_bytes = reader.varint()?;
+            reader.span(payload_bytes)?;
+        }
+        let subject = first.ok_or(Malformed::Short)?;
+        Ok(PublishRun { items, at: 0, subject })
+    }
+
+    /// Hands the messages to `publish`, in order, until it says that one has to wait; that one comes first the next time.
+    /// Whether none has to.
+    pub fn publish_each(&mut self, mut publish: impl FnMut(&Subject, &[u8]) -> bool) -> bool {
+        while let Some(&subject_bytes) = self.items.get(self.at) {
+            let mut reader = Reader::at(&self.items, self.at + 1);
+            let mut next = || {
+                let subject = reader.span(usize::from(subject_bytes))?;
+                let payload_bytes = reader.varint()?;
+                Ok::<_, crate::wire::Malformed>((subject, reader.span(payload_bytes)?))
+            };
+            let (subject, payload) = next().expect("decode has read every item");
+            if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
+                self.subject =
+                    Subject::from_bytes(self.items.slice(subject)).expect("decode has checked every subject");
+            }
+            let end = payload.end;
+            if !publish(&self.subject, self.items.get(payload).expect("the reader has been there")) {
+                return false;
+            }
+            self.at = end;
+        }
+        true
+    }
+
+    /// The same subject in another place of the memory, if it is that of the first message: subjects in one place are told to
+    /// be the same at a glance.
+    pub(crate) fn share_subject(&mut self, subject: &Subject) {
+        if *subject == self.subject {
+            self.subject = subject.clone();
+        }
+    }
+
+    /// The subject of the message before the next one, or of the first one.
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Appends kind and body of a frame of what is left; there must be something.
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        out.put_u8(PUBLISH_RUN);
+        match self.items.get(self.at..) {
+            Some([0, rest @ ..]) => {
+                put_bytes8(out, self.subject.as_bytes());
+                out.put_slice(rest);
+            }
+            rest => out.put_slice(rest.unwrap_or_default()),
+        }
+    }
+}
+
+/// The PUBLISH RUN frame at the end of a buffer, to which more can be added: what waits to be written together is packed.
+#[derive(Debug, Default)]
+pub struct OpenRun {
+    /// Where the frame begins, and the subject of its last item.
+    open: Option<(usize, Subject)>,
+}
+
+impl OpenRun {
+    /// Whether a payload of so many bytes is packed with others.
+    pub fn packs(payload_bytes: usize) -> bool {
+        payload_bytes <= PACKED_BYTES_MAX
+    }
+
+    /// Appends a message to the frame at the end of `out`, or begins one there.
+    pub fn push(&mut self, out: &mut BytesMut, subject: &Subject, payload: &[u8]) {
+        let item_bytes = 1 + subject.as_bytes().len() + varint_bytes(payload.len()) + payload.len();
+        if let Some((start, _)) = self.open
+            && LENGTH_BYTES + RUN_BYTES_MAX < out.len() - start + item_bytes
+        {
+            self.open = None;
+        }
+        out.reserve(LENGTH_BYTES + 1 + item_bytes);
+        let (start, is_repeated) = match &self.open {
+            Some((start, recent)) => (*start, recent.is_same(subject) || recent == subject),
+            None => {
+                let start = out.len();
+                out.put_u32(0);
+                out.put_u8(PUBLISH_RUN);
+                (start, false)
+            }
+        };
+        if is_repeated {
+            out.put_u8(0);
+        } else {
+            put_bytes8(out, subject.as_bytes());
+            self.open = Some((start, subject.clone()));
+        }
+        put_varint(out, payload.len());
+        out.put_slice(payload);
+        let bytes = u32::try_from(out.len() - start - LENGTH_BYTES).expect("at most RUN_BYTES_MAX");
+        out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
+    }
+
+    /// Something else comes to the end of the buffer, or the buffer is handed on.
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listener::frame::ToPeer;
+    use crate::rng::Rng;
+    use crate::subject::SubjectError;
+    use crate::wire;
+
+    fn frames(mut bytes: Bytes) -> Vec<Bytes> {
+        let mut frames = Vec::new();
+        while !bytes.is_empty() {
+            let length = u32::from_be_bytes(bytes.split_to(LENGTH_BYTES)[..].try_into().unwrap());
+            frames.push(bytes.split_to(usize::try_from(length).unwrap()));
+        }
+        frames
+    }
+
+    fn published(mut run: PublishRun, mut patience: impl FnMut() -> bool) -> Vec<(String, Vec<u8>)> {
+        let mut published = Vec::new();
+        while !run.publish_each(|subject, payload| {
+            let takes = patience();
+            if takes {
+                published.push((subject.to_string(), payload.to_vec()));
+            }
+            takes
+        }) {}
+        published
+    }
+
+    #[test]
+    fn what_is_packed_comes_out_in_order_however_often_it_has_to_wait() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let subjects: Vec<Subject> = (0..rng.between(1, 4)).map(|n| format!("s.{n}").parse().unwrap()).collect();
+            let (mut out, mut open, mut expected) = (BytesMut::new(), OpenRun::default(), Vec::new());
+            for _ in 0..3000 {
+                let subject = &subjects[usize::try_from(rng.below(subjects.len() as u64)).unwrap()];
+                let size = if rng.chance(0.05) { rng.below(PACKED_BYTES_MAX as u64 + 1) } else { rng.below(200) };
+                let payload = vec![rng.next_u32() as u8; usize::try_from(size).unwrap()];
+                open.push(&mut out, subject, &payload);
+                expected.push((subject.to_string(), payload));
+                if rng.chance(0.01) {
+                    open.close();
+                }
+            }
+            let mut found = Vec::new();
+            for frame in frames(out.freeze()) {
+                assert!(frame.len() <= RUN_BYTES_MAX, "{}", frame.len());
+                let Ok(ToPeer::PublishRun(mut run)) = ToPeer::decode(frame) else { panic!("a run") };
+                let mut left = rng.below(50);
+                run.publish_each(|subject, payload| {
+                    let takes = 0 < left;
+                    if takes {
+                        left -= 1;
+                        found.push((subject.to_string(), payload.to_vec()));
+                    }
+                    takes
+                });
+                if left == 0 && run.at < run.items.len() {
+                    let mut rest = BytesMut::new();
+                    run.put(&mut rest);
+                    let Ok(ToPeer::PublishRun(rest)) = ToPeer::decode(rest.freeze()) else { panic!("a run") };
+                    assert_eq!(published(rest, || true), published(run.clone(), || true));
+                }
+                found.extend(published(run, || rng.chance(0.9)));
+            }
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_as_a_whole() {
+        let truncated = Malformed::Run(wire::Malformed::Truncated);
+        for (items, expected) in [
+            (&b""[..], truncated.clone()),
+            (b"\0\0", Malformed::Subject(SubjectError::Empty)),
+            (b"\x01*\0", Malformed::Subject(SubjectError::Wildcard)),
+            (b"\x01a\x01", truncated.clone()),
+            (b"\x01a\0\x02b.\0", Malformed::Subject(SubjectError::EmptyToken(2))),
+            (b"\x01a\0\0\xff\xff\xff\x7f", truncated.clone()),
+            (b"\x01a\x80\0", Malformed::Run(wire::Malformed::Varint)),
+            (b"\x01a\0\0", truncated),
+        ] {
+            assert_eq!(PublishRun::decode(Bytes::from_static(items)), Err(expected), "{items:?}");
+        }
+        let mut long = b"\x01a".to_vec();
+        long.resize(RUN_BYTES_MAX, 0);
+        assert!(matches!(PublishRun::decode(long.clone().into()), Err(Malformed::TooLong { .. })));
+        long.truncate(RUN_BYTES_MAX - 1);
+        let most = PublishRun::decode(long.into()).map(|run| published(run, || true).len());
+        assert_eq!(most, Ok(32_767), "a first message of three bytes, then as many of two as fit");
+    }
+}

@@ -1,0 +1,596 @@
+//! Streams and their consumers in the frames of the local protocol: what is asked, what comes of it, writing and reading.
+
+use crate::event::model::{Json, JsonError, ServerId};
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
+use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
+use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::listener::event::{id, put_id, put_time, put_types, read_types, time};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::{self, FromStr};
+use std::time::Duration;
+
+/// The fewest bytes of an event: its id, time and origin, and the lengths of its type and data.
+const EVENT_BYTES_MIN: usize = 8 + 8 + 20 + 1 + 4;
+/// The fewest bytes of a consumer: the lengths of its names, five numbers, and whether it has lapsed.
+const CONSUMER_BYTES_MIN: usize = 2 + 4 * 8 + 1;
+/// The fewest bytes of a stream: the length of its name, its types, its limits and four numbers.
+const STREAM_BYTES_MIN: usize = 1 + 4 + 1 + 4 * 8;
+
+const LIST: u8 = 0;
+const ADD: u8 = 1;
+const POLL: u8 = 2;
+const READ: u8 = 3;
+const ACCEPT: u8 = 4;
+const CONSUMERS: u8 = 5;
+const REGISTER: u8 = 6;
+const RESET: u8 = 7;
+const REMOVE: u8 = 8;
+
+/// Beside the codes of requests, which begin the answers to them.
+const REFUSED: u8 = 0xff;
+
+/// Flags of what may follow or not.
+const LAST: u8 = 0x01;
+const WANT: u8 = 0x02;
+const AGE: u8 = 0x01;
+const BYTES: u8 = 0x02;
+const BLOCK: u8 = 0x04;
+
+const START: u8 = 0;
+const END: u8 = 1;
+const AT: u8 = 2;
+
+/// What is asked about a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRequest {
+    /// Which one: `None` for the first of the configuration, or for all where they are listed.
+    pub stream: Option<StreamName>,
+    /// What.
+    pub what: StreamAsk,
+}
+
+/// What can be asked about a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamAsk {
+    /// What is there.
+    List,
+    /// Add an event.
+    Add {
+        /// Its type.
+        kind: StreamType,
+        /// Its data.
+        data: Json,
+    },
+    /// The events behind what a consumer has accepted.
+    Poll {
+        /// Which consumer.
+        consumer: Consumer,
+        /// What it accepts now.
+        last: Option<StreamId>,
+        /// The types that it wants; all, if that is not said. What it does not want it accepts.
+        want: Option<BTreeSet<StreamType>>,
+        /// So many at most.
+        events_max: u32,
+    },
+    /// The events behind some place, for nobody in particular.
+    Read {
+        /// Behind this.
+        after: StreamId,
+        /// Of these types; of all, if that is not said.
+        want: Option<BTreeSet<StreamType>>,
+        /// So many at most.
+        events_max: u32,
+    },
+    /// A consumer accepts what stands up to here.
+    Accept(Consumer, StreamId),
+    /// Who is registered.
+    Consumers,
+    /// Register a consumer, or have one that has lapsed go on.
+    Register(Consumer),
+    /// Set the position of a consumer.
+    Reset(Consumer, Place),
+    /// Remove a consumer.
+    Remove(Consumer),
+}
+
+/// A place in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before the first event that is kept.
+    Start,
+    /// Behind the last event.
+    End,
+    /// Behind the event of this id.
+    Behind(StreamId),
+}
+
+/// What comes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamAnswer {
+    /// The streams.
+    Streams(Streams),
+    /// The event is stored, with this id.
+    Added(StreamId),
+    /// What stands there.
+    Events(StreamEvents),
+    /// Who is registered.
+    Consumers(Consumers),
+    /// The consumer is registered; its row as it was before, if it was there.
+    Registered(Option<ConsumerRow>),
+    /// Up to where the consumer has accepted now.
+    Position(StreamId),
+    /// The consumer is registered no more.
+    Removed,
+}
+
+/// The streams of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// The server of the peer: an id of an event belongs to a stream of one server.
+    pub server: ServerId,
+    /// In the order of the configuration.
+    pub streams: Vec<StreamRow>,
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRow {
+    /// As configured.
+    pub settings: StreamSettings,
+    /// What stands in it.
+    pub contents: Contents,
+    /// How many consumers are registered.
+    pub consumers: u64,
+}
+
+/// Events of a stream, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEvents {
+    /// Where one began to read: behind what was accepted, if that is further than what was asked for.
+    pub after: StreamId,
+    /// The events.
+    pub events: Vec<StreamEvent>,
+    /// Up to here nothing else that is wanted stands behind where one began to read.
+    pub covered: StreamId,
+}
+
+/// The consumers of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consumers {
+    /// In the order of their names.
+    pub rows: Vec<ConsumerRow>,
+    /// How many more there are than an answer holds.
+    pub omitted: u64,
+}
+
+/// Why a request about streams is not done. Nothing of it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRefusal {
+    /// For programs.
+    pub kind: StreamRefusalKind,
+    /// For people: what is wrong and what mends it.
+    pub text: String,
+}
+
+/// What kind of thing is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamRefusalKind {
+    /// The request cannot be done, now or later.
+    Invalid,
+    /// The store or the journal cannot be used.
+    Unavailable,
+    /// Too much waits, or the stream is full. The same request can be made again later.
+    Busy,
+    /// The peer is stopping.
+    Stopping,
+    /// The peer serves no streams.
+    NotServed,
+    /// It serves no such stream.
+    UnknownStream,
+    /// The consumer is not registered.
+    NotRegistered,
+    /// The consumer has lapsed, and has to register again before it goes on.
+    Lapsed(Missed),
+}
+
+impl fmt::Display for StreamRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+impl std::error::Error for StreamRefusal {}
+
+impl StreamRefusal {
+    /// A refusal of this kind.
+    pub fn new(kind: StreamRefusalKind, text: impl Into<String>) -> StreamRefusal {
+        StreamRefusal { kind, text: text.into() }
+    }
+
+    /// So many requests wait already.
+    pub fn busy() -> StreamRefusal {
+        let text = "too many requests about streams wait at the peer: wait for answers before asking more";
+        StreamRefusal::new(StreamRefusalKind::Busy, text)
+    }
+
+    /// The peer takes no more requests.
+    pub fn stopping() -> StreamRefusal {
+        StreamRefusal::new(StreamRefusalKind::Stopping, "the peer is stopping")
+    }
+
+    /// The peer serves no streams.
+    pub fn not_served() -> StreamRefusal {
+        let text = "the peer serves no event streams: start it with --ftn18, or set ftn18";
+        StreamRefusal::new(StreamRefusalKind::NotServed, text)
+    }
+}
+
+impl StreamRequest {
+    /// Appends the request.
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        let what = match &self.what {
+            StreamAsk::List => LIST,
+            StreamAsk::Add { .. } => ADD,
+            StreamAsk::Poll { .. } => POLL,
+            StreamAsk::Read { .. } => READ,
+            StreamAsk::Accept(..) => ACCEPT,
+            StreamAsk::Consumers => CONSUMERS,
+            StreamAsk::Register(_) => REGISTER,
+            StreamAsk::Reset(..) => RESET,
+            StreamAsk::Remove(_) => REMOVE,
+        };
+        out.put_u8(what);
+        put_bytes8(out, self.stream.as_ref().map_or("", |stream| stream.as_str()).as_bytes());
+        match &self.what {
+            StreamAsk::List | StreamAsk::Consumers => {}
+            StreamAsk::Add { kind, data } => {
+                put_bytes8(out, kind.as_str().as_bytes());
+                put_bytes32(out, data.bytes());
+            }
+            StreamAsk::Poll { consumer, last, want, events_max } => {
+                put_consumer(out, consumer);
+                put_reading(out, *last, want.as_ref(), *events_max);
+            }
+            StreamAsk::Read { after, want, events_max } => put_reading(out, Some(*after), want.as_ref(), *events_max),
+            StreamAsk::Accept(consumer, up_to) => {
+                put_consumer(out, consumer);
+                out.put_u64(up_to.number());
+            }
+            StreamAsk::Register(consumer) | StreamAsk::Remove(consumer) => put_consumer(out, consumer),
+            StreamAsk::Reset(consumer, place) => {
+                put_consumer(out, consumer);
+                match place {
+                    Place::Start => out.put_u8(START),
+                    Place::End => out.put_u8(END),
+                    Place::Behind(id) => {
+                        out.put_u8(AT);
+                        out.put_u64(id.number());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a request.
+    pub(crate) fn read(reader: &mut Reader) -> Result<StreamRequest, Malformed> {
+        let what = reader.u8()?;
+        let name = reader.bytes8()?;
+        let stream = if name.is_empty() { None } else { Some(parsed(&name, "stream")?) };
+        let what = match what {
+            LIST => StreamAsk::List,
+            ADD => {
+                let kind = parsed(&reader.bytes8()?, "type")?;
+                StreamAsk::Add { kind, data: json(reader, Json::from_bytes)? }
+            }
+            POLL => {
+                let consumer = consumer(reader)?;
+                let (last, want, events_max) = reading(reader)?;
+                StreamAsk::Poll { consumer, last, want, events_max }
+            }
+            READ => {
+                let (after, want, events_max) = reading(reader)?;
+                StreamAsk::Read { after: after.ok_or(Malformed::Value("flags"))?, want, events_max }
+            }
+            ACCEPT => StreamAsk::Accept(consumer(reader)?, stream_id(reader)?),
+            CONSUMERS => StreamAsk::Consumers,
+            REGISTER => StreamAsk::Register(consumer(reader)?),
+            RESET => {
+                let consumer = consumer(reader)?;
+                let place = match reader.u8()? {
+                    START => Place::Start,
+                    END => Place::End,
+                    AT => Place::Behind(stream_id(reader)?),
+                    _ => return Err(Malformed::Value("place")),
+                };
+                StreamAsk::Reset(consumer, place)
+            }
+            REMOVE => StreamAsk::Remove(consumer(reader)?),
+            _ => return Err(Malformed::Value("request")),
+        };
+        Ok(StreamRequest { stream, what })
+    }
+}
+
+impl StreamAnswer {
+    /// Appends an answer, or why there is none.
+    pub(crate) fn put(answer: &Result<StreamAnswer, StreamRefusal>, out: &mut BytesMut) {
+        match answer {
+            Ok(StreamAnswer::Streams(streams)) => {
+                out.put_u8(LIST);
+                put_streams(out, streams);
+            }
+            Ok(StreamAnswer::Added(id)) => {
+                out.put_u8(ADD);
+                out.put_u64(id.number());
+            }
+            Ok(StreamAnswer::Events(StreamEvents { after, events, covered })) => {
+                out.put_u8(READ);
+                out.put_u64(after.number());
+                out.put_u64(covered.number());
+                put_count(out, events.len());
+                events.iter().for_each(|event| put_event(out, event));
+            }
+            Ok(StreamAnswer::Consumers(Consumers { rows, omitted })) => {
+                out.put_u8(CONSUMERS);
+                out.put_u64(*omitted);
+                put_count(out, rows.len());
+                rows.iter().for_each(|row| put_row(out, row));
+            }
+            Ok(StreamAnswer::Registered(before)) => {
+                out.put_u8(REGISTER);
+                out.put_u8(u8::from(before.is_some()));
+                before.iter().for_each(|row| put_row(out, row));
+            }
+            Ok(StreamAnswer::Position(id)) => {
+                out.put_u8(RESET);
+                out.put_u64(id.number());
+            }
+            Ok(StreamAnswer::Removed) => out.put_u8(REMOVE),
+            Err(StreamRefusal { kind, text }) => {
+                out.put_u8(REFUSED);
+                put_refusal_kind(out, *kind);
+                put_bytes32(out, text.as_bytes());
+            }
+        }
+    }
+
+    /// Reads an answer, or why there is none.
+    pub(crate) fn read(reader: &mut Reader) -> Result<Result<StreamAnswer, StreamRefusal>, Malformed> {
+        Ok(Ok(match reader.u8()? {
+            LIST => StreamAnswer::Streams(streams(reader)?),
+            ADD => StreamAnswer::Added(stream_id(reader)?),
+            READ => {
+                let (after, covered) = (stream_id(reader)?, stream_id(reader)?);
+                let count = reader.count32(EVENT_BYTES_MIN)?;
+                let events = (0..count).map(|_| event(reader)).collect::<Result<_, _>>()?;
+                StreamAnswer::Events(StreamEvents { after, events, covered })
+            }
+            CONSUMERS => {
+                let omitted = reader.u64()?;
+                let count = reader.count32(CONSUMER_BYTES_MIN)?;
+                let rows = (0..count).map(|_| row(reader)).collect::<Result<_, _>>()?;
+                StreamAnswer::Consumers(Consumers { rows, omitted })
+            }
+            REGISTER => StreamAnswer::Registered(boolean(reader)?.then(|| row(reader)).transpose()?),
+            RESET => StreamAnswer::Position(stream_id(reader)?),
+            REMOVE => StreamAnswer::Removed,
+            REFUSED => {
+                let kind = refusal_kind(reader)?;
+                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| Malformed::Value("text"))?;
+                return Ok(Err(StreamRefusal { kind, text }));
+            }
+            _ => return Err(Malformed::Value("answer")),
+        }))
+    }
+}
+
+fn put_numbers(out: &mut BytesMut, numbers: &[u64]) {
+    numbers.iter().for_each(|number| out.put_u64(*number));
+}
+
+fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u32(u32::try_from(count).expect("a frame has fewer bytes"));
+}
+
+fn put_consumer(out: &mut BytesMut, Consumer { user, component }: &Consumer) {
+    put_bytes8(out, user.as_str().as_bytes());
+    put_bytes8(out, component.as_str().as_bytes());
+}
+
+fn consumer(reader: &mut Reader) -> Result<Consumer, Malformed> {
+    let user = parsed(&reader.bytes8()?, "user")?;
+    Ok(Consumer { user, component: parsed(&reader.bytes8()?, "component")? })
+}
+
+fn put_reading(out: &mut BytesMut, last: Option<StreamId>, want: Option<&BTreeSet<StreamType>>, events_max: u32) {
+    out.put_u8(if last.is_some() { LAST } else { 0 } | if want.is_some() { WANT } else { 0 });
+    last.iter().for_each(|last| out.put_u64(last.number()));
+    if let Some(want) = want {
+        put_count(out, want.len());
+        want.iter().for_each(|kind| put_bytes8(out, kind.as_str().as_bytes()));
+    }
+    out.put_u32(events_max);
+}
+
+type Reading = (Option<StreamId>, Option<BTreeSet<StreamType>>, u32);
+
+fn reading(reader: &mut Reader) -> Result<Reading, Malformed> {
+    let flags = reader.u8()?;
+    if flags & !(LAST | WANT) != 0 {
+        return Err(Malformed::Value("flags"));
+    }
+    let last = if flags & LAST == 0 { None } else { Some(stream_id(reader)?) };
+    let want = match flags & WANT {
+        0 => None,
+        _ => {
+            let count = reader.count32(2)?;
+            Some((0..count).map(|_| parsed(&reader.bytes8()?, "want")).collect::<Result<_, _>>()?)
+        }
+    };
+    Ok((last, want, reader.u32()?))
+}
+
+fn put_streams(out: &mut BytesMut, Streams { server, streams }: &Streams) {
+    out.put_u32(server.0);
+    put_count(out, streams.len());
+    for StreamRow { settings: StreamSettings { name, types, limits }, contents, consumers } in streams {
+        put_bytes8(out, name.as_str().as_bytes());
+        put_types(out, types);
+        let block = if limits.policy == Policy::Block { BLOCK } else { 0 };
+        let age = if limits.age.is_some() { AGE } else { 0 };
+        out.put_u8(block | age | if limits.bytes.is_some() { BYTES } else { 0 });
+        let micros = |age: Duration| u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        limits.age.iter().for_each(|age| out.put_u64(micros(*age)));
+        limits.bytes.iter().for_each(|bytes| out.put_u64(*bytes));
+        put_numbers(out, &[contents.last.number(), contents.events, contents.bytes, *consumers]);
+    }
+}
+
+fn streams(reader: &mut Reader) -> Result<Streams, Malformed> {
+    let server = ServerId(reader.u32()?);
+    let count = reader.count32(STREAM_BYTES_MIN)?;
+    let stream = |reader: &mut Reader| {
+        let name = parsed(&reader.bytes8()?, "stream")?;
+        let types = read_types(reader)?;
+        let flags = reader.u8()?;
+        if flags & !(AGE | BYTES | BLOCK) != 0 {
+            return Err(Malformed::Value("flags"));
+        }
+        let age = if flags & AGE == 0 { None } else { Some(Duration::from_micros(reader.u64()?)) };
+        let bytes = if flags & BYTES == 0 { None } else { Some(reader.u64()?) };
+        let policy = if flags & BLOCK == 0 { Policy::Lapse } else { Policy::Block };
+        let settings = StreamSettings { name, types, limits: Limits { age, bytes, policy } };
+        let contents = Contents { last: stream_id(reader)?, events: reader.u64()?, bytes: reader.u64()? };
+        Ok(StreamRow { settings, contents, consumers: reader.u64()? })
+    };
+    Ok(Streams { server, streams: (0..count).map(|_| stream(reader)).collect::<Result<_, _>>()? })
+}
+
+fn put_event(out: &mut BytesMut, event: &StreamEvent) {
+    out.put_u64(event.id.number());
+    put_time(out, event.time);
+    put_id(out, event.origin);
+    put_bytes8(out, event.kind.as_str().as_bytes());
+    put_bytes32(out, event.data.bytes());
+}
+
+fn event(reader: &mut Reader) -> Result<StreamEvent, Malformed> {
+    let (id, time, origin) = (stream_id(reader)?, time(reader)?, id(reader)?);
+    let kind = parsed(&reader.bytes8()?, "type")?;
+    Ok(StreamEvent { id, kind, data: json(reader, Json::from_stored)?, time, origin })
+}
+
+fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
+    put_consumer(out, &row.consumer);
+    out.put_u64(row.position.number());
+    put_time(out, row.registered);
+    put_time(out, row.heard);
+    out.put_u64(row.behind);
+    out.put_u8(u8::from(row.lapsed.is_some()));
+    row.lapsed.iter().for_each(|missed| put_missed(out, *missed));
+}
+
+fn row(reader: &mut Reader) -> Result<ConsumerRow, Malformed> {
+    let (consumer, position) = (consumer(reader)?, stream_id(reader)?);
+    let (registered, heard, behind) = (time(reader)?, time(reader)?, reader.u64()?);
+    let lapsed = boolean(reader)?.then(|| missed(reader)).transpose()?;
+    Ok(ConsumerRow { consumer, position, lapsed, registered, heard, behind })
+}
+
+fn put_missed(out: &mut BytesMut, Missed { first, last, count }: Missed) {
+    put_numbers(out, &[first.number(), last.number(), count]);
+}
+
+fn missed(reader: &mut Reader) -> Result<Missed, Malformed> {
+    Ok(Missed { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
+}
+
+fn put_refusal_kind(out: &mut BytesMut, kind: StreamRefusalKind) {
+    use StreamRefusalKind as Kind;
+    out.put_u8(match kind {
+        Kind::Invalid => 0,
+        Kind::Unavailable => 1,
+        Kind::Busy => 2,
+        Kind::Stopping => 3,
+        Kind::NotServed => 4,
+        Kind::UnknownStream => 5,
+        Kind::NotRegistered => 6,
+        Kind::Lapsed(_) => 7,
+    });
+    if let Kind::Lapsed(missed) = kind {
+        put_missed(out, missed);
+    }
+}
+
+fn refusal_kind(reader: &mut Reader) -> Result<StreamRefusalKind, Malformed> {
+    use StreamRefusalKind as Kind;
+    Ok(match reader.u8()? {
+        0 => Kind::Invalid,
+        1 => Kind::Unavailable,
+        2 => Kind::Busy,
+        3 => Kind::Stopping,
+        4 => Kind::NotServed,
+        5 => Kind::UnknownStream,
+        6 => Kind::NotRegistered,
+        7 => Kind::Lapsed(missed(reader)?),
+        _ => return Err(Malformed::Value("why")),
+    })
+}
+
+fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
+    crate::listener::frame::flag(reader, 1)
+}
+
+fn json(reader: &mut Reader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, Malformed> {
+    check(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))
+}
+
+fn stream_id(reader: &mut Reader) -> Result<StreamId, Malformed> {
+    StreamId::from_number(reader.u64()?).ok_or(Malformed::Value("id"))
+}
+
+fn parsed<T: FromStr>(text: &Bytes, field: &'static str) -> Result<T, Malformed> {
+    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Malformed::Value(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let check = |bytes: &'static [u8], expected: Malformed| {
+            assert_eq!(StreamRequest::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+        };
+        check(b"", Malformed::Short);
+        check(b"\x09\0", Malformed::Value("request"));
+        check(b"\x00\x04Main", Malformed::Value("stream"));
+        check(b"\x01\0\x01a\0\0\0\x011", Malformed::Value("type"));
+        check(b"\x01\0\x01A\0\0\0\x01{", Malformed::Value("JSON"));
+        check(b"\x01\0\x01A\xff\xff\xff\xff1", Malformed::Short);
+        check(b"\x02\0\x01u\x02a-\0", Malformed::Value("component"));
+        check(b"\x02\0\x03u:v\x01a\0", Malformed::Value("user"));
+        check(b"\x02\0\x01u\x01a\x04", Malformed::Value("flags"));
+        check(b"\x02\0\x01u\x01a\x02\xff\xff\xff\xff", Malformed::Short);
+        check(b"\x02\0\x01u\x01a\x02\0\0\0\x01\x01a\0\0", Malformed::Value("want"));
+        check(b"\x03\0\0\0\0\0\x01", Malformed::Value("flags"));
+        check(b"\x04\0\x01u\x01a\xff\xff\xff\xff\xff\xff\xff\xff", Malformed::Value("id"));
+        check(b"\x07\0\x01u\x01a\x03", Malformed::Value("place"));
+    }
+
+    #[test]
+    fn lists_are_not_believed_to_be_longer_than_what_is_there() {
+        let check = |bytes: &'static [u8], expected: Malformed| {
+            assert_eq!(StreamAnswer::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+        };
+        check(b"\x00\0\0\0\x01\xff\xff\xff\xff", Malformed::Short);
+        check(b"\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff", Malformed::Short);
+        check(b"\x05\0\0\0\0\0\0\0\0\xff\xff\xff\xff", Malformed::Short);
+        check(b"\x06\x02", Malformed::Value("flags"));
+        check(b"\x02", Malformed::Value("answer"));
+        check(b"\xff\x08", Malformed::Value("why"));
+    }
+}

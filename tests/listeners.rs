@@ -1,0 +1,93 @@
+//! The listeners of a peer that runs as a process of its own, spoken to over sockets: what other tests of the listeners, which have
+//! no sockets, cannot show.
+
+mod accounts;
+mod input;
+mod limits;
+mod memory;
+mod peers;
+mod slow;
+mod stop;
+pub mod talk;
+mod tls;
+mod together;
+
+use crate::support::command::{Place, Running};
+use serde_json::Value;
+use talk::{Protocol, Talk};
+
+/// A peer with both listeners, at ports that the system chose.
+struct Peer {
+    place: Place,
+    process: Running,
+    ports: [u16; 2],
+}
+
+impl Peer {
+    /// Starts one with these settings.
+    fn start(settings: &[&str]) -> Peer {
+        Peer::start_at(Place::new(), [0, 0], settings)
+    }
+
+    /// Starts one with its listeners at these ports; 0 takes any free one.
+    fn start_at(place: Place, ports: [u16; 2], settings: &[&str]) -> Peer {
+        let [nats, redis] = ports.map(|port| port.to_string());
+        let mut arguments = vec!["--nats", &nats, "--redis", &redis];
+        settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+        let process = place.peer(&arguments);
+        Peer::at(place, process)
+    }
+
+    /// The one that runs there, with both listeners.
+    fn at(place: Place, process: Running) -> Peer {
+        let status = show(&place, "status");
+        let port = |listener: usize| {
+            let address = status["status"]["listeners"][listener]["address"].as_str().expect("the listener is open");
+            address.rsplit_once(':').expect("an address with a port").1.parse().expect("a port")
+        };
+        Peer { ports: [port(0), port(1)], place, process }
+    }
+
+    /// Where clients of the protocol connect.
+    fn port(&self, protocol: Protocol) -> u16 {
+        self.ports[protocol as usize]
+    }
+
+    /// A client that has connected and said nothing.
+    fn connect(&self, protocol: Protocol) -> Talk {
+        Talk::connect(protocol, self.port(protocol))
+    }
+
+    /// A client that has been greeted, and has said what is needed before it may publish and subscribe.
+    fn client(&self, protocol: Protocol) -> Talk {
+        let mut client = self.connect(protocol);
+        client.enter();
+        client
+    }
+
+    /// The rows of a report.
+    fn rows(&self, what: &str) -> Vec<Value> {
+        show(&self.place, what)["rows"].as_array().expect("rows").clone()
+    }
+
+    /// The epoch of this run, as reports show it.
+    fn epoch(&self) -> String {
+        show(&self.place, "status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
+    }
+
+    /// What the clients of both listeners hold, in bytes.
+    fn held(&self) -> u64 {
+        show(&self.place, "status")["status"]["listener_bytes"].as_u64().expect("a number")
+    }
+
+    /// A number that `show status` has about a listener.
+    fn count(&self, protocol: Protocol, what: &str) -> u64 {
+        let status = show(&self.place, "status");
+        status["status"]["listeners"][protocol as usize][what].as_u64().unwrap_or_else(|| panic!("no {what}: {status}"))
+    }
+}
+
+fn show(place: &Place, what: &str) -> Value {
+    let printed = place.run(&["show", what, "--json"]).exits(0).stdout;
+    serde_json::from_str(&printed).expect("JSON")
+}

@@ -1,0 +1,201 @@
+//! Who may come in, with published client libraries and without.
+
+use super::Peer;
+use super::talk::{Nats, Protocol, Redis, Talk};
+use crate::support::root;
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+
+/// An account of each kind. The first half of the key pair is [`SEED`].
+const ACCOUNTS: &str = "accounts=user alice password s3cret ; token t0ken headers ; \
+                        nkey UB43KVROR7TFJ6KAPCYRF2FJROTZAH4FHLTJLPWX4DRZCC5NASLGJBFE ; user default password plain";
+const SEED: &str = "SUAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB6IC5CQ";
+/// Of another pair.
+const OTHER_SEED: &str = "SUAAEAYEAUDAOCAJBIFQYDIOB4IBCEQTCQKRMFYYDENBWHA5DYPSAIOM6Y";
+
+/// Has a published client library connect, hear itself, and leave; what it tells.
+pub fn enters(wanted: Value) -> Value {
+    let python = root().join("target/clients/python/bin/python3");
+    let script = root().join("tests/clients/enter.py");
+    let output = Command::new(python).arg(script).arg(wanted.to_string()).output().expect("tools/test installs it");
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn every_kind_of_account_lets_its_clients_in() {
+    let peer = Peer::start(&[ACCOUNTS]);
+    let [nats, redis] = peer.ports;
+    for (credentials, seed) in [("alice:s3cret@", None), ("t0ken@", None), ("", Some(SEED)), ("default:plain@", None)] {
+        let entered = enters(json!({ "url": format!("nats://{credentials}127.0.0.1:{nats}"), "seed": seed }));
+        assert_eq!(entered["data"], "hello", "{credentials} {entered}");
+        assert_eq!(entered["headers"]["from"], "me", "{entered}");
+    }
+    for credentials in ["alice:s3cret@", ":plain@", "default:plain@", ":t0ken@"] {
+        for protocol in [2, 3] {
+            let url = format!("redis://{credentials}127.0.0.1:{redis}");
+            let entered = enters(json!({ "url": url, "protocol": protocol }));
+            assert_eq!(entered["data"], "hello", "{credentials} {entered}");
+        }
+    }
+    for arguments in [&["-a", "plain"][..], &["--user", "alice", "--pass", "s3cret"], &["-3", "-a", "t0ken"]] {
+        assert_eq!(redis_cli(&peer, arguments), "PONG", "{arguments:?}");
+    }
+    for protocol in Protocol::ALL {
+        assert_eq!((peer.count(protocol, "unauthorized"), peer.count(protocol, "faults")), (0, 0));
+    }
+}
+
+fn redis_cli(peer: &Peer, arguments: &[&str]) -> String {
+    let mut command = Command::new("redis-cli");
+    command.args(["--no-auth-warning", "-p", &peer.port(Redis).to_string()]).args(arguments).arg("PING");
+    let output = command.output().expect("redis-cli is installed");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn wrong_credentials_are_refused_in_the_protocols_words_and_counted() {
+    let peer = Peer::start(&[ACCOUNTS]);
+    let [nats, redis] = peer.ports;
+    let mut refused = 0;
+    for (credentials, seed) in
+        [("alice:wrong@", None), ("wrong@", None), ("bob:s3cret@", None), ("", Some(OTHER_SEED)), ("", None)]
+    {
+        let entered = enters(json!({ "url": format!("nats://{credentials}127.0.0.1:{nats}"), "seed": seed }));
+        let why = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
+        assert!(why.contains("Authorization Violation"), "{why}");
+        refused += 1;
+    }
+    // A key that is right with a signature that is not, a signature of something else, and things that are nothing.
+    let key = "UB43KVROR7TFJ6KAPCYRF2FJROTZAH4FHLTJLPWX4DRZCC5NASLGJBFE";
+    for (nkey, signature) in [(key, ""), (key, "AAAA"), (key, &"A".repeat(86)[..]), ("U", "!"), ("", "")] {
+        let mut client = peer.connect(Nats);
+        assert!(client.line().contains("\"nonce\":\""));
+        client.send(format!("CONNECT {}\r\nPING\r\n", json!({ "nkey": nkey, "sig": signature })));
+        assert_eq!(client.rest(), "-ERR 'Authorization Violation'\r\n", "{nkey} {signature}");
+        refused += 1;
+    }
+    assert_eq!(peer.count(Nats, "unauthorized"), refused);
+    for credentials in ["alice:wrong@", ":wrong@", "bob:s3cret@"] {
+        let entered = enters(json!({ "url": format!("redis://{credentials}127.0.0.1:{redis}") }));
+        let why = entered["why"].as_str().unwrap_or_else(|| panic!("{credentials} came in: {entered}"));
+        assert!(why.contains("invalid username-password pair"), "{why}");
+    }
+    let entered = enters(json!({ "url": format!("redis://127.0.0.1:{redis}") }));
+    assert!(entered["why"].as_str().is_some_and(|why| why.contains("AuthenticationError")), "{entered}");
+    assert!(4 <= peer.count(Redis, "unauthorized"));
+    guesses_end(&peer);
+}
+
+/// Who tries many passwords has to connect again and again.
+fn guesses_end(peer: &Peer) {
+    let mut client = peer.connect(Redis);
+    for _ in 0..100 {
+        client.try_send(b"AUTH alice guess\r\n");
+    }
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    assert_eq!(client.rest(), wrong.repeat(10));
+}
+
+#[test]
+fn nothing_is_done_for_who_has_not_said_who_it_is() {
+    let peer = Peer::start(&[ACCOUNTS]);
+    let mut listener = enter(&peer, Nats);
+    listener.subscribe(">", 1);
+    for bytes in [&b"PUB a 1\r\nx\r\n"[..], b"SUB a 1\r\n", b"PING\r\n", b"PUB a 99999999\r\n"] {
+        let mut client = peer.connect(Nats);
+        client.line();
+        client.send(bytes);
+        assert_eq!(client.rest(), "-ERR 'Authorization Violation'\r\n");
+    }
+    let mut client = peer.connect(Redis);
+    for line in ["PUBLISH a x", "SUBSCRIBE a", "PUBSUB CHANNELS", "INFO", "CLIENT LIST"] {
+        client.send(format!("{line}\r\n"));
+        client.expect("-NOAUTH Authentication required.");
+    }
+    // Nor may it make the peer keep much.
+    client.send(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n");
+    assert_eq!(client.rest(), "-ERR Protocol error: unauthenticated bulk length\r\n");
+    let mut publisher = enter(&peer, Redis);
+    publisher.send(Redis.publish("b", "only this"));
+    assert_eq!(listener.message(), ("b".into(), b"only this".into()));
+}
+
+/// A client with the right password.
+fn enter(peer: &Peer, protocol: Protocol) -> Talk {
+    let mut client = peer.connect(protocol);
+    match protocol {
+        Nats => {
+            client.line();
+            client.send(b"CONNECT {\"verbose\":false,\"headers\":true,\"user\":\"alice\",\"pass\":\"s3cret\"}\r\n");
+        }
+        Redis => {
+            client.send(b"AUTH alice s3cret\r\n");
+            client.expect("+OK");
+        }
+    }
+    client.settle();
+    client
+}
+
+#[test]
+fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
+    let peer = Peer::start(&[ACCOUNTS, "name=here.test"]);
+    let mut plain = enter(&peer, Nats);
+    plain.subscribe("a", 1);
+    let mut told = peer.connect(Nats);
+    told.line();
+    told.send(b"CONNECT {\"verbose\":false,\"headers\":true,\"auth_token\":\"t0ken\"}\r\n");
+    told.settle();
+    told.subscribe("a", 1);
+    let mut publisher = enter(&peer, Redis);
+    publisher.send(Redis.publish("a", "x"));
+    publisher.expect(":2");
+    assert_eq!(plain.message(), ("a".into(), b"x".into()));
+    let head = told.line();
+    assert!(head.starts_with("HMSG a 1 "), "{head}");
+    told.expect("NATS/1.0");
+    told.expect("Seqcast-Publisher: here.test");
+    let epoch = told.line();
+    let digits = epoch.strip_prefix("Seqcast-Epoch: ").unwrap_or_else(|| panic!("{epoch}"));
+    assert!(digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{epoch}");
+    let seq = told.line();
+    let digits = seq.strip_prefix("Seqcast-Seq: ").unwrap_or_else(|| panic!("{seq}"));
+    assert!(digits.parse::<u64>().is_ok_and(|seq| 0 < seq), "{seq}");
+    let offset = told.line();
+    assert!(offset.strip_prefix("Seqcast-Offset: ").is_some_and(|digits| digits.parse::<u32>().is_ok()), "{offset}");
+    told.expect("");
+    told.expect("x");
+    // What a publisher says in the bus's name is not passed on.
+    plain.send(b"HPUB a 43 44\r\nNATS/1.0\r\nSeqcast-Lost: 7\r\nseqcast-x: y\r\n\r\ny\r\n");
+    assert_eq!(plain.message(), ("a".into(), b"y".into()));
+    plain.settle();
+}
+
+#[test]
+fn secrets_are_in_no_report_and_no_log() {
+    let peer = Peer::start(&[ACCOUNTS, "log-level=trace"]);
+    let clients = Protocol::ALL.map(|protocol| enter(&peer, protocol));
+    Protocol::ALL.iter().for_each(|_| drop(peer.process.said("client admitted")));
+    let mut texts = peer.process.stderr_so_far();
+    let rows: Vec<Value> = peer.rows("clients").into_iter().filter(|row| row["listener"].is_string()).collect();
+    let who: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row["listener"].as_str().unwrap_or("-"), row["account"].as_str().unwrap_or("-")))
+        .collect();
+    assert!(rows.iter().all(|row| row["address"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:"))));
+    assert_eq!(who, [("nats", "alice"), ("redis", "alice")]);
+    drop(clients);
+    for what in ["status", "clients", "subs", "counters"] {
+        texts.push(super::show(&peer.place, what).to_string());
+    }
+    let file = peer.place.dir().join("param.yaml");
+    fs::write(&file, format!("parameters:\n  {}\n", ACCOUNTS.replacen('=', ": ", 1))).unwrap();
+    let shown = peer.place.run(&["config", "show", &file.display().to_string()]).exits(0).stdout;
+    assert!(shown.contains("user alice password ***"), "{shown}");
+    texts.push(shown);
+    for text in texts {
+        assert!(!["s3cret", "t0ken", "plain"].iter().any(|secret| text.contains(secret)), "{text}");
+    }
+}

@@ -1,0 +1,115 @@
+//! What all clients hold together.
+
+use super::Peer;
+use super::slow::{SETTINGS, SUBJECT, flood, reader};
+use super::talk::{Nats, Protocol, Redis, Talk};
+use crate::support::wait::wait_until;
+
+const MEMORY: u64 = 4 << 20;
+
+fn peer() -> Peer {
+    Peer::start(&[&SETTINGS[..], &["message-size=1 mb", "listener-memory=4 mb"]].concat())
+}
+
+fn evicted(peer: &Peer) -> u64 {
+    Protocol::ALL.iter().map(|protocol| peer.count(*protocol, "evicted")).sum()
+}
+
+#[test]
+fn who_holds_most_of_half_commands_is_closed() {
+    const LEFT: usize = 1024;
+    let peer = peer();
+    let mut subscriber = peer.client(Nats);
+    subscriber.subscribe("a", 1);
+    let mut clients: Vec<Talk> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    // Each sends more than those before, so that one of the last has to go.
+    let payload = |index: usize| vec![b'x'; (450 + 40 * index) << 10];
+    let mut held = 0;
+    for (index, client) in clients.iter_mut().enumerate() {
+        let command = client.protocol.publish("a", payload(index));
+        held += (command.len() - LEFT) as u64;
+        client.try_send(&command[..command.len() - LEFT]);
+        wait_until("what it sent is read", || {
+            assert!(peer.held() <= MEMORY, "{}", peer.held());
+            evicted(&peer) != 0 || held <= peer.held() + (1 << 10)
+        });
+    }
+    wait_until("those beyond have gone", || 4 <= evicted(&peer));
+    assert!(evicted(&peer) <= 9, "{}", evicted(&peer));
+    let rows = peer.rows("clients");
+    assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.held());
+    assert!(peer.process.stderr_so_far().iter().any(|line| line.contains("see listener-memory")));
+    // Who was there first can end what it has begun.
+    let first = &mut clients[0];
+    let command = first.protocol.publish("a", payload(0));
+    first.send(&command[command.len() - LEFT..]);
+    assert_eq!(subscriber.message().1.len(), payload(0).len());
+    drop(clients);
+    wait_until("nothing is held", || peer.held() == 0);
+}
+
+#[test]
+fn who_reads_loses_nothing_when_others_hold_as_much_as_they_may() {
+    const SLEEPERS: usize = 12;
+    let peer = peer();
+    let sleepers: Vec<Talk> = (0..SLEEPERS)
+        .map(|index| {
+            let mut sleeper = peer.client(Protocol::ALL[index % 2]);
+            sleeper.subscribe(SUBJECT, 1);
+            sleeper
+        })
+        .collect();
+    // Each of them would hold a quarter.
+    let (has_read, reading) = reader(&peer, Nats);
+    flood(&peer, Redis, &has_read);
+    reading.join().expect("the reader got everything, in order");
+    assert!(peer.held() <= MEMORY, "{}", peer.held());
+    let gone = evicted(&peer);
+    assert!((1..=SLEEPERS as u64 - 3).contains(&gone), "{gone}");
+    drop(sleepers);
+}
+
+#[test]
+fn a_message_that_waits_for_many_is_held_once() {
+    const READERS: usize = 12;
+    let peer = Peer::start(&["message-size=1 mb", "client-queue-size=1 mb", "listener-memory=4 mb"]);
+    let mut readers: Vec<Talk> = (0..READERS)
+        .map(|index| {
+            let mut reader = peer.client(Protocol::ALL[index % 2]);
+            reader.subscribe("large", 1);
+            reader
+        })
+        .collect();
+    let mut publisher = peer.client(Nats);
+    // None of them reads yet, and the system takes a part only.
+    let payload = vec![b'x'; 900 << 10];
+    for _ in 0..3 {
+        publisher.send(Nats.publish("large", &payload));
+        publisher.settle();
+    }
+    assert_eq!(evicted(&peer), 0);
+    for reader in &mut readers {
+        assert_eq!(reader.message().1, payload);
+    }
+    drop((readers, publisher));
+    wait_until("nothing is held", || peer.held() == 0);
+}
+
+#[test]
+fn a_large_command_that_is_done_with_is_not_held_with_what_follows_it() {
+    let peer = Peer::start(&["message-size=8 mb"]);
+    for protocol in Protocol::ALL {
+        let (mut client, mut subscriber) = (peer.client(protocol), peer.client(Nats));
+        subscriber.subscribe("a", 1);
+        let (large, small) = (vec![b'x'; 7 << 20], protocol.publish("a", "y"));
+        let (begun, end) = small.split_at(small.len() - 2);
+        client.send([protocol.publish("a", &large), begun.to_vec()].concat());
+        assert_eq!(subscriber.message().1, large);
+        wait_until("only what has begun is held", || {
+            let held: u64 = peer.rows("clients").iter().map(|row| row["unread_bytes"].as_u64().unwrap()).sum();
+            (begun.len() as u64..1024).contains(&held)
+        });
+        client.send(end);
+        assert_eq!(subscriber.message().1, b"y");
+    }
+}
