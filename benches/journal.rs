@@ -15,7 +15,7 @@ use seqcast::daemon::store::error::StoreError;
 use seqcast::daemon::store::sqlite::{SqliteJournal, SqliteReader};
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
-use seqcast::event::registrar::Registrar;
+use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::retention::Retention;
 use seqcast::event::store::{Answer, Journal, LastSession, OfServer, Query, Series};
 use seqcast::event::timestamp::Timestamp;
@@ -121,7 +121,7 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
     let counted = Counted { journal, transactions: Arc::clone(&transactions) };
-    let writer = Writer::start(counted, Registrar::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
+    let writer = Writer::start(counted, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
     let begun = Clock::now();
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
     thread::scope(|scope| {

@@ -6,7 +6,7 @@
 //! neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
-use seqcast::event::registry::Registry;
+use seqcast::event::pattern_index::PatternIndex;
 use seqcast::listener::ask::{Ask, Hello, Receivers};
 use seqcast::listener::nats;
 use seqcast::listener::out::Out;
@@ -211,14 +211,14 @@ fn event_types(figures: &mut Figures) {
     figures.add("event types, one by one: a (type, query) check", check);
     figures.add_in("M/s", "event types, one by one: (type, query) checks", 1000.0 / check);
     let sizes = [100, 100_000].map(|count| {
-        let mut registry = Registry::new(1);
+        let mut registry = PatternIndex::new(1);
         for (n, query) in queries(count).iter().enumerate() {
             registry.insert(query, n);
         }
         (count, registry, subjects(count))
     });
     let mut found = Vec::new();
-    let mut look = |(_, registry, subjects): &(usize, Registry<usize>, Vec<Subject>)| {
+    let mut look = |(_, registry, subjects): &(usize, PatternIndex<usize>, Vec<Subject>)| {
         nanos_once(subjects.len(), || {
             for subject in subjects {
                 let event_type = EventType::of_subject(black_box(subject)).expect("one");

@@ -4,7 +4,7 @@ use crate::support::bus::{PATIENCE, config, config_with_socket, message, message
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription, Unjoined,
+    Bus, DropRule, Embedded, Event, JoinFailure, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription,
 };
 use seqcast::config::Config;
 use seqcast::message::{Delivery, Missing, Verdict};
@@ -197,7 +197,7 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert!(old.is_empty() && joined.is_established(), "{joined:?}");
-    assert!(matches!(joined.baselines[1].unjoined, Some(Unjoined::Refused(_))), "{joined:?}");
+    assert!(matches!(joined.baselines[1].unjoined, Some(JoinFailure::Refused(_))), "{joined:?}");
     publish(&publisher, "x", 3..4);
     assert_eq!(texts(&messages(&subscription, 1), "x"), ["3"]);
     publisher.close();

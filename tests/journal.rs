@@ -7,7 +7,7 @@ use seqcast::daemon::store::error::OpenError;
 use seqcast::daemon::store::sqlite::SqliteJournal;
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
-use seqcast::event::registrar::Registrar;
+use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::{Journal, OfServer, Query};
 use seqcast::rng::Rng;
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl Checked {
 fn append_until_killed(file: &Path) {
     let mut journal = SqliteJournal::open(file).expect("a journal");
     let last = journal.last_session(SERVER).expect("readable");
-    let writer = Writer::start(journal, Registrar::new(SERVER, last.session, last.timestamp)).expect("a thread");
+    let writer = Writer::start(journal, EventSequencer::new(SERVER, last.session, last.timestamp)).expect("a thread");
     let produce = |producer: u64| {
         let writer = &writer;
         move || {

@@ -174,14 +174,14 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     let mut raw = Raw::greeted(&config.socket);
     raw.subscribe(1, "a");
     raw.subscribe(2, "b");
-    let mut awaits = |sub, what, timeout_ms, subject: &str| {
+    let mut flushes = |sub, what, timeout_ms, subject: &str| {
         raw.send(&ToPeer::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
     };
-    awaits(1, Awaited::Somebody, 60_000, "c");
-    awaits(2, Awaited::Somebody, 60_000, "c");
-    awaits(2, Awaited::Somebody, 0, "c");
-    awaits(1, Awaited::Nobody, 60_000, "a");
-    awaits(2, Awaited::Somebody, 60_000, "a");
+    flushes(1, Awaited::Somebody, 60_000, "c");
+    flushes(2, Awaited::Somebody, 60_000, "c");
+    flushes(2, Awaited::Somebody, 0, "c");
+    flushes(1, Awaited::Nobody, 60_000, "a");
+    flushes(2, Awaited::Somebody, 60_000, "a");
     assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }), "it is so already");
     raw.send(&ToPeer::Unsubscribe { sub: SubId(1) });
     raw.send(&ToPeer::Flush { token: 7 });

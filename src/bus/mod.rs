@@ -23,7 +23,7 @@ pub use crate::listener::stream::{
     Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
 };
 pub use crate::proto::history::{HistoryEvent, Listed, Selection};
-pub use crate::proto::join::{Baseline, Joined, Unjoined};
+pub use crate::proto::join::{Baseline, JoinFailure, Joined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
 pub use ask::{AskError, Asked, HistoryList, Polled};
 pub use embedded::Embedded;

@@ -1,7 +1,7 @@
 //! The values of the keys about events: which server creates them, where and for how long they are kept.
 
+use super::host_defaults::HostDefaults;
 use super::rules::{RULES_MAX, RuleError, parts};
-use super::surroundings::Surroundings;
 use super::value::{Kind, Number, Size, Span, ValueError, listed};
 use crate::event::model::ServerId;
 use crate::event::store::retention::{Retention, Rule};
@@ -17,7 +17,7 @@ const SERVER: Number<u32> = Number { min: 0, max: u32::MAX };
 impl Kind for Server {
     type Value = Option<ServerId>;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Option<ServerId>, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<ServerId>, ValueError> {
         if text == "auto" { Ok(None) } else { SERVER.parse(text, here).map(|number| Some(ServerId(number))) }
     }
 
@@ -36,7 +36,7 @@ pub(super) struct DataDir;
 impl Kind for DataDir {
     type Value = PathBuf;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<PathBuf, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
         match text {
             "auto" => Ok(here.data_dir()),
             _ if text.contains('\0') => Err(ValueError::PathNul),
@@ -59,7 +59,7 @@ pub(super) struct Types;
 impl Kind for Types {
     type Value = Vec<TypePattern>;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Vec<TypePattern>, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Vec<TypePattern>, ValueError> {
         if text == "none" {
             return Ok(Vec::new());
         }
@@ -97,7 +97,7 @@ const TIME: Span = Span { min: Duration::from_secs(1), max: Duration::from_secs(
 impl Kind for Keep {
     type Value = Retention;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Retention, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Retention, ValueError> {
         if text == "all" {
             return Ok(Retention::default());
         }
@@ -135,7 +135,7 @@ impl Kind for Keep {
     }
 }
 
-fn rule(words: &[&str], here: &Surroundings) -> Result<Rule, RuleError> {
+fn rule(words: &[&str], here: &HostDefaults) -> Result<Rule, RuleError> {
     let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
     let pattern: TypePattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
     let mut rule = Rule { pattern, age: None, count: None, bytes: None };
@@ -153,8 +153,8 @@ fn rule(words: &[&str], here: &Surroundings) -> Result<Rule, RuleError> {
 mod tests {
     use super::*;
 
-    fn here(uid: u32, state_dir: Option<&str>) -> Surroundings {
-        Surroundings { host: "h".into(), runtime_dir: None, state_dir: state_dir.map(PathBuf::from), uid }
+    fn here(uid: u32, state_dir: Option<&str>) -> HostDefaults {
+        HostDefaults { host: "h".into(), runtime_dir: None, state_dir: state_dir.map(PathBuf::from), uid }
     }
 
     #[test]

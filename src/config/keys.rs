@@ -1,11 +1,11 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
 use super::events::{DataDir, Keep, Server, Types};
+use super::host_defaults::HostDefaults;
 use super::listeners::{Accounts, Listen, Tls, TlsFiles};
 use super::place::{Place, StreamPlace};
 use super::rules::{HistoryOverride, Rules};
 use super::streams::Streams;
-use super::surroundings::Surroundings;
 use super::value::*;
 use crate::daemon::interface::Spec;
 use crate::event::model::ServerId;
@@ -50,7 +50,7 @@ pub struct Key {
     pub range: fn() -> String,
     /// A value other than the default.
     pub example: &'static str,
-    pub(super) put: fn(&mut Config, &str, &Surroundings) -> Result<(), ValueError>,
+    pub(super) put: fn(&mut Config, &str, &HostDefaults) -> Result<(), ValueError>,
     pub(super) value: fn(&Config) -> String,
     pub(super) is_list: fn() -> bool,
 }
@@ -82,7 +82,7 @@ macro_rules! keys {
 
         impl Config {
             /// Nothing said: every key at its default.
-            pub fn defaults(here: &Surroundings) -> Config {
+            pub fn defaults(here: &HostDefaults) -> Config {
                 Config {
                     $($field: $kind.parse($default, here).expect("the default of a key is a value of it"),)+
                     sources: vec![super::Source::Default; KEYS.len()],

@@ -1,6 +1,6 @@
 //! The values of the keys about listeners: where each listens, who may come in, how connections are encrypted.
 
-use super::surroundings::Surroundings;
+use super::host_defaults::HostDefaults;
 use super::value::{Kind, ON, ValueError, listed, nearest};
 use crate::listener::access::{Account, Credentials};
 use crate::listener::nats::nkey::{self, NkeyError};
@@ -20,7 +20,7 @@ pub(super) struct Listen {
 impl Kind for Listen {
     type Value = Option<SocketAddr>;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Option<SocketAddr>, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<SocketAddr>, ValueError> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let at = |address, port| Ok(Some(SocketAddr::new(address, port)));
         match ON.parse(text, here) {
@@ -101,7 +101,7 @@ pub(super) struct Accounts;
 impl Kind for Accounts {
     type Value = Vec<Account>;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Vec<Account>, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Vec<Account>, ValueError> {
         if text == "none" {
             return Ok(Vec::new());
         }
@@ -197,7 +197,7 @@ pub(super) struct Tls;
 impl Kind for Tls {
     type Value = Option<TlsFiles>;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Option<TlsFiles>, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Option<TlsFiles>, ValueError> {
         if text.contains('\0') {
             return Err(ValueError::PathNul);
         }
@@ -228,8 +228,8 @@ impl Kind for Tls {
 mod tests {
     use super::*;
 
-    fn here() -> Surroundings {
-        Surroundings { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 }
+    fn here() -> HostDefaults {
+        HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 }
     }
 
     #[test]

@@ -6,21 +6,21 @@
 mod document;
 mod error;
 mod events;
+mod host_defaults;
 mod keys;
 mod listeners;
 mod place;
 mod rules;
 mod streams;
-mod surroundings;
 mod value;
 
 pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
+pub use host_defaults::HostDefaults;
 pub use keys::{Config, KEYS, Key};
 pub use listeners::{AccountError, TlsFiles};
 pub use place::StreamPlace;
 pub use rules::{HistoryOverride, RuleError};
 pub use streams::StreamError;
-pub use surroundings::Surroundings;
 pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, ValueError};
 
 use crate::proto::history::{HistoryRule, HistorySettings};
@@ -136,7 +136,7 @@ fn as_text<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok
 impl Default for Config {
     /// Every key at its default on this host.
     fn default() -> Config {
-        Config::defaults(&Surroundings::here())
+        Config::defaults(&HostDefaults::here())
     }
 }
 
@@ -154,7 +154,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn from_text(name: &str, text: &str) -> Result<Config, ConfigErrors> {
-        let mut draft = Draft::new(Surroundings::here());
+        let mut draft = Draft::new(HostDefaults::here());
         draft.read_text(name, text);
         draft.finish()
     }
@@ -164,7 +164,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with any of them.
     pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Config, ConfigErrors> {
-        let mut draft = Draft::new(Surroundings::here());
+        let mut draft = Draft::new(HostDefaults::here());
         if let Some(path) = file {
             let name = path.display().to_string();
             match read_file(path) {
@@ -295,7 +295,7 @@ fn plain(error: &io::Error) -> String {
 
 /// A configuration in the making.
 struct Draft {
-    here: Surroundings,
+    here: HostDefaults,
     config: Config,
     /// Where each value of the file stands, in the order of `KEYS`.
     excerpts: Vec<Option<Excerpt>>,
@@ -305,7 +305,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(here: Surroundings) -> Draft {
+    fn new(here: HostDefaults) -> Draft {
         let config = Config::defaults(&here);
         Draft { here, config, excerpts: vec![None; KEYS.len()], refused: vec![false; KEYS.len()], errors: Vec::new() }
     }

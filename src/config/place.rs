@@ -1,6 +1,6 @@
 //! The value of `stream-store`: where event streams are stored.
 
-use super::surroundings::Surroundings;
+use super::host_defaults::HostDefaults;
 use super::value::{Kind, ValueError};
 use std::fmt;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(super) struct Place;
 impl Kind for Place {
     type Value = StreamPlace;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<StreamPlace, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<StreamPlace, ValueError> {
         match text.split_once(':') {
             _ if text == "auto" => Ok(StreamPlace::Own),
             Some(("postgres" | "postgresql", rest))
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn places_come_back_as_they_are_shown_but_for_passwords() {
-        let here = Surroundings { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
+        let here = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
         let hides = |text: &str, shown: &str| {
             let value = Place.parse(text, &here).unwrap();
             assert_eq!(Place.show(&value), shown);

@@ -3,7 +3,7 @@
 //! A rule is a pattern and what differs for it, `plant.> count 10 time 5 min`; a lone `;` stands between two rules where
 //! they are one text, and in the file they may be a list.
 
-use super::surroundings::Surroundings;
+use super::host_defaults::HostDefaults;
 use super::value::{Kind, ValueError, listed, nearest};
 use crate::subject::Pattern;
 use std::fmt;
@@ -88,7 +88,7 @@ where
 {
     type Value = Vec<HistoryOverride>;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Vec<HistoryOverride>, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<HistoryOverride>, ValueError> {
         if text == "none" {
             return Ok(Vec::new());
         }
@@ -154,7 +154,7 @@ where
     S: Kind<Value = usize>,
     T: Kind<Value = Duration>,
 {
-    fn rule(&self, words: &[&str], here: &Surroundings) -> Result<HistoryOverride, RuleError> {
+    fn rule(&self, words: &[&str], here: &HostDefaults) -> Result<HistoryOverride, RuleError> {
         let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;
         let pattern: Pattern = pattern.parse().map_err(|error| RuleError::Pattern(format!("{error}")))?;
         let mut rule = HistoryOverride { pattern, count: None, size: None, time: None };

@@ -3,7 +3,7 @@
 //! A stream is a name, patterns of event types if it holds more than what is added to it, and its limits:
 //! `plant line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` stands between two streams where they are one text, and in the file they may be a list.
 
-use super::surroundings::Surroundings;
+use super::host_defaults::HostDefaults;
 use super::value::{Kind, Size, Span, ValueError, listed, nearest};
 use crate::event::stream::name::NameError;
 use crate::event::stream::store::{Limits, Policy, StreamSettings};
@@ -68,7 +68,7 @@ impl StreamError {
 impl Kind for Streams {
     type Value = Vec<StreamSettings>;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Vec<StreamSettings>, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
         for words in listed(text) {
             let stream = stream(&words, here).map_err(ValueError::Streams)?;
@@ -105,7 +105,7 @@ impl Kind for Streams {
     }
 }
 
-fn stream(words: &[&str], here: &Surroundings) -> Result<StreamSettings, StreamError> {
+fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamError> {
     let (name, words) = words.split_first().ok_or(StreamError::Empty)?;
     let name = name.parse().map_err(StreamError::Name)?;
     let end = words.iter().position(|word| PARTS.contains(word)).unwrap_or(words.len());
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn here() -> Surroundings {
-        Surroundings { host: "h".into(), runtime_dir: None, state_dir: Some(PathBuf::from("/s")), uid: 1 }
+    fn here() -> HostDefaults {
+        HostDefaults { host: "h".into(), runtime_dir: None, state_dir: Some(PathBuf::from("/s")), uid: 1 }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
 
+use super::host_defaults::HostDefaults;
 use super::listeners::AccountError;
 use super::rules::{RULES_MAX, RuleError};
 use super::streams::StreamError;
-use super::surroundings::Surroundings;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
 use crate::proto::pace::Pace;
@@ -24,7 +24,7 @@ pub(super) trait Kind {
     /// What it yields.
     type Value;
     /// Reads a value; `text` has no white space around it.
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Self::Value, ValueError>;
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Self::Value, ValueError>;
     /// The value as `parse` reads it back.
     fn show(&self, value: &Self::Value) -> String;
     /// What is allowed, for the documentation and `config show`.
@@ -250,7 +250,7 @@ pub(super) fn show_size(bytes: usize) -> String {
 impl Kind for Size {
     type Value = usize;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<usize, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<usize, ValueError> {
         in_range(parse_size(text)?, self.min, self.max, show_size, "")
     }
 
@@ -271,7 +271,7 @@ pub(super) struct PaceOf {
 impl Kind for PaceOf {
     type Value = Pace;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<Pace, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<Pace, ValueError> {
         match text {
             "auto" => Ok(Pace::Auto),
             "off" => Ok(Pace::Off),
@@ -321,7 +321,7 @@ fn show_span(span: Duration) -> String {
 impl Kind for Span {
     type Value = Duration;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Duration, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Duration, ValueError> {
         if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit()) {
             return Err(ValueError::DurationUnit(text.to_owned()));
         }
@@ -347,7 +347,7 @@ pub(super) struct Number<T> {
 impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Kind for Number<T> {
     type Value = T;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<T, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
         let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
         if digits.is_empty() || digits.bytes().any(|b| !b.is_ascii_digit()) {
             return Err(ValueError::Number);
@@ -374,7 +374,7 @@ pub(super) struct HistoryCount {
 impl Kind for HistoryCount {
     type Value = usize;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<usize, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<usize, ValueError> {
         match (Number { min: 0, max: self.max }).parse(text, here)? {
             1 => Err(ValueError::OneMessage),
             count => Ok(count),
@@ -412,7 +412,7 @@ pub(super) struct Name;
 impl Kind for Name {
     type Value = PeerName;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<PeerName, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PeerName, ValueError> {
         if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::Name) }
     }
 
@@ -431,7 +431,7 @@ pub(super) struct Group;
 impl Kind for Group {
     type Value = IpAddr;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<IpAddr, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<IpAddr, ValueError> {
         let address: IpAddr = text.parse().map_err(|_| ValueError::Address)?;
         if address.is_multicast() { Ok(address) } else { Err(ValueError::NotMulticast(address)) }
     }
@@ -451,7 +451,7 @@ pub(super) struct Link;
 impl Kind for Link {
     type Value = Spec;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Spec, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Spec, ValueError> {
         let text = if text == "loopback" { "lo" } else { text };
         text.parse().map_err(ValueError::Interface)
     }
@@ -482,7 +482,7 @@ pub(super) struct Datagram {
 impl Kind for Datagram {
     type Value = DatagramSize;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<DatagramSize, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<DatagramSize, ValueError> {
         if text == "auto" { Ok(DatagramSize::Auto) } else { self.size.parse(text, here).map(DatagramSize::Bytes) }
     }
 
@@ -504,7 +504,7 @@ pub(super) struct Socket;
 impl Kind for Socket {
     type Value = PathBuf;
 
-    fn parse(&self, text: &str, here: &Surroundings) -> Result<PathBuf, ValueError> {
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
         let path = if text == "auto" { here.socket() } else { PathBuf::from(text) };
         let bytes = path.as_os_str().len();
         if SOCKET_PATH_BYTES_MAX < bytes {
@@ -528,7 +528,7 @@ pub(super) struct File;
 impl Kind for File {
     type Value = Option<PathBuf>;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<Option<PathBuf>, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<Option<PathBuf>, ValueError> {
         match text {
             "none" => Ok(None),
             _ if text.contains('\0') => Err(ValueError::PathNul),
@@ -556,7 +556,7 @@ pub(super) struct Choice<T: 'static> {
 impl<T: Copy + PartialEq> Kind for Choice<T> {
     type Value = T;
 
-    fn parse(&self, text: &str, _: &Surroundings) -> Result<T, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
         if self.planned.contains(&text) {
             return Err(ValueError::NotSupported);
         }
@@ -692,8 +692,8 @@ fn edit_distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn here(host: &str) -> Surroundings {
-        Surroundings { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
+    fn here(host: &str) -> HostDefaults {
+        HostDefaults { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::daemon::flow::Flow;
 use crate::daemon::listeners::connection::ListenerConnection;
-use crate::daemon::listeners::hand::AtListeners;
+use crate::daemon::listeners::delivery::AtListeners;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{Outbox, Pushed};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};

@@ -7,7 +7,7 @@ use crate::daemon::engine::Engine;
 use crate::listener::frame::ToClient;
 use crate::listener::refused::Why;
 use crate::message::{ClientId, SubId};
-use crate::proto::peer::known::{CONFIRMATION_MAX, FLUSH_MAX};
+use crate::proto::peer::discovery::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{Instant, Now};
 use crossbeam_channel::Sender;
 

@@ -3,8 +3,7 @@
 //! A turn waits, reads the clock once, takes in what there is up to a budget, ticks, and lets everything out. Nothing here
 //! decides anything about the protocol.
 
-use crate::daemon::advise;
-use crate::daemon::awaits::{Awaits, Waiter};
+use crate::daemon::advisories;
 use crate::daemon::batch::{Outgoing, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
@@ -17,6 +16,7 @@ use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerTo, Answered, Command, Commands, Mailbox};
 use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
+use crate::daemon::receiver_waits::{ReceiverWaiter, ReceiverWaits};
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, Subjects};
 use crate::daemon::shutdown::Phase;
@@ -100,7 +100,7 @@ pub(crate) struct Engine {
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
     pub(crate) listeners: Listeners,
-    pub(super) awaits: Awaits,
+    pub(super) receiver_waits: ReceiverWaits,
     pub(super) events: EventService,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: Commands,
@@ -286,7 +286,7 @@ impl Engine {
     /// Ends a subscription of an embedded client.
     pub(crate) fn unsubscribe(&mut self, now: Now, client: ClientId, sub: SubId) {
         self.request(now, client, Request::Unsubscribe { sub });
-        self.awaits.end(client, Some(Target { client, sub }));
+        self.receiver_waits.end(client, Some(Target { client, sub }));
         self.end_confirmation(client, Some(sub));
         self.end_queue(client, sub);
     }
@@ -363,7 +363,7 @@ impl Engine {
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.asks.retain(|(client, _), _| *client != id);
-        self.awaits.end(id, None);
+        self.receiver_waits.end(id, None);
         self.end_confirmation(id, None);
         self.events.forget(id);
         self.peer.handle(now, Input::Detach { client: id });
@@ -473,7 +473,7 @@ impl Engine {
                 self.ask_for(now, client, &peer, question, timeout, answer);
             }
             Command::Await { client, sub, what, subject, timeout } => {
-                self.begin_await(now, Waiter::Subscription(Target { client, sub }), what, subject, timeout);
+                self.begin_await(now, ReceiverWaiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
             Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
             Command::EventsDone(outcome) => self.on_events_done(now, *outcome),
@@ -500,7 +500,7 @@ impl Engine {
                 Effect::Advise { to, advisory } => {
                     log::advisory(&advisory);
                     let host = self.host(now, advisory.publisher.epoch);
-                    let delivery = advise::delivery(&advisory, host, self.me());
+                    let delivery = advisories::delivery(&advisory, host, self.me());
                     self.clients.deliver(now, &to, delivery.into());
                 }
                 Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),

@@ -1,7 +1,6 @@
 //! The shell around the core: the only code that touches clocks, sockets and the disk.
 
-pub(crate) mod advise;
-pub(crate) mod awaits;
+pub(crate) mod advisories;
 pub mod batch;
 pub(crate) mod clients;
 pub mod clock;
@@ -10,7 +9,6 @@ pub mod drop_rule;
 pub(crate) mod engine;
 pub mod events;
 pub(crate) mod flow;
-pub(crate) mod intake;
 pub mod interface;
 pub mod listeners;
 pub mod local;
@@ -22,6 +20,8 @@ pub mod order;
 pub(crate) mod outbox;
 pub(crate) mod parts;
 pub mod queue;
+pub(crate) mod receive;
+pub(crate) mod receiver_waits;
 pub mod self_test;
 pub(crate) mod serve;
 pub mod show;

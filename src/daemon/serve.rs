@@ -1,11 +1,11 @@
 //! What attached clients ask for: their frames in, answers out.
 
-use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, Waiting};
 use crate::daemon::events::Asker;
 use crate::daemon::flow::Reading;
+use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::stream::ask::StreamAsker;
 use crate::listener::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
 use crate::listener::local::Fault;
@@ -141,7 +141,7 @@ impl Engine {
             }
             ToPeer::Unsubscribe { sub } => {
                 self.request(now, id, Request::Unsubscribe { sub });
-                self.awaits.end(id, Some(Target { client: id, sub }));
+                self.receiver_waits.end(id, Some(Target { client: id, sub }));
                 self.end_confirmation(id, Some(sub));
                 if let Some(connection) = self.clients.connection(id) {
                     connection.outbox.forget(sub);
@@ -165,7 +165,7 @@ impl Engine {
             },
             ToPeer::Await { sub, what, timeout_ms, subject } => {
                 let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
-                self.begin_await(now, Waiter::Subscription(who), what, subject, timeout);
+                self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
             }
             ToPeer::Events { id: number, request } => self.ask_events(now, Asker::Attached(id, number), request),
             ToPeer::Streams { id: number, request } => self.ask_streams(StreamAsker::Attached(id, number), request),

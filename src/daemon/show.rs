@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::advise::Counted;
+use super::advisories::Counted;
 
 /// What can be asked for.
 pub const REPORTS: [&str; 11] =

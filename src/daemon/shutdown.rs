@@ -3,9 +3,9 @@
 //! A failed loop ends the peer for everybody: attached clients get a BYE, all connections close, and calls of programs in the same
 //! process fail. Nothing is published and nothing is reported any more, since the numbers can be wrong.
 
-use crate::daemon::awaits::Awaits;
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::Commands;
+use crate::daemon::receiver_waits::ReceiverWaits;
 use crate::listener::frame::{ByeReason, ToClient};
 use crate::proto::effect::Input;
 use crate::time::{Instant, Now};
@@ -176,7 +176,7 @@ impl Engine {
         self.listeners.close(self.poll.registry());
         self.local_socket = None;
         self.commands = Commands::default();
-        self.awaits = Awaits::default();
+        self.receiver_waits = ReceiverWaits::default();
         self.flushes.clear();
         self.unconfirmed.clear();
         self.asks.clear();

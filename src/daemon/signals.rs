@@ -1,7 +1,7 @@
 //! Signals: SIGTERM and SIGINT end the peer, SIGHUP has it open its log anew, or ends it where it has none in a file.
 
-use crate::daemon::intake::SIGNALS;
 use crate::daemon::log;
+use crate::daemon::receive::SIGNALS;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,20 +1,20 @@
 //! Start-up: interface, sockets, self-test, local socket, core; each proved before the next.
 
 use crate::config::Config;
-use crate::daemon::awaits::Awaits;
 use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
 use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::Engine;
 use crate::daemon::events::{EventService, EventsError};
-use crate::daemon::intake::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
 use crate::daemon::interface::{self, ChooseError, Chosen, Family};
 use crate::daemon::listeners::{ListenerError, Listeners};
 use crate::daemon::local::{LocalSocket, SocketError};
 use crate::daemon::mailbox::{Commands, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::queue::QueueLimits;
+use crate::daemon::receive::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
+use crate::daemon::receiver_waits::ReceiverWaits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::shutdown::Phase;
@@ -164,7 +164,7 @@ impl Engine {
             busy_poll: config.busy_poll,
             clients_refused: 0,
             listeners,
-            awaits: Awaits::default(),
+            receiver_waits: ReceiverWaits::default(),
             events,
             mailbox: Arc::new(Mailbox::new(waker)),
             commands: Commands::default(),

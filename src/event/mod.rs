@@ -6,14 +6,14 @@
 //!
 //! [`order`] is seed 001: how several producers agree on one order of each object's events, whatever these are.
 
-pub mod claim;
 pub mod follow;
 pub mod message;
 pub mod model;
 pub mod order;
+pub mod pattern_index;
 pub mod refusal;
-pub mod registrar;
-pub mod registry;
+pub mod sequencer;
+pub mod server_id_claim;
 pub mod store;
 pub mod stream;
 pub mod timestamp;

@@ -140,7 +140,7 @@ impl Deliveries {
             Item::Run(run) => Messages::Run(run.into_messages()),
             Item::Whole(whole) => Messages::One(Some(whole.message)),
             Item::Fetched(fetched) => Messages::Fetched(fetched.messages.into_iter()),
-            Item::Doomed(_) | Item::Gone(_) => return None,
+            Item::AbandonedMessage(_) | Item::Gone(_) => return None,
         };
         for _ in 0..repeated {
             messages.next()?;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A message that will never be whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doomed {
+pub struct AbandonedMessage {
     /// Its subject.
     pub subject: Subject,
     /// Its number; `None` if the publisher gave none.
@@ -72,7 +72,7 @@ struct Partial {
     gone: Option<Reason>,
 }
 
-impl Doomed {
+impl AbandonedMessage {
     /// Why it was given up; `missing` is why datagrams of the stream are.
     pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
@@ -101,8 +101,8 @@ impl Partial {
             && self.received + fragment.chunk.len() <= head.total as usize
     }
 
-    fn doomed(self) -> Doomed {
-        Doomed {
+    fn doomed(self) -> AbandonedMessage {
+        AbandonedMessage {
             at_end: self.dseq == self.first,
             first: self.first,
             missing: self.missing(),
@@ -147,7 +147,7 @@ pub enum Joined {
     /// The message is whole.
     Whole(Whole),
     /// The fragments contradict each other; the message was given up.
-    Contradiction(Option<Doomed>),
+    Contradiction(Option<AbandonedMessage>),
 }
 
 impl Reassembly {
@@ -248,7 +248,7 @@ impl Reassembly {
         Joined::Contradiction(Some(partial.doomed()))
     }
 
-    fn give_up(&mut self, at: usize) -> Doomed {
+    fn give_up(&mut self, at: usize) -> AbandonedMessage {
         let partial = self.take(at);
         self.remember(partial.first);
         partial.doomed()
@@ -306,18 +306,18 @@ impl Reassembly {
 
     /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more, unless it
     /// `is_awaited` in another way.
-    pub fn doomed_below(&mut self, frontier: Dseq, is_awaited: impl Fn(Dseq) -> bool) -> Option<Doomed> {
+    pub fn doomed_below(&mut self, frontier: Dseq, is_awaited: impl Fn(Dseq) -> bool) -> Option<AbandonedMessage> {
         let is_doomed = |partial: &Partial| partial.missing() < frontier && !is_awaited(partial.first);
         let at = self.partials.iter().position(is_doomed)?;
         Some(self.give_up(at))
     }
 
     /// Gives up on the oldest message while a limit is exceeded.
-    pub fn doomed_by_limit(&mut self) -> Option<Doomed> {
+    pub fn doomed_by_limit(&mut self) -> Option<AbandonedMessage> {
         if self.bytes <= self.bytes_max && self.partials.len() <= self.sets_max {
             return None;
         }
-        Some(Doomed { by_limit: true, ..self.give_up(0) })
+        Some(AbandonedMessage { by_limit: true, ..self.give_up(0) })
     }
 }
 
@@ -370,7 +370,7 @@ mod tests {
                 Joined::Waiting
             );
         }
-        let doomed: Vec<Doomed> = std::iter::from_fn(|| reassembly.doomed_by_limit()).collect();
+        let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.doomed_by_limit()).collect();
         assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
         assert!(doomed.iter().all(|doomed| doomed.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {

@@ -9,8 +9,8 @@ use crate::message::{ClientId, DeliveryMode, Queue, SubId, Wanted};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::globs::GlobSteps;
+use crate::proto::local_interest::{ENDED_MAX, LocalInterest};
 use crate::proto::stats::SubRow;
-use crate::proto::told::{ENDED_MAX, Told};
 use crate::rng::Rng;
 use crate::subject::tree::Tree;
 use crate::subject::{Pattern, Subject, channel};
@@ -183,7 +183,7 @@ pub struct Interest {
     /// How often the subscriptions have changed.
     changes: u64,
     /// What others are told of them.
-    told: Told,
+    told: LocalInterest,
     /// What matching those with globs may cost.
     globs: GlobSteps,
     /// Whether a subscription was ever in a queue group.
@@ -257,7 +257,7 @@ impl Interest {
             len: 0,
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             changes: 0,
-            told: Told::new(seed, ENDED_MAX, settings.mutants),
+            told: LocalInterest::new(seed, ENDED_MAX, settings.mutants),
             globs: GlobSteps::default(),
             has_had_queues: false,
             found: Vec::new(),
@@ -373,7 +373,7 @@ impl Interest {
     }
 
     /// What others are told of the subscriptions.
-    pub fn told(&mut self) -> &mut Told {
+    pub fn told(&mut self) -> &mut LocalInterest {
         &mut self.told
     }
 

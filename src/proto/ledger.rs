@@ -11,7 +11,7 @@ pub use correct::{Claim, Forged};
 pub use settled::{Settled, Unexplained};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
-use crate::proto::ask::{APART, Asking};
+use crate::proto::nak::{APART, NakScheduler};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
 use correct::Marks;
@@ -85,7 +85,7 @@ pub struct Found<'a> {
     /// When the gap is settled.
     pub deadline: Instant,
     /// When the publisher is asked.
-    pub asking: &'a mut Asking,
+    pub asking: &'a mut NakScheduler,
     /// Kernel drops not yet accounted for; reduced by those that explain the gap.
     pub overrun: &'a mut u64,
 }
@@ -465,7 +465,7 @@ impl Ledger {
     }
 
     /// Calls `ask` with every range that is to be asked for now, until it has no room.
-    pub fn ask_due(&mut self, now: Instant, asking: &mut Asking, mut ask: impl FnMut(Dseq, Dseq) -> bool) {
+    pub fn ask_due(&mut self, now: Instant, asking: &mut NakScheduler, mut ask: impl FnMut(Dseq, Dseq) -> bool) {
         if self.ask_deadline().is_none_or(|at| now < at) {
             return;
         }
@@ -498,7 +498,7 @@ impl Ledger {
     }
 
     /// The publisher is there after all: what is missing is asked for again, and awaited until `deadline`.
-    pub fn resume(&mut self, now: Instant, deadline: Instant, asking: &mut Asking) {
+    pub fn resume(&mut self, now: Instant, deadline: Instant, asking: &mut NakScheduler) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.max(deadline);
             if gap.ask_at.is_none() && !gap.is_known {
@@ -662,7 +662,7 @@ mod tests {
 
     /// What a gap found at `now` gets, with so many kernel drops; it is settled 100 ns later.
     fn found<T>(now: u64, overrun: &mut u64, with: impl FnOnce(&mut Found<'_>) -> T) -> T {
-        let asking = &mut Asking::new(Duration::from_nanos(10), true, Rng::new(now));
+        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(now));
         with(&mut Found { now: at(now), arrived: at(now), deadline: at(now + 100), asking, overrun })
     }
 
@@ -827,7 +827,7 @@ mod tests {
     fn ranges_are_asked_for_until_they_come_and_what_comes_then_is_repaired() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 5, 4, 1);
-        let asking = &mut Asking::new(Duration::from_nanos(10), true, Rng::new(1));
+        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
         let mut asked = |ledger: &mut Ledger, now: Instant, room: usize| {
             let mut ranges = Vec::new();
             ledger.ask_due(now, asking, |first, last| {
@@ -871,7 +871,7 @@ mod tests {
         ledger.on_known(Dseq(4), 3, 1);
         ledger.assert_invariants();
         ledger.on_gone(Dseq(3));
-        let asking = &mut Asking::new(Duration::from_nanos(10), true, Rng::new(1));
+        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
         let mut ranges = Vec::new();
         ledger.ask_due(at(50), asking, |first, last| {
             ranges.push((first.0, last.0));

@@ -2,15 +2,15 @@
 
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
 use crate::proto::advisory::{Stream, Throttle};
-use crate::proto::ask::Asking;
-use crate::proto::former::Former;
+use crate::proto::departed::DepartedMember;
 use crate::proto::fragment::Reassembly;
-use crate::proto::hearing::Hearing;
-use crate::proto::heeding::Heeding;
+use crate::proto::interest_sync::InterestSync;
 use crate::proto::ledger::Ledger;
+use crate::proto::liveness::MulticastLiveness;
 use crate::proto::loss::LossCounters;
+use crate::proto::nak::NakScheduler;
 use crate::proto::newest_control::NewestControl;
-use crate::proto::pace::{Receiver, Taking};
+use crate::proto::pace::{ReceiveProgress, Receiver};
 use crate::proto::queue_ledger::{Assignments, ReceivedShares};
 use crate::proto::recv::{Kind, Recv};
 use crate::proto::refusals::Refusals;
@@ -151,7 +151,7 @@ pub struct Member {
     /// How long its datagrams are under way.
     transit: Transit,
     /// Whether its multicasts arrive.
-    pub hearing: Hearing,
+    pub liveness: MulticastLiveness,
     /// When it left or was given up.
     pub ended: Option<Instant>,
     /// The newest control datagram accepted.
@@ -195,7 +195,7 @@ pub struct Member {
     /// What it can take of this peer's multicast stream.
     pub receiver: Receiver,
     /// What was taken of its multicast stream, and told to it.
-    pub taking: Taking,
+    pub taking: ReceiveProgress,
     /// Its multicast stream.
     pub bcast: Recv,
     /// The same stream as subscriptions in mode live see it; only while there are any.
@@ -207,7 +207,7 @@ pub struct Member {
     /// When a HELLO of it was last answered.
     pub answered: Option<Instant>,
     /// Whether it knows what clients here subscribe to.
-    pub heeding: Heeding,
+    pub interest_sync: InterestSync,
     /// Time of the last answer to its requests for the subscriptions here.
     pub interest_answered: Option<Instant>,
     /// Whether a later run of the same peer has been heard since this one was.
@@ -279,13 +279,13 @@ impl Member {
             last_heard: now,
             started: arrived - uptime,
             transit: Transit::new(now, contact.uptime_ms),
-            hearing: Hearing::new(now),
+            liveness: MulticastLiveness::new(now),
             ended: None,
             control: NewestControl::default(),
             heartbeat: settings.heartbeat,
             pub_window_time: None,
             answered: None,
-            heeding: Heeding::default(),
+            interest_sync: InterestSync::default(),
             interest_answered: None,
             is_superseded: false,
             assigned: Default::default(),
@@ -295,7 +295,7 @@ impl Member {
             quarantine: [None, None],
             live: None,
             receiver,
-            taking: Taking::new(&settings.pace, contact.below),
+            taking: ReceiveProgress::new(&settings.pace, contact.below),
             losses: LossCounters::default(),
             live_losses: LossCounters::default(),
             throttles: [Stream::Bcast, Stream::Ptp, Stream::Outbound].map(Throttle::new),
@@ -362,15 +362,15 @@ impl Member {
     }
 
     /// Takes up the directed streams where they were when the member was forgotten.
-    pub fn resume(&mut self, former: &Former, settings: &Settings, now: Instant, rng: &mut Rng) {
-        self.control = former.control;
-        if let Some(suppresses) = former.suppresses {
-            self.heeding.on_word(suppresses);
+    pub fn resume(&mut self, departed: &DepartedMember, settings: &Settings, now: Instant, rng: &mut Rng) {
+        self.control = departed.control;
+        if let Some(suppresses) = departed.suppresses {
+            self.interest_sync.on_word(suppresses);
         }
-        self.ptp = inbox(settings, now, former.ptp, rng);
-        self.directed.resume(former.directed.0, former.directed.1);
-        self.directed_ring = directed_ring(settings, former.directed.0);
-        (self.assigned, self.shares) = (former.assigned.map(Assignments::resume), former.shares);
+        self.ptp = inbox(settings, now, departed.ptp, rng);
+        self.directed.resume(departed.directed.0, departed.directed.1);
+        self.directed_ring = directed_ring(settings, departed.directed.0);
+        (self.assigned, self.shares) = (departed.assigned.map(Assignments::resume), departed.shares);
     }
 
     /// This peer began a new epoch: the directed streams in both directions begin anew.
@@ -378,7 +378,7 @@ impl Member {
         self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
         self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
         self.directed_ring = directed_ring(settings, Dseq(0));
-        self.heeding.on_own_epoch();
+        self.interest_sync.on_own_epoch();
         (self.assigned, self.shares) = Default::default();
     }
 
@@ -435,7 +435,7 @@ impl Member {
     pub fn begin_live(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         if self.live.is_none() {
             let ledger = self.bcast.ledger().tail(now);
-            let asking = Asking::new(settings.recovery.grace, false, rng.fork());
+            let asking = NakScheduler::new(settings.recovery.grace, false, rng.fork());
             let birth = self.bcast.birth().filter(|_| !settings.mutants.is(Mutant::LiveFirstHeard));
             let kind = Kind::Bcast { birth };
             self.live = Some(Recv::new(kind, ledger, asking, reassembly(settings)));
@@ -587,7 +587,7 @@ impl Member {
         match (self.state, self.ended) {
             (MemberState::Up, _) => {
                 let own = self.silent_at().min(self.beat.deadline());
-                self.hearing.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
+                self.liveness.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
             }
             (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
             (MemberState::Left, Some(ended)) if self.assigned.iter().any(Assignments::is_waiting) => {
@@ -610,7 +610,7 @@ impl Member {
             lost: self.loss_row().msg_loss.count,
             unverified: self.bcast.ledger().unexplained(),
             duplicate_name: self.duplicate_name,
-            is_multicast_dead: self.hearing.is_dead(),
+            is_multicast_dead: self.liveness.is_dead(),
             left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
             is_proven: self.is_proven,
             times_left: self.receiver.times_left(),
@@ -668,8 +668,8 @@ fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
     Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)
 }
 
-fn asking(settings: &Settings, rng: &mut Rng) -> Asking {
-    Asking::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
+fn asking(settings: &Settings, rng: &mut Rng) -> NakScheduler {
+    NakScheduler::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
 }
 
 fn reassembly(settings: &Settings) -> Reassembly {

@@ -35,21 +35,22 @@
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
-mod ask;
 pub mod delivery;
+mod departed;
 pub mod effect;
-mod former;
 mod fragment;
 mod globs;
-mod hearing;
-mod heeding;
 pub mod history;
 pub mod interest;
+mod interest_sync;
 pub mod join;
 mod ledger;
+mod liveness;
+mod local_interest;
 mod loss;
 mod members;
 pub mod mutant;
+mod nak;
 mod newest_control;
 pub mod pace;
 pub mod peer;
@@ -58,13 +59,12 @@ mod queue_ledger;
 mod rebuild;
 mod recv;
 mod refusals;
-mod remote;
+mod remote_interest;
 pub mod resend;
 mod send;
 pub mod stats;
-pub mod streak;
 mod stream;
-mod told;
+pub mod subject_run;
 mod transit;
 pub mod window;
 

@@ -3,7 +3,7 @@
 //! A mutant is switched on at run time and only in the unit-test build of this crate: everywhere else
 //! [`Mutants::is`] is a constant `false` and the compiler removes the branch. Each mutant but three has a test in
 //! `sim::mutants` that fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueKept` in
-//! `peer/tests/repair/queue.rs`, `EndedForgotten` in `remote/tests.rs`.
+//! `peer/tests/repair/queue.rs`, `EndedForgotten` in `remote_interest/tests.rs`.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,9 +111,9 @@ pub enum Mutant {
     /// A message for a queue group is dropped if the last member here has just left.
     QueueKept,
     /// A late joiner gets live what came from the history already.
-    SeamForgotten,
+    SpliceForgotten,
     /// A late joiner takes the first live message of each subject for one that came from the history.
-    SeamTooFar,
+    SpliceTooFar,
 }
 
 /// The mutant that is on, if any.

@@ -15,7 +15,7 @@ use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Content, ContentKind};
-use large::Larges;
+use large::LargeMessages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -289,7 +289,7 @@ fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Mes
 #[derive(Clone, Debug, Default)]
 pub struct Rebuilds {
     by_dseq: BTreeMap<Dseq, Rebuild>,
-    larges: Larges,
+    larges: LargeMessages,
     /// Those that wait for nothing any more, because of a large message.
     ready: BTreeSet<Dseq>,
     /// Bytes of what has come.

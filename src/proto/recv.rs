@@ -4,10 +4,10 @@
 //! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
 
 mod correct;
-mod held;
 mod item;
 mod judged;
 mod outcome;
+mod reorder_buffer;
 mod repair;
 #[cfg(test)]
 mod tests;
@@ -16,11 +16,11 @@ pub use item::{Fetched, Gone, Item};
 pub use outcome::{Context, Outcome, Sought};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason, Verdict};
-use crate::proto::ask::Asking;
-use crate::proto::fragment::{Doomed, Joined, Reassembly};
+use crate::proto::fragment::{AbandonedMessage, Joined, Reassembly};
 use crate::proto::interest::Matched;
 use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
 use crate::proto::mutant::Mutant;
+use crate::proto::nak::NakScheduler;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
 use crate::proto::stream::{Judgement, Place, Rest, Skip};
 use crate::proto::window::SubEntry;
@@ -28,9 +28,9 @@ use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Fragment, Record};
-use held::{Held, Position};
 use item::Arrival;
 use judged::{Judged, hand_on, unwanted};
+use reorder_buffer::{Position, ReorderBuffer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,8 @@ pub enum Kind {
 pub struct Recv {
     kind: Kind,
     ledger: Ledger,
-    asking: Asking,
-    held: Held,
+    asking: NakScheduler,
+    held: ReorderBuffer,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
     /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
@@ -75,12 +75,12 @@ pub struct Recv {
 
 impl Recv {
     /// A stream that is owed everything after the ledger's baseline.
-    pub fn new(kind: Kind, ledger: Ledger, asking: Asking, reassembly: Reassembly) -> Recv {
+    pub fn new(kind: Kind, ledger: Ledger, asking: NakScheduler, reassembly: Reassembly) -> Recv {
         Recv {
             kind,
             ledger,
             asking,
-            held: Held::default(),
+            held: ReorderBuffer::default(),
             reassembly,
             rebuilds: Rebuilds::default(),
             partly: BTreeMap::new(),
@@ -253,12 +253,12 @@ impl Recv {
         self.held.insert(at, arrival, item);
     }
 
-    fn hold_doomed(&mut self, doomed: Doomed) {
+    fn hold_doomed(&mut self, doomed: AbandonedMessage) {
         self.rebuilds.drop_large(doomed.first);
         let index = if doomed.at_end { u32::MAX } else { 0 };
         let at = (doomed.dseq, index);
         let arrival = Arrival { reached: doomed.reached, repaired: false };
-        self.hold(at, arrival, Item::Doomed(doomed));
+        self.hold(at, arrival, Item::AbandonedMessage(doomed));
         self.held.judge_again(at);
     }
 
@@ -503,9 +503,9 @@ impl Recv {
         let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
         let owed = matched.at(arrival.reached);
         match item {
-            Item::Doomed(_) | Item::Gone(_) if owed.is_none() && self.kind != Kind::Ptp => {}
-            Item::Doomed(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            Item::Doomed(doomed) if self.kind == Kind::Ptp => {
+            Item::AbandonedMessage(_) | Item::Gone(_) if owed.is_none() && self.kind != Kind::Ptp => {}
+            Item::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
+            Item::AbandonedMessage(doomed) if self.kind == Kind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
                 out.push(Outcome::Inbox {
                     messages: 1,
@@ -513,7 +513,7 @@ impl Recv {
                     missing: MissingDatagrams::default(),
                 });
             }
-            Item::Doomed(doomed) => {
+            Item::AbandonedMessage(doomed) => {
                 // A datagram that is missing may still come; what began in this one is certain.
                 let range = Settled::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
                 out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
@@ -556,7 +556,7 @@ impl Recv {
     ) -> Option<Count> {
         // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
         let (skip, known) = match (skip, item) {
-            (skip, Item::Doomed(doomed)) => {
+            (skip, Item::AbandonedMessage(doomed)) => {
                 let first = skip.map_or(place.seq, |skip| skip.first);
                 let (before, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
                 let messages = before + u64::from(!doomed.begun);
@@ -586,7 +586,7 @@ impl Recv {
         let since = match (entry, item, self.kind) {
             (entry, Item::Gone(gone), _) if skip.messages == 0 => entry.map_or(gone.since, |e| e.at.max(gone.since)),
             (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
-            (None, Item::Doomed(doomed), _) if skip.messages + known == 1 => doomed.reached,
+            (None, Item::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
             (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };
@@ -600,7 +600,7 @@ impl Recv {
             _ => {}
         }
         let reason = match item {
-            Item::Doomed(doomed) if doomed.by_limit || doomed.gone.is_some() => doomed.reason(ctx.reason),
+            Item::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => doomed.reason(ctx.reason),
             Item::Gone(gone) => gone.reason,
             _ => between.reason.unwrap_or(ctx.reason),
         };
@@ -660,7 +660,7 @@ fn is_service(subject: &Subject, inbox: &str) -> bool {
 }
 
 /// What a gap that `ctx` shows is given on its way.
-fn found<'a>(asking: &'a mut Asking, ctx: &'a mut Context<'_>) -> Found<'a> {
+fn found<'a>(asking: &'a mut NakScheduler, ctx: &'a mut Context<'_>) -> Found<'a> {
     asking.on_receivers(ctx.receivers);
     Found { now: ctx.now.instant, arrived: ctx.arrived, deadline: ctx.deadline, asking, overrun: ctx.overrun }
 }

@@ -312,12 +312,12 @@ fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
 
 #[test]
 fn a_late_joiner_forgets_the_seam() {
-    check_by("seam", Mutant::SeamForgotten, &[Fault::Loss]);
+    check_by("seam", Mutant::SpliceForgotten, &[Fault::Loss]);
 }
 
 #[test]
 fn a_late_joiner_puts_the_seam_too_far() {
-    check_by("seam", Mutant::SeamTooFar, &[Fault::Loss]);
+    check_by("seam", Mutant::SpliceTooFar, &[Fault::Loss]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! sees to it that no other peer uses the number of this server, and follows the servers of others.
 
 mod open;
+mod replication;
 mod serve;
-mod share;
 
 pub use open::EventsError;
 
@@ -31,8 +31,8 @@ use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
 use crate::time::{Instant, Now};
 use open::Opened;
+use replication::{LocalServer, Replication, Stream};
 use serde_json::{Value, json};
-use share::{Own, Sharing, Stream};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ pub(crate) struct EventService {
     /// Types whose events are followed at other servers.
     follow: Vec<TypePattern>,
     /// Ends before the journal.
-    sharing: Option<Sharing>,
+    sharing: Option<Replication>,
     claimed: Claimed,
     /// Requests to register events that wait for the number to be claimed.
     held: Vec<(Asker, Cost, EventRequest)>,
@@ -278,7 +278,7 @@ impl EventService {
                 "waiting": self.waiting_events(),
                 "waiting_bytes": self.waiting_bytes,
                 "claimed": matches!(self.claimed, Claimed::Yes),
-                "followed": self.sharing.as_ref().map_or_else(|| json!([]), Sharing::status),
+                "followed": self.sharing.as_ref().map_or_else(|| json!([]), Replication::status),
             })
         })
     }
@@ -302,7 +302,7 @@ impl EventService {
     }
 
     /// Begins to share the journal with other peers. Gives where what comes for it goes.
-    fn share(&mut self, own: &Own) -> Result<Arc<EventQueue>, EventsError> {
+    fn share(&mut self, own: &LocalServer) -> Result<Arc<EventQueue>, EventsError> {
         let opened = self.opened.as_mut().expect("it is to be shared");
         let stored = opened.stored.clone();
         let last = stored.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);
@@ -311,7 +311,7 @@ impl EventService {
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
         let sharing =
-            Sharing::start(own.clone(), last, follower, (reader, writer), self.news.clone()).map_err(failed)?;
+            Replication::start(own.clone(), last, follower, (reader, writer), self.news.clone()).map_err(failed)?;
         Ok(Arc::clone(&self.sharing.insert(sharing).queue))
     }
 

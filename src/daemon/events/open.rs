@@ -6,7 +6,7 @@ use crate::daemon::store::reader::Reader;
 use crate::daemon::store::sqlite::SqliteJournal;
 use crate::daemon::store::writer::Writer;
 use crate::event::model::{EventId, ServerId};
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::Journal;
 use crate::event::store::retention::Retention;
 use std::fmt;
@@ -98,8 +98,8 @@ impl Opened {
         let stored = journal.last_events().map_err(EventsError::Read)?;
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
         let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
-        let registrar = Registrar::new(server, last.session, last.timestamp);
-        let writer = Writer::start_retaining(journal, registrar, retention.clone())
+        let sequencer = EventSequencer::new(server, last.session, last.timestamp);
+        let writer = Writer::start_retaining(journal, sequencer, retention.clone())
             .map_err(system("start a thread for", &path))?;
         let what = if is_new { "new journal of events made" } else { "journal of events opened" };
         tracing::info!(%server, session = last.session, path = %path.display(), "{what}");

@@ -1,6 +1,6 @@
 //! What the engine does for those who ask about events.
 
-use super::share::Own;
+use super::replication::LocalServer;
 use super::{Asker, Done, EventsError, Outcome, answers, unavailable};
 use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
@@ -64,7 +64,7 @@ impl Engine {
         let Some(server) = self.events.server().filter(|_| self.events.is_to_share()) else { return Ok(()) };
         let client = self.events.publisher(now, &mut self.clients);
         let (epoch, message_bytes_max) = (self.peer.epoch(), self.peer.settings().message_bytes_max);
-        let own = Own { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
+        let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
         let queue = self.events.share(&own)?;
         for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
             let wanted = (Wanted { pattern, glob: None, queue: None }, Some(DeliveryMode::Repair), false);

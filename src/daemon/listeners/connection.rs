@@ -1,6 +1,6 @@
 //! One client of a listener: its stream, its conversation, what waits to be written to it and what it did not get.
 
-use super::lost::Lost;
+use super::drops::Lost;
 use super::stream::Stream;
 use crate::daemon::flow::{Flow, Reading, Unwritten};
 use crate::daemon::outbox::Pushed;

@@ -2,8 +2,8 @@
 //! once: sockets, encryption, buffers, back-pressure, limits.
 
 pub(crate) mod connection;
-pub(crate) mod hand;
-mod lost;
+pub(crate) mod delivery;
+mod drops;
 pub(crate) mod memory;
 mod serve;
 pub(crate) mod stream;
@@ -13,7 +13,7 @@ pub use tls::TlsError;
 
 use crate::config::{Config, SlowClient};
 use crate::daemon::clients::Clients;
-use crate::daemon::intake::LISTENERS;
+use crate::daemon::receive::LISTENERS;
 use crate::event::model::ServerId;
 use crate::event::store::TYPES_MAX;
 use crate::listener::access::Access;

@@ -3,13 +3,13 @@
 use super::connection::ListenerConnection;
 use super::stream::Stream;
 use crate::config::SlowClient;
-use crate::daemon::awaits::Waiter;
 use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::Engine;
 use crate::daemon::flow::Reading;
-use crate::daemon::intake::client_token;
+use crate::daemon::receive::client_token;
+use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::serve::TURN_BYTES;
 use crate::daemon::shutdown::Phase;
 use crate::listener::ask::{Ask, Awaited, EventAsk, Facts, Hello, Listed, Publish, Receivers};
@@ -423,7 +423,7 @@ impl Engine {
             let receivers = self.receivers(id, &subject);
             match reply {
                 Some(reply) if receivers.count == 0 && !receivers.is_certain => {
-                    self.begin_await(now, Waiter::Listener(id, reply), Awaited::Nobody, subject, Duration::MAX);
+                    self.begin_await(now, ReceiverWaiter::Listener(id, reply), Awaited::Nobody, subject, Duration::MAX);
                 }
                 reply => session.on_published(reply.as_ref(), receivers, out),
             }

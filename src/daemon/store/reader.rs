@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::daemon::store::sqlite::SqliteJournal;
     use crate::event::model::{Registration, ServerId};
-    use crate::event::registrar::Registrar;
+    use crate::event::sequencer::EventSequencer;
     use crate::event::store::{Journal, Series, Span};
     use crate::event::timestamp::Timestamp;
     use crossbeam_channel::{Receiver, bounded};
@@ -199,8 +199,8 @@ mod tests {
             let dir = std::env::temp_dir().join(format!("seqcast-reader-{}-{name}", std::process::id()));
             fs::create_dir(&dir).unwrap();
             let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
-            let events =
-                Registrar::new(ServerId(1), 0, Timestamp::MIN).register(Timestamp::MIN, vec![registration; EVENTS]);
+            let events = EventSequencer::new(ServerId(1), 0, Timestamp::MIN)
+                .register(Timestamp::MIN, vec![registration; EVENTS]);
             SqliteJournal::open(&dir.join("events.db")).unwrap().append(&events).unwrap();
             Place(dir)
         }

@@ -5,7 +5,7 @@
 use super::error::StoreError;
 use crate::daemon::clock::Clock;
 use crate::event::model::{Event, Payload, Registration};
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::Journal;
 use crate::event::store::retention::Retention;
 use crate::event::timestamp::Timestamp;
@@ -123,22 +123,22 @@ impl fmt::Debug for NotTaken {
 }
 
 impl Writer {
-    /// Starts the thread of a journal that keeps all events for ever. `registrar` goes on behind the last session of the journal.
+    /// Starts the thread of a journal that keeps all events for ever. `sequencer` goes on behind the last session of the journal.
     ///
     /// # Errors
     /// The system makes no thread.
-    pub fn start<J>(journal: J, registrar: Registrar) -> io::Result<Writer>
+    pub fn start<J>(journal: J, sequencer: EventSequencer) -> io::Result<Writer>
     where
         J: Journal<Error = StoreError> + Send + 'static,
     {
-        Writer::start_retaining(journal, registrar, Retention::default())
+        Writer::start_retaining(journal, sequencer, Retention::default())
     }
 
     /// The same, of a journal that removes what shall not be kept.
     ///
     /// # Errors
     /// The system makes no thread.
-    pub fn start_retaining<J>(journal: J, registrar: Registrar, retention: Retention) -> io::Result<Writer>
+    pub fn start_retaining<J>(journal: J, sequencer: EventSequencer, retention: Retention) -> io::Result<Writer>
     where
         J: Journal<Error = StoreError> + Send + 'static,
     {
@@ -154,7 +154,7 @@ impl Writer {
         };
         let run = move || {
             let rest = requests.clone();
-            let batches = Batches { journal, registrar, requests, trim };
+            let batches = Batches { journal, sequencer, requests, trim };
             if catch_unwind(AssertUnwindSafe(|| batches.run())).is_err() {
                 // It has told what went wrong. Who waits, or comes still, hears that it has ended.
                 rest.iter().for_each(drop);
@@ -197,7 +197,7 @@ impl Drop for Writer {
 
 struct Batches<J> {
     journal: J,
-    registrar: Registrar,
+    sequencer: EventSequencer,
     requests: Receiver<Request>,
     trim: Trim,
 }
@@ -282,13 +282,13 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
 
     /// Stores all of them or none, and tells each.
     fn store(&mut self, batch: &mut Vec<Request>) {
-        let before = self.registrar.session();
+        let before = self.sequencer.session();
         let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
         for Request { append, done } in batch.drain(..) {
             let start = events.len();
             let is_storable = match append {
                 Append::Register { requested, now } => {
-                    events.extend(self.registrar.register(now, requested));
+                    events.extend(self.sequencer.register(now, requested));
                     true
                 }
                 // One that cannot be stored must not keep the others from it.
@@ -302,8 +302,8 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
         }
         let appended = self.journal.append(&events);
         self.trim.appended += *appended.as_ref().unwrap_or(&0);
-        if appended.is_err() && before < self.registrar.session() {
-            self.registrar.roll_back(before + 1);
+        if appended.is_err() && before < self.sequencer.session() {
+            self.sequencer.roll_back(before + 1);
         }
         let mut events = events.into_iter();
         for (done, count) in waiting {
@@ -362,7 +362,7 @@ mod tests {
     fn start(failure: f64) -> (Writer, Arc<Mutex<MemoryJournal>>) {
         let journal = Arc::new(Mutex::new(MemoryJournal::default()));
         let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure };
-        (Writer::start(flaky, Registrar::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
+        (Writer::start(flaky, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
     }
 
     fn registrations(types: &[&str]) -> Append {
@@ -419,7 +419,7 @@ mod tests {
     fn an_event_that_cannot_be_stored_does_not_keep_others_from_it() {
         let (writer, _) = start(0.0);
         let heard = Heard::default();
-        let mut events = Registrar::new(ServerId(2), 0, Timestamp::MIN).register(
+        let mut events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(
             Timestamp::MIN,
             vec![Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None }],
         );
@@ -441,8 +441,8 @@ mod tests {
             bytes: None,
         };
         let retention = Retention { rules: vec![rule("a", 30), rule("*", 5)] };
-        let registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
-        let writer = Writer::start_retaining(flaky, registrar, retention).unwrap();
+        let sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
+        let writer = Writer::start_retaining(flaky, sequencer, retention).unwrap();
         for _ in 0..100 {
             writer.append(registrations(&["a", "b", "c"]), Box::new(|done| drop(done.unwrap()))).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use super::inputs::Inputs;
 use super::serve::{Answered, Input};
-use crate::daemon::advise;
+use crate::daemon::advisories;
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::{Command, Mailbox};
 use crate::event::stream::name::{Consumer, StreamName};
@@ -203,7 +203,7 @@ impl Engine {
                     "first": missed.first.to_string(),
                     "last": missed.last.to_string(),
                 });
-                let advisory = advise::message(LAPSED, payload.to_string().into_bytes(), self.me());
+                let advisory = advisories::message(LAPSED, payload.to_string().into_bytes(), self.me());
                 if let Some(to) = self.peer.targets(&advisory.message.subject) {
                     self.clients.deliver(now, &to, advisory.into());
                 }

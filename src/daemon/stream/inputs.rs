@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::event::follow::Fetched;
     use crate::event::model::EventId;
-    use crate::listener::ftn18::desk::Conn;
+    use crate::listener::ftn18::stream_service::Conn;
     use std::thread;
 
     fn opened(number: u64) -> Input {

@@ -24,7 +24,7 @@ use crate::event::stream::store::Missed;
 use crate::listener::access::Access;
 use crate::listener::event::EventRequest;
 use crate::listener::ftn18::call::LIST_BYTES;
-use crate::listener::ftn18::desk;
+use crate::listener::ftn18::stream_service;
 use crate::message::ClientId;
 use crate::time::Now;
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ impl PeerStreams {
         channel: (Inputs, InputReceiver),
     ) -> Result<PeerStreams, OpenError> {
         let store = open(config).map_err(OpenError::Store)?;
-        let settings = desk::Settings {
+        let settings = stream_service::Settings {
             streams: config.streams.clone(),
             is_shared: store.is_shared(),
             groups_max: config.stream_groups,

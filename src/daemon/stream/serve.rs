@@ -12,9 +12,9 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName, UserName};
 use crate::event::stream::store::Missed;
 use crate::listener::ftn18::call::{Call, Version};
-use crate::listener::ftn18::desk::{Conn, Desk, Effect, Notice, Settings};
 use crate::listener::ftn18::fault::{Fault, Name};
 use crate::listener::ftn18::session::{CallId, Done, PushId};
+use crate::listener::ftn18::stream_service::{Conn, Effect, Notice, Settings, StreamService};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -171,10 +171,10 @@ impl Streams {
         events: Box<dyn Events>,
         (sender, receiver): (Inputs, InputReceiver),
     ) -> Result<Streams, StreamError> {
-        let desk = Desk::new(&mut *store, settings, server, held)?;
+        let stream_service = StreamService::new(&mut *store, settings, server, held)?;
         let at = store.place();
         let serving = Serving {
-            desk,
+            stream_service,
             store,
             events,
             inputs: receiver,
@@ -199,7 +199,7 @@ impl Drop for Streams {
 }
 
 struct Serving {
-    desk: Desk,
+    stream_service: StreamService,
     store: Box<dyn Batches>,
     events: Box<dyn Events>,
     inputs: InputReceiver,
@@ -213,7 +213,7 @@ struct Serving {
 impl Serving {
     fn run(mut self) {
         loop {
-            let wait = self.desk.deadline().since(Clock::now().instant);
+            let wait = self.stream_service.deadline().since(Clock::now().instant);
             let mut next = self.inputs.pop_wait(wait);
             self.store.begin();
             let mut goes_on = true;
@@ -223,7 +223,7 @@ impl Serving {
                 taken += 1;
                 next = if taken < INPUTS { self.inputs.pop() } else { None };
             }
-            self.desk.run(&mut *self.store, Clock::now());
+            self.stream_service.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
                 tracing::warn!(%error, "streams could not be stored");
                 goes_on &= self.take_back(error);
@@ -240,7 +240,7 @@ impl Serving {
     fn take_back(&mut self, error: StreamError) -> bool {
         let mut why = error.to_string();
         let mut is_away = false;
-        while let Err(again) = self.desk.take_back(&mut *self.store, &why) {
+        while let Err(again) = self.stream_service.take_back(&mut *self.store, &why) {
             why = again.to_string();
             if !is_away {
                 is_away = true;
@@ -308,26 +308,26 @@ impl Serving {
         match input {
             Input::Opened(conn, told) => drop(self.clients.insert(conn, told)),
             Input::Called { conn, call, stream, user, what } => {
-                self.desk.on_call(&mut *self.store, now, (conn, call), stream, user, what);
+                self.stream_service.on_call(&mut *self.store, now, (conn, call), stream, user, what);
             }
             Input::Answered { conn, push, seq, is_accepted } => {
-                self.desk.on_answer(now.instant, conn, push, seq, is_accepted);
+                self.stream_service.on_answer(now.instant, conn, push, seq, is_accepted);
             }
             Input::Closed(conn) => {
-                self.desk.on_close(conn);
+                self.stream_service.on_close(conn);
                 self.clients.remove(&conn);
             }
             Input::Asked(request, answered) => {
                 let number = self.numbers;
                 self.numbers += 1;
                 self.asked.insert(number, answered);
-                self.desk.on_ask(&mut *self.store, now, number, request);
+                self.stream_service.on_ask(&mut *self.store, now, number, request);
             }
-            Input::Registered { number, registered } => self.desk.on_registered(number, registered),
-            Input::Fetched(events) => self.desk.on_fetched(&events),
-            Input::News(server) => self.desk.on_news(server),
+            Input::Registered { number, registered } => self.stream_service.on_registered(number, registered),
+            Input::Fetched(events) => self.stream_service.on_fetched(&events),
+            Input::News(server) => self.stream_service.on_news(server),
             Input::Found { stream, after, found } => {
-                self.desk.on_found(&mut *self.store, now.instant, stream, after, found);
+                self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
             }
             Input::Stop => return false,
         }
@@ -339,7 +339,7 @@ impl Serving {
     }
 
     fn tell_but(&mut self, becomes: impl Fn(Effect) -> Option<Effect>) {
-        while let Some(effect) = self.desk.poll_effect() {
+        while let Some(effect) = self.stream_service.poll_effect() {
             let Some(effect) = becomes(effect) else { continue };
             let (conn, told) = match effect {
                 Effect::Register { number, registrations } => {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::model::Registration;
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, OfServer, Query};
 use crate::rng::Rng;
@@ -261,7 +261,7 @@ fn a_session_is_announced_in_parts_that_fit() {
 /// A server, the bus, and one that follows, which may both begin anew at any time.
 struct World {
     rng: Rng,
-    registrar: Registrar,
+    sequencer: EventSequencer,
     origin: MemoryJournal,
     /// The run of the server.
     epoch: u64,
@@ -286,7 +286,7 @@ impl World {
     fn new(seed: u64) -> World {
         World {
             rng: Rng::new(seed),
-            registrar: Registrar::new(ORIGIN, 0, Timestamp::MIN),
+            sequencer: EventSequencer::new(ORIGIN, 0, Timestamp::MIN),
             origin: MemoryJournal::default(),
             epoch: 1,
             last: place(0, BEHIND_ALL),
@@ -318,7 +318,7 @@ impl World {
             payload: None,
         };
         let requested: Vec<Registration> = (0..1 + self.rng.below(6)).map(|_| registration(&mut self.rng)).collect();
-        let events = self.registrar.register(Timestamp::MIN, requested);
+        let events = self.sequencer.register(Timestamp::MIN, requested);
         self.origin.append(&events).unwrap();
         let head = said(self.last, self.last, Vec::new());
         for part in parts(&head, &events, 20, |_| 10) {
@@ -394,7 +394,7 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
             if world.rng.chance(0.0002) {
                 world.epoch += 1;
                 let last = world.origin.last_session(ORIGIN).unwrap();
-                world.registrar = Registrar::new(ORIGIN, last.session, last.timestamp);
+                world.sequencer = EventSequencer::new(ORIGIN, last.session, last.timestamp);
                 world.last = place(last.session, BEHIND_ALL);
             }
             if world.rng.chance(0.0002) {

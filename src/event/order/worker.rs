@@ -96,7 +96,7 @@ enum State {
     TakingOver {
         since_ms: u64,
     },
-    Taking,
+    ReceiveProgress,
     Claiming {
         object: Object,
     },
@@ -179,7 +179,8 @@ impl Worker {
             self.state = State::Leaving;
         }
         if self.state == State::Free || self.state == State::Waiting && self.leases_ms <= now_ms {
-            self.state = if now_ms < self.leases_ms { State::Taking } else { State::TakingOver { since_ms: now_ms } };
+            self.state =
+                if now_ms < self.leases_ms { State::ReceiveProgress } else { State::TakingOver { since_ms: now_ms } };
         }
         let act = match &mut self.state {
             State::Looking => return Step::Apply(Op::Look),
@@ -193,7 +194,7 @@ impl Worker {
             State::Opening => return Step::Apply(Op::Open { by: self.caller(now_ms) }),
             State::Free => unreachable!("left above"),
             State::TakingOver { .. } => Act::TakeOver,
-            State::Taking => Act::Take,
+            State::ReceiveProgress => Act::Take,
             State::Claiming { object } => Act::Claim { object: object.clone() },
             State::Dropping { object } => Act::Drop { object: object.clone() },
             State::Drawing(owned) => Act::Next { object: owned.object.clone(), token: owned.token },
@@ -248,7 +249,9 @@ impl Worker {
                 self.session = Some(session);
                 object.map_or(State::Free, |object| State::Claiming { object })
             }
-            (State::TakingOver { .. } | State::Taking, Outcome::Taken { object }) => State::Claiming { object },
+            (State::TakingOver { .. } | State::ReceiveProgress, Outcome::Taken { object }) => {
+                State::Claiming { object }
+            }
             (State::TakingOver { since_ms }, Outcome::NoneEnded { first_ms }) => {
                 // Whatever others take from then on is theirs for a lease.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
@@ -256,9 +259,9 @@ impl Worker {
                 if self.mutants.is(Mutant::LeasesUnwatched) {
                     self.leases_ms = u64::MAX;
                 }
-                State::Taking
+                State::ReceiveProgress
             }
-            (State::Taking, Outcome::Empty) => State::Waiting,
+            (State::ReceiveProgress, Outcome::Empty) => State::Waiting,
             (State::Claiming { object }, Outcome::Claimed { token, unfinished }) => {
                 self.see(token);
                 let owned = Owned { object, token };

@@ -7,7 +7,7 @@
 //! | what can be called, and the checks in their order | [`call`] |
 //! | who calls (FTN8.1), and one connection | [`session`] |
 //! | what is told when something is wrong | [`fault`] |
-//! | what is done: adding, polling, pushing, for all connections | [`desk`] |
+//! | what is done: adding, polling, pushing, for all connections | [`stream_service`] |
 //!
 //! Whole messages come in and go out; HTTP and WebSocket are the shell's.
 //!
@@ -19,10 +19,10 @@
 //! - Message authentication codes (`-hmac`, `-smac`) are answered with `SecurityError`.
 
 pub mod call;
-pub mod desk;
 pub mod fault;
 pub mod message;
 pub mod session;
+pub mod stream_service;
 #[cfg(test)]
 mod tests;
 pub mod url;

@@ -6,7 +6,7 @@ use super::to_peer::{Init, Subscription, ToPeer};
 use super::value::EventError;
 use super::*;
 use crate::event::model::{Event, Json, Payload, Registration};
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Answer, By, Journal, OfServer, Query, Series, Span};
 use crate::event::timestamp::Timestamp;
@@ -23,7 +23,7 @@ struct World {
     parser: Parser,
     session: Session,
     out: Out,
-    registrar: Registrar,
+    sequencer: EventSequencer,
     journal: MemoryJournal,
     subscription: Subscription,
     /// The time of what is registered, one session after the other; then the last one.
@@ -43,7 +43,7 @@ impl World {
     fn new(settings: Settings) -> World {
         World {
             parser: Parser::new(&settings),
-            registrar: Registrar::new(settings.server, 0, Timestamp::MIN),
+            sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
             session: Session::new(Arc::new(settings), Status::Operational, Instant::ZERO),
             out: Out::new(),
             journal: MemoryJournal::default(),
@@ -69,7 +69,7 @@ impl World {
         } else {
             self.times.first().copied().unwrap_or(Timestamp::MIN)
         };
-        let events = self.registrar.register(now, registrations);
+        let events = self.sequencer.register(now, registrations);
         assert_eq!(self.journal.append(&events), Ok(events.len()));
         let World { subscription, session, out, .. } = self;
         let told: Vec<&Event> = events.iter().filter(|event| is_wanted(subscription, event)).collect();
@@ -797,7 +797,7 @@ fn every_message_comes_back() {
         let body = said.encode().unwrap();
         assert_eq!(ToPeer::decode(&message(said.type_name(), &body), &Settings::default()), Ok(said));
     }
-    let events = Registrar::new(ServerId(9), u64::MAX - 1, Timestamp::MAX).register(Timestamp::MIN, registrations);
+    let events = EventSequencer::new(ServerId(9), u64::MAX - 1, Timestamp::MAX).register(Timestamp::MIN, registrations);
     for said in [
         ToClient::Ping,
         ToClient::Pong,

@@ -14,7 +14,7 @@ mod tests;
 
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef};
 use crate::offset::Span;
-use crate::proto::streak::Key;
+use crate::proto::subject_run::Key;
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
 use crate::time::{Instant, Now, Wall};
@@ -315,16 +315,18 @@ impl History {
             return None;
         }
         self.now = self.now.max(now.instant);
-        let (text, streak) = (key.text(), key.streak());
+        let (text, subject_run) = (key.text(), key.subject_run());
         let is_in = |id: SlotId| self.subjects.get(id).is_some_and(|slot| slot.text() == text);
         let id = match self.recent {
-            Some((id, recent)) if streak.is_some() && streak == recent && self.subjects.get(id).is_some() => id,
+            Some((id, recent)) if subject_run.is_some() && subject_run == recent && self.subjects.get(id).is_some() => {
+                id
+            }
             recent => match slot.or(recent.map(|(id, _)| id)).filter(|id| is_in(*id)) {
                 Some(id) => id,
                 None => self.enter(text, offset, seq)?,
             },
         };
-        self.recent = Some((id, streak));
+        self.recent = Some((id, subject_run));
         Some(id)
     }
 

@@ -9,7 +9,7 @@
 //! the subscription. What was under way meanwhile comes from either side, or from both; numbers tell which.
 
 mod part;
-mod seam;
+mod splice;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +21,7 @@ use crate::proto::question::{Answer, AnswerContent, PollAnswer, Question, Refuse
 use crate::subject::Pattern;
 use crate::time::Wall;
 use part::{Found, Part};
-use seam::Seams;
+use splice::Splices;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -41,7 +41,7 @@ const SUBJECTS_MAX: usize = 1_000_000;
 
 /// Why nothing, or not all, came from a publisher's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unjoined {
+pub enum JoinFailure {
     /// A question stayed without answer.
     Unanswered(Unanswered),
     /// It refused.
@@ -50,12 +50,12 @@ pub enum Unjoined {
     TooManySubjects,
 }
 
-impl fmt::Display for Unjoined {
+impl fmt::Display for JoinFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unjoined::Unanswered(reason) => reason.fmt(f),
-            Unjoined::Refused(reason) => reason.fmt(f),
-            Unjoined::TooManySubjects => {
+            JoinFailure::Unanswered(reason) => reason.fmt(f),
+            JoinFailure::Refused(reason) => reason.fmt(f),
+            JoinFailure::TooManySubjects => {
                 write!(f, "more than {SUBJECTS_MAX} subjects; subscribe to several narrower patterns apart")
             }
         }
@@ -73,7 +73,7 @@ pub struct Baseline {
     /// Messages of its history that were handed on.
     pub replayed: u64,
     /// Why there are none, or not all that were asked for.
-    pub unjoined: Option<Unjoined>,
+    pub unjoined: Option<JoinFailure>,
 }
 
 /// Where a subscription begins: with all publishers that were known when it was made.
@@ -142,7 +142,7 @@ pub struct Join {
     is_complete: bool,
     is_told: bool,
     events: VecDeque<JoinEvent>,
-    seams: Seams,
+    splices: Splices,
     /// Events that are held, and their bytes.
     held: (usize, usize),
     mutants: Mutants,
@@ -160,7 +160,7 @@ impl Join {
             is_complete: false,
             is_told: false,
             events: VecDeque::new(),
-            seams: Seams::default(),
+            splices: Splices::default(),
             held: (0, 0),
             mutants: Mutants::default(),
         }
@@ -245,7 +245,7 @@ impl Join {
                 // One that keeps no history says where it stands all the same.
                 source.baseline.after.get_or_insert(high);
                 let is_told = reason != Refused::Off || self.selection.is_some();
-                self.fail(now, from, is_told.then_some(Unjoined::Refused(reason)));
+                self.fail(now, from, is_told.then_some(JoinFailure::Refused(reason)));
             }
             Ok(answer) => {
                 source.part = source.part.wrapping_add(1);
@@ -267,7 +267,7 @@ impl Join {
                 source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
                 source.ask_again();
             }
-            Err(reason) => self.fail(now, from, Some(Unjoined::Unanswered(reason))),
+            Err(reason) => self.fail(now, from, Some(JoinFailure::Unanswered(reason))),
         }
         self.tell_if_joined();
         self.is_asked(from)
@@ -286,7 +286,7 @@ impl Join {
     pub fn give_up(&mut self, now: Wall) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
-                self.fail(now, epoch, Some(Unjoined::Unanswered(Unanswered::Gone)));
+                self.fail(now, epoch, Some(JoinFailure::Unanswered(Unanswered::Gone)));
             }
         }
         self.on_known(None);
@@ -320,7 +320,7 @@ impl Join {
                 self.held = (self.held.0 + 1, self.held.1 + delivery.message.body_bytes());
                 source.held.push_back(JoinEvent::Message(delivery));
             }
-            None => self.seams.on_message(now, delivery, &mut self.events),
+            None => self.splices.on_message(now, delivery, &mut self.events),
         }
     }
 
@@ -331,19 +331,19 @@ impl Join {
                 self.held.0 += 1;
                 source.held.push_back(JoinEvent::Loss(loss));
             }
-            None => self.seams.on_loss(loss, &mut self.events),
+            None => self.splices.on_loss(loss, &mut self.events),
         }
     }
 
     /// Live messages were dropped because the subscriber did not read fast enough: what is missing at a seam may be those.
     pub fn on_dropped(&mut self) {
-        self.seams.on_dropped();
+        self.splices.on_dropped();
     }
 
     /// All that came live has been handed in: what did not come from a history that was read to its end, nor live, is lost.
     pub fn on_idle(&mut self, now: Wall) {
         if !self.is_joining() {
-            self.seams.on_idle(now, &mut self.events);
+            self.splices.on_idle(now, &mut self.events);
         }
     }
 
@@ -371,7 +371,7 @@ impl Join {
         listed: Vec<Listed>,
         next: Option<u32>,
         is_last: bool,
-    ) -> Result<(), Unjoined> {
+    ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
         if !source.asked.is_empty() || next.is_some_and(|next| next <= source.from) {
             return Err(MALFORMED);
@@ -384,16 +384,16 @@ impl Join {
             if !self.patterns[source.pattern].matches(&subject) {
                 return Err(MALFORMED);
             }
-            if SUBJECTS_MAX <= self.seams.len() {
-                return Err(Unjoined::TooManySubjects);
+            if SUBJECTS_MAX <= self.splices.len() {
+                return Err(JoinFailure::TooManySubjects);
             }
             let until = match () {
-                () if self.mutants.is(Mutant::SeamForgotten) => span.first_seq.raw() - 1,
-                () if self.mutants.is(Mutant::SeamTooFar) => span.last_seq.raw() + 1,
+                () if self.mutants.is(Mutant::SpliceForgotten) => span.first_seq.raw() - 1,
+                () if self.mutants.is(Mutant::SpliceTooFar) => span.last_seq.raw() + 1,
                 () => span.last_seq.raw(),
             };
             // Several patterns may match one subject.
-            if self.seams.begin(from, &subject, until) {
+            if self.splices.begin(from, &subject, until) {
                 source.parts.push_back(Part::new(subject, span).ok_or(MALFORMED)?);
             }
         }
@@ -416,7 +416,7 @@ impl Join {
         first: u16,
         answers: Vec<PollAnswer>,
         is_last: bool,
-    ) -> Result<(), Unjoined> {
+    ) -> Result<(), JoinFailure> {
         let Some(source) = self.sources.get_mut(&from) else { return Ok(()) };
         let first = usize::from(first);
         let asked = source.asked.get_mut(first..first + answers.len()).ok_or(MALFORMED)?;
@@ -436,7 +436,7 @@ impl Join {
                     }
                 }
                 Found::Owed(owed) => {
-                    owed.into_iter().for_each(|owed| self.seams.owe(&part.subject, owed, part.lost));
+                    owed.into_iter().for_each(|owed| self.splices.owe(&part.subject, owed, part.lost));
                 }
                 Found::Misfit => return Err(MALFORMED),
             }
@@ -455,18 +455,18 @@ impl Join {
     }
 
     /// Nothing more comes of a publisher's history: what was listed and has not come may still come live, or is lost.
-    fn fail(&mut self, now: Wall, from: Epoch, unjoined: Option<Unjoined>) {
+    fn fail(&mut self, now: Wall, from: Epoch, unjoined: Option<JoinFailure>) {
         let Some(source) = self.sources.get_mut(&from) else { return };
         source.ask_again();
         source.is_done = true;
         source.baseline.unjoined = unjoined;
         let reason = match unjoined {
-            Some(Unjoined::Unanswered(Unanswered::Gone | Unanswered::UnknownPeer)) => Reason::PublisherGone,
+            Some(JoinFailure::Unanswered(Unanswered::Gone | Unanswered::UnknownPeer)) => Reason::PublisherGone,
             _ => Reason::Deadline,
         };
         for mut part in std::mem::take(&mut source.parts) {
             if let Some(owed) = part.give_up(&source.baseline.publisher, reason) {
-                self.seams.owe(&part.subject, owed, part.lost);
+                self.splices.owe(&part.subject, owed, part.lost);
             }
         }
         self.finish_if_done(now, from);
@@ -477,8 +477,8 @@ impl Join {
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
         for event in std::mem::take(&mut source.held) {
             match event {
-                JoinEvent::Message(delivery) => self.seams.on_message(now, delivery, &mut self.events),
-                JoinEvent::Loss(loss) => self.seams.on_loss(loss, &mut self.events),
+                JoinEvent::Message(delivery) => self.splices.on_message(now, delivery, &mut self.events),
+                JoinEvent::Loss(loss) => self.splices.on_loss(loss, &mut self.events),
                 JoinEvent::Joined(_) => {}
             }
         }
@@ -491,7 +491,7 @@ impl Join {
 }
 
 /// An answer that does not fit the question.
-const MALFORMED: Unjoined = Unjoined::Unanswered(Unanswered::Malformed);
+const MALFORMED: JoinFailure = JoinFailure::Unanswered(Unanswered::Malformed);
 
 impl Source {
     /// Whether there is something to ask it now.

@@ -1,7 +1,7 @@
 //! The recovery phase of one subject: its events from n0 to n1, in order, or word of those that are gone.
 
 use super::JoinEvent;
-use super::seam::Owed;
+use super::splice::Owed;
 use crate::message::{Cause, Count, Delivery, Loss, Missing, Publisher, Reason, Verdict};
 use crate::offset::{Case, Modulus, Span};
 use crate::proto::history::HistoryEvent;

@@ -297,7 +297,8 @@ fn a_confirmed_start_asks_once_and_hands_on_nothing_old() {
 
 #[test]
 fn a_publisher_without_history_confirms_too() {
-    for (selection, unjoined) in [(None, None), (Some(Selection::default()), Some(Unjoined::Refused(Refused::Off)))] {
+    for (selection, unjoined) in [(None, None), (Some(Selection::default()), Some(JoinFailure::Refused(Refused::Off)))]
+    {
         let (mut join, from) = begun(selection);
         join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, AnswerContent::Refused(Refused::Off))));
         let baseline = only_baseline(&mut join);
@@ -314,10 +315,10 @@ fn who_does_not_answer_is_asked_again_and_then_told() {
     }
     join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Timeout));
     let baseline = only_baseline(&mut join);
-    assert_eq!((baseline.after, baseline.unjoined), (None, Some(Unjoined::Unanswered(Unanswered::Timeout))));
+    assert_eq!((baseline.after, baseline.unjoined), (None, Some(JoinFailure::Unanswered(Unanswered::Timeout))));
     let (mut join, from) = begun(Some(Selection::default()));
     join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Gone));
-    assert_eq!(only_baseline(&mut join).unjoined, Some(Unjoined::Unanswered(Unanswered::Gone)));
+    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(Unanswered::Gone)));
 }
 
 #[test]
@@ -347,7 +348,7 @@ fn answers_that_do_not_fit_end_the_asking() {
     ] {
         let (mut join, from) = begun(Some(Selection::default()));
         join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, content)));
-        assert_eq!(only_baseline(&mut join).unjoined, Some(Unjoined::Unanswered(Unanswered::Malformed)));
+        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(Unanswered::Malformed)));
         // Nor does a stray one disturb it afterwards.
         join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Timeout));
         assert_eq!(join.poll_event(), None);

@@ -1,18 +1,18 @@
 //! Pacing: a publisher sends no faster than its receivers can take it.
 //!
-//! Each receiver tells how far it has come and how much more it has room for ([`Room`], [`Taking`]; RECEIVER_REPORT on the
+//! Each receiver tells how far it has come and how much more it has room for ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
 //! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`Receiver`]), and keeps what is sealed
 //! beyond that; the next report lets it go on. So it runs at the speed of the slowest, without a clock and whatever the
 //! delay of the network. Nor does it run away from what a receiver still asks for: only so far that it can be sent again. Who
 //! allows less than the floor for longer than the patience is left behind: it is not waited for until it has come close again,
 //! and what it misses is accounted for as always.
 
-mod room;
+mod receive_window;
 #[cfg(test)]
 mod tests;
 
-use room::ACTIVE;
-pub use room::{Change, Room, Taking};
+use receive_window::ACTIVE;
+pub use receive_window::{Change, ReceiveProgress, ReceiveWindow};
 
 use crate::message::Dseq;
 use crate::proto::newest_control::NewestControl;

@@ -309,7 +309,7 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
 /// Proves: W129
 #[test]
 fn drops_halve_the_room_and_it_grows_again() {
-    let mut room = Room::new(&settings(Pace::Auto), at(0));
+    let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.window(at(0), 1), 1 << 20);
     assert_eq!(room.window(at(0), 4), 1 << 18);
     assert!(room.on_overrun(at(10)) && !room.on_overrun(at(29)) && room.on_overrun(at(30)));
@@ -319,7 +319,7 @@ fn drops_halve_the_room_and_it_grows_again() {
     assert!((380..450).contains(&soon), "{soon}");
     assert_eq!(late, 1 << 20);
     // However often it is looked at: it makes no difference to the growth.
-    let mut looked_at = Room::new(&settings(Pace::Auto), at(0));
+    let mut looked_at = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert!(looked_at.on_overrun(at(10)));
     let last = (11..20_000).map(|millis| looked_at.window(at(millis), 1)).last();
     assert_eq!(last, Some(1 << 20));
@@ -329,7 +329,7 @@ fn drops_halve_the_room_and_it_grows_again() {
 
 #[test]
 fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor() {
-    let mut room = Room::new(&settings(Pace::Auto), at(0));
+    let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.on_backlog(at(0), 256), Change::None);
     assert_eq!(room.tell(at(0), 1), 1 << 20);
     assert_eq!(room.on_backlog(at(1), 700), Change::Less);
@@ -357,7 +357,7 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
 #[test]
 fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
     let settings = settings(Pace::Auto);
-    let mut taking = Taking::new(&settings, Dseq(100));
+    let mut taking = ReceiveProgress::new(&settings, Dseq(100));
     assert!(!taking.on_data(at(1), Dseq(101), 1488));
     assert!(taking.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
     taking.make_due();

@@ -61,7 +61,7 @@ impl Peer {
         let Some(batch) = &mut self.batch else { return false };
         let fits = batch.left != 0
             && batch.now == now
-            && self.streaks.goes_on(subject)
+            && self.subject_runs.goes_on(subject)
             && payload.len() <= self.settings.message_bytes_max
             && self.multicast.extend(payload);
         if fits {
@@ -78,7 +78,7 @@ impl Peer {
         let Some(Batch { now, seq, offset, count, at, local, .. }) = self.batch.take() else { return };
         // Modulo 2^32, as is the count that is cut here.
         let first_of_frame = Some(offset.wrapping_sub((seq.count() - 1) as u32));
-        if let (1.., Some(key)) = (count, self.streaks.key()) {
+        if let (1.., Some(key)) = (count, self.subject_runs.key()) {
             self.pub_window.advance(key, count);
             self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
         }

@@ -1,13 +1,13 @@
 //! What clients subscribe to, among peers: this peer tells what its own do, asks others for what it missed, and answers them.
 
 use super::Peer;
-use super::intake::Source;
 use super::poll::is_text_poll;
+use super::receive::Source;
 use crate::message::{ClientId, Epoch, Queue};
 use crate::proto::interest::Matched;
 use crate::proto::members::{HELLO_BYTES, Member};
 use crate::proto::mutant::Mutant;
-use crate::proto::remote::{RemoteEntry, Taken};
+use crate::proto::remote_interest::{RemoteEntry, Taken};
 use crate::proto::stats::{MemberState, RemoteRow};
 use crate::subject::Subject;
 use crate::time::{Instant, Now};
@@ -49,10 +49,10 @@ impl Peer {
         }
         self.on_present(epoch);
         if let Some(word) = announce.interest {
-            self.remote.on_word(now.instant, epoch, header.number, word.version);
+            self.remote_interest.on_word(now.instant, epoch, header.number, word.version);
         }
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
-        self.on_heeding(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
+        self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
     }
 
     /// A peer tells what its clients subscribe to.
@@ -61,7 +61,7 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let taken = self.remote.on_record(now.instant, (epoch, source.from.ip()), header.number, record);
+        let taken = self.remote_interest.on_record(now.instant, (epoch, source.from.ip()), header.number, record);
         let counter = match taken {
             Taken::News => &mut self.counters.interest_taken,
             Taken::Late => &mut self.counters.interest_late,
@@ -125,7 +125,7 @@ impl Peer {
         let members = &self.members;
         let is_there = |epoch: Epoch| members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
         let requests: Vec<InterestRequest> =
-            std::iter::from_fn(|| self.remote.poll_request(now.instant, is_there)).collect();
+            std::iter::from_fn(|| self.remote_interest.poll_request(now.instant, is_there)).collect();
         for request in requests {
             if !self.may_say(request.epoch) {
                 continue;
@@ -169,7 +169,7 @@ impl Peer {
             false => self.telling.began,
         });
         let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
-        let all = news.into_iter().chain(self.remote.deadline(is_there)).min();
+        let all = news.into_iter().chain(self.remote_interest.deadline(is_there)).min();
         all.filter(|_| self.stop.is_none())
     }
 
@@ -184,7 +184,7 @@ impl Peer {
         let queues = local.iter().flat_map(|local| local.queues());
         let mut queues: BTreeSet<Queue> = queues.map(|(queue, _)| queue.clone()).collect();
         let mut count = local.as_ref().and_then(Matched::plain).map_or(0, |plain| plain.targets.len() as u64);
-        self.remote.visit_reachable(subject, |entry| match &entry.wanted.queue {
+        self.remote_interest.visit_reachable(subject, |entry| match &entry.wanted.queue {
             Some(queue) => drop(queues.insert(queue.clone())),
             None => count += u64::from(entry.count),
         });
@@ -194,7 +194,7 @@ impl Peer {
     /// Returns whether the subscriptions of all peers that can be reached are known.
     pub fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.is_reachable());
-        self.news.is_discovered && others.all(|member| self.remote.is_known(member.epoch()))
+        self.news.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
     }
 
     /// What the clients of other peers subscribe to, as far as is known.
@@ -204,9 +204,9 @@ impl Peer {
                 publisher: self.members.get(&entry.epoch)?.publisher.clone(),
                 wanted: entry.wanted.clone(),
                 count: entry.count,
-                is_complete: self.remote.is_known(entry.epoch),
+                is_complete: self.remote_interest.is_known(entry.epoch),
             })
         };
-        self.remote.entries().filter_map(row).collect()
+        self.remote_interest.entries().filter_map(row).collect()
     }
 }

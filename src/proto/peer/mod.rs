@@ -1,43 +1,43 @@
 //! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
 
 mod batch;
-mod hearing;
-mod intake;
+pub(crate) mod discovery;
 mod interest;
-pub(crate) mod known;
+mod liveness;
 mod pace;
 mod poll;
 mod publish;
 mod queue;
+mod receive;
 mod repair;
 mod report;
 mod service;
 mod shares;
-mod spare;
+mod suppression;
 mod tick;
 mod words;
 
 use crate::message::{ClientId, Dseq, Epoch, Publisher};
 use crate::proto::Settings;
+use crate::proto::departed::DepartedMembers;
 use crate::proto::effect::{Effect, Input, Path, Request};
-use crate::proto::former::Formers;
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
 use crate::proto::interest::Interest;
 use crate::proto::members::{Member, Side};
-use crate::proto::pace::{Pacer, Room};
+use crate::proto::pace::{Pacer, ReceiveWindow};
 use crate::proto::peer::batch::Batch;
-use crate::proto::peer::intake::Early;
+use crate::proto::peer::discovery::News;
 use crate::proto::peer::interest::Telling;
-use crate::proto::peer::known::News;
 use crate::proto::peer::publish::Route;
+use crate::proto::peer::receive::Early;
 use crate::proto::peer::service::{Asked, Fetch};
-use crate::proto::peer::spare::Sparing;
+use crate::proto::peer::suppression::Suppression;
 use crate::proto::recv::Outcome;
-use crate::proto::remote::Remote;
+use crate::proto::remote_interest::RemoteInterest;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
 use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
-use crate::proto::streak::Streaks;
+use crate::proto::subject_run::SubjectRuns;
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::subject::Pattern;
@@ -70,24 +70,24 @@ pub struct Peer {
     inbox: String,
     interest: Interest,
     /// What the clients of other peers subscribe to.
-    remote: Remote,
+    remote_interest: RemoteInterest,
     /// When others are told of this peer's subscriptions.
     telling: Telling,
     /// What keeps it from sparing messages that nobody wants.
-    sparing: Sparing,
+    sparing: Suppression,
     pub_window: PubWindow,
     sub_window: SubWindow,
     multicast: Send,
     /// When that may leave, and what waits for it.
     pacer: Pacer,
     /// How much this peer can take of others.
-    room: Room,
+    room: ReceiveWindow,
     control: Control,
     beat: Beat,
     hellos: u8,
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
-    formers: Formers,
+    departed_members: DepartedMembers,
     /// Data of epochs that have yet to say a word.
     early: BTreeMap<Epoch, Early>,
     /// Datagrams that can be sent again.
@@ -121,7 +121,7 @@ pub struct Peer {
     /// When the oldest open datagram got its first record.
     opened: Option<Instant>,
     stop: Option<Stop>,
-    streaks: Streaks,
+    subject_runs: SubjectRuns,
     batch: Option<Batch>,
     /// Where the messages of the present streak go.
     route: Route,
@@ -156,21 +156,26 @@ impl Peer {
             listening: now.instant,
             inbox: inbox_of(epoch),
             interest: Interest::new(&settings, rng.next_u64()),
-            remote: Remote::new(rng.next_u64(), settings.interest_max, settings.recovery.grace, settings.mutants),
+            remote_interest: RemoteInterest::new(
+                rng.next_u64(),
+                settings.interest_max,
+                settings.recovery.grace,
+                settings.mutants,
+            ),
             telling: Telling::new(now.instant),
-            sparing: Sparing::new(now.instant, settings.heartbeat),
+            sparing: Suppression::new(now.instant, settings.heartbeat),
             pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
             multicast: Send::new(None, settings.datagram_bytes_max, settings.mutants),
             pacer: Pacer::new(&settings.pace, settings.recovery.ring.bytes_max, now.instant),
-            room: Room::new(&settings.pace, now.instant),
+            room: ReceiveWindow::new(&settings.pace, now.instant),
             control: Control::new(),
             beat: Beat::starting(now.instant, settings.heartbeat),
             hellos: HELLOS,
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
-            formers: Formers::new(settings.peers_max),
+            departed_members: DepartedMembers::new(settings.peers_max),
             early: BTreeMap::new(),
             ring: Ring::new(settings.recovery.ring, Dseq(0)),
             resends: Resends::new(settings.resends(), now.instant),
@@ -188,7 +193,7 @@ impl Peer {
             open: Vec::new(),
             opened: None,
             stop: None,
-            streaks: Streaks::default(),
+            subject_runs: SubjectRuns::default(),
             batch: None,
             route: Route::default(),
             echoless: BTreeSet::new(),
@@ -368,7 +373,7 @@ impl Peer {
     /// Checks what must hold after every input; panics if it does not.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
-        self.remote.assert_invariants();
+        self.remote_interest.assert_invariants();
     }
 
     /// Whether it has stopped, and has said so.

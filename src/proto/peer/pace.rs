@@ -1,12 +1,12 @@
 //! Pacing: what leaves for the group when, and what this peer tells publishers of its room.
 
 use super::Peer;
-use super::intake::Source;
+use super::receive::Source;
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::{Change, Taking};
+use crate::proto::pace::{Change, ReceiveProgress};
 use crate::proto::send::Sealed;
 use crate::proto::stats::MemberState;
 use crate::time::{Instant, Now};
@@ -165,10 +165,10 @@ impl Peer {
         // What this peer sends comes back to its own buffer.
         let sharers = 1 + self.members.values().filter(active).count() + usize::from(self.pacer.is_active(now));
         let dropped = self.counters.kernel_drops;
-        let awaits = self.awaits();
+        let flushes = self.flushes();
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let window = self.room.tell(now, sharers);
-        let awaited = member.awaited().filter(|_| awaits);
+        let awaited = member.awaited().filter(|_| flushes);
         member.taking.on_told(now, (window, self.room.is_short()), awaited);
         let (address, taken, padded) = (member.address, member.taking.high(), member.padding());
         if !self.may_say(epoch) {
@@ -218,26 +218,26 @@ impl Peer {
     }
 
     /// Whether this peer wants what it misses sent again.
-    fn awaits(&self) -> bool {
+    fn flushes(&self) -> bool {
         self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
     }
 
     /// Some of what a member was asked for has come, or will not come.
     pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
-        let awaits = self.awaits();
+        let flushes = self.flushes();
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.on_awaited(now, member.awaited().filter(|_| awaits));
+            member.taking.on_awaited(now, member.awaited().filter(|_| flushes));
         }
         self.report_if_due(now, epoch);
     }
 
     /// Tells the reports that are due.
     pub(super) fn on_report_tick(&mut self, now: Instant) {
-        let (receivers, awaits) = (self.members.len(), self.awaits());
+        let (receivers, flushes) = (self.members.len(), self.flushes());
         for member in self.members.values_mut() {
-            member.taking.on_awaited(now, member.awaited().filter(|_| awaits));
+            member.taking.on_awaited(now, member.awaited().filter(|_| flushes));
         }
-        let is_due = |taking: &Taking| taking.deadline(receivers).is_some_and(|at| at <= now);
+        let is_due = |taking: &ReceiveProgress| taking.deadline(receivers).is_some_and(|at| at <= now);
         let due: Vec<Epoch> =
             self.members.values().filter(|member| is_due(&member.taking)).map(Member::epoch).collect();
         due.into_iter().for_each(|epoch| self.report_room(now, epoch));

@@ -10,7 +10,7 @@ use crate::proto::effect::{Effect, Published, Refusal, Request, Target};
 use crate::proto::interest::Matched;
 use crate::proto::members::Member;
 use crate::proto::send::Sealed;
-use crate::proto::streak::Key;
+use crate::proto::subject_run::Key;
 use crate::proto::window::Numbering;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -118,7 +118,7 @@ impl Peer {
             self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
             return;
         }
-        let (key, begins) = self.streaks.next(message.subject);
+        let (key, begins) = self.subject_runs.next(message.subject);
         let (changes, except) = (self.interest_changes(), self.except(client));
         if begins || self.route.changes != changes || self.route.except != except {
             let local = self.audience(message.subject, except);
@@ -166,7 +166,7 @@ impl Peer {
 
     /// How often the subscriptions here, and those elsewhere, have changed.
     fn interest_changes(&self) -> (u64, u64) {
-        (self.interest.changes(), self.remote.changes())
+        (self.interest.changes(), self.remote_interest.changes())
     }
 
     /// How many subscriptions a message of the client on the subject would go to, as far as is known, those of a queue group counted
@@ -175,7 +175,7 @@ impl Peer {
     pub fn receivers(&mut self, client: ClientId, subject: &Subject) -> (u64, bool) {
         let except = self.except(client);
         let is_same = (self.route.changes, self.route.except) == (self.interest_changes(), except);
-        let is_routed = is_same && self.streaks.goes_on(subject);
+        let is_routed = is_same && self.subject_runs.goes_on(subject);
         let count = match self.route.receivers.filter(|_| is_routed) {
             Some(count) => count,
             None => self.count_receivers(subject, except),
@@ -266,7 +266,7 @@ impl Peer {
         self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
         self.send_sealed(now, None);
         let Numbering::Numbered { seq: last, offset, .. } = numbering else { return None };
-        if key.streak().is_some()
+        if key.subject_run().is_some()
             && message.is_plain()
             && let Some((seq, at)) = self.multicast.open_run()
         {

@@ -90,7 +90,7 @@ impl Peer {
         for (queue, members) in local.into_iter().flat_map(Matched::queues) {
             groups.entry(queue.clone()).or_default().0 = members as u64;
         }
-        self.remote.visit(subject, |entry| {
+        self.remote_interest.visit(subject, |entry| {
             if let Some(queue) = &entry.wanted.queue {
                 groups.entry(queue.clone()).or_default().1.add(entry.epoch, entry.count);
             }

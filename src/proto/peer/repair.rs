@@ -5,7 +5,7 @@ use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::peer::intake::Source;
+use crate::proto::peer::receive::Source;
 use crate::proto::resend::{Answer, Found, To};
 use crate::proto::send::Word;
 use crate::proto::stats::MemberState;
@@ -57,7 +57,7 @@ impl Peer {
         if member.ask_deadline().is_none_or(|at| now.instant < at) {
             return;
         }
-        let unicast = member.hearing.is_dead();
+        let unicast = member.liveness.is_dead();
         let only_manifests = self.interest.is_empty(DeliveryMode::Repair);
         let ranges_max = ResendRequest::ranges_max(self.settings.datagram_bytes_max);
         let mut requests = Vec::new();

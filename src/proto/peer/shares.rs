@@ -113,7 +113,7 @@ impl Peer {
         let own = local.iter().flat_map(|local| local.queues()).find(|(name, _)| **name == queue);
         let own = own.map_or(0, |(_, members)| members as u64);
         let mut others = super::queue::Peers::default();
-        self.remote.visit_reachable(&message.subject, |entry| {
+        self.remote_interest.visit_reachable(&message.subject, |entry| {
             if entry.wanted.queue.as_ref() == Some(&queue) {
                 others.add(entry.epoch, entry.count);
             }

@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 mod batch;
 mod bounds;
 mod conformance;
+mod discovery;
 mod forged;
 mod invariants;
-mod known;
 mod poll;
 mod repair;
 mod rules;
@@ -899,11 +899,11 @@ fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
 fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_present_one() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe(0, "a");
-    let mut former = Host::new("P.test", 2, 5_500);
-    former.tick(5_500);
-    let late = former.publish(5_600, "a");
-    let words: Vec<Bytes> = [5_640, 5_700, 5_900].iter().flat_map(|millis| former.tick(*millis)).collect();
-    let mut p = Host { address: former.address, ..Host::new("P.test", 3, 6_000) };
+    let mut departed = Host::new("P.test", 2, 5_500);
+    departed.tick(5_500);
+    let late = departed.publish(5_600, "a");
+    let words: Vec<Bytes> = [5_640, 5_700, 5_900].iter().flat_map(|millis| departed.tick(*millis)).collect();
+    let mut p = Host { address: departed.address, ..Host::new("P.test", 3, 6_000) };
     for millis in (6_000..9_000).step_by(20) {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
         // What was sent in its half second comes after two more, first some, then all at once.

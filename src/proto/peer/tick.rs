@@ -18,7 +18,7 @@ impl Peer {
             member.state = MemberState::Left;
             // It may go on under a new epoch, of which nothing has been heard yet.
             self.sparing.hold(now.instant + member.heartbeat);
-            self.remote.end(epoch);
+            self.remote_interest.end(epoch);
             self.tell(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
@@ -79,7 +79,7 @@ impl Peer {
                 self.with_stream(now, epoch, side, |recv, ctx, out| recv.on_deadline(ctx, out));
             }
         }
-        self.on_hearing_tick(now, epoch);
+        self.on_liveness_tick(now, epoch);
         self.give_up_left_assignments(now, epoch);
         let forget = self.settings.forget;
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -93,7 +93,7 @@ impl Peer {
                 }
                 // Rule: silence
                 member.state = MemberState::Silent;
-                self.remote.set_reachable(epoch, false);
+                self.remote_interest.set_reachable(epoch, false);
                 self.give_up_assignments(epoch);
                 self.tell(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
@@ -117,7 +117,7 @@ impl Peer {
         self.news.forget(epoch);
         self.forget_entries(epoch);
         if let Some(member) = self.members.remove(&epoch)
-            && let Some(forgotten) = self.formers.remember(&member)
+            && let Some(forgotten) = self.departed_members.remember(&member)
         {
             self.listening = now.instant;
             self.end_lost(forgotten);

@@ -58,7 +58,7 @@ impl Peer {
             token,
             echo: member.and_then(|member| member.echo),
             interest: Some(self.interest_word(member)),
-            interest_known: to.map(|epoch| self.remote.tell_complete(epoch)),
+            interest_known: to.map(|epoch| self.remote_interest.tell_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
             report: member
                 .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
@@ -125,7 +125,7 @@ impl Peer {
         for _ in 0..BYES {
             self.say(now, Word::Bye, None, 0);
         }
-        if let Some(forgotten) = self.formers.remember_own(self.origin.epoch) {
+        if let Some(forgotten) = self.departed_members.remember_own(self.origin.epoch) {
             self.end_lost(forgotten);
         }
         let epoch = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
@@ -151,7 +151,7 @@ impl Peer {
             }
         }
         self.reckon_pace(now.instant);
-        self.formers.on_new_epoch();
+        self.departed_members.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }
 }

@@ -48,14 +48,14 @@ enum State {
 
 /// All of one stream, each with a datagram that is being rebuilt.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Larges {
+pub(super) struct LargeMessages {
     by_first: BTreeMap<Dseq, Large>,
     queued: BTreeSet<Dseq>,
     /// Bytes of those that were asked for.
     asked_bytes: usize,
 }
 
-impl Larges {
+impl LargeMessages {
     /// The message that begins in this datagram.
     pub(super) fn name(&self, first: Dseq) -> Option<&Name> {
         self.by_first.get(&first).map(|large| &large.name)
@@ -168,7 +168,7 @@ mod tests {
         Name { subject: "a".parse().unwrap(), seq, bytes }
     }
 
-    fn asked(larges: &mut Larges) -> Vec<u64> {
+    fn asked(larges: &mut LargeMessages) -> Vec<u64> {
         let mut asked = Vec::new();
         larges.ask_due(Instant::ZERO, |first, _| asked.push(first.0));
         asked
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn messages_are_asked_for_in_their_order_and_so_many_bytes_at_a_time() {
-        let mut larges = Larges::default();
+        let mut larges = LargeMessages::default();
         for (first, bytes) in [(30, 4 << 20), (10, 600 << 10), (20, 400 << 10), (40, 1000)] {
             larges.join(Dseq(first), Dseq(first + 1), &name(bytes), true);
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_larger_message_is_awaited_for_longer_before_it_is_asked_for_again() {
         for (bytes, expected) in [(2000, [40, 120, 280, 600]), (8 << 20, [1006, 2013, 3019, 4026])] {
-            let mut larges = Larges::default();
+            let mut larges = LargeMessages::default();
             larges.join(Dseq(1), Dseq(1), &name(bytes), true);
             assert_eq!(asked(&mut larges), [1]);
             let times = expected.map(|_| {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_message_whose_beginning_is_not_accounted_for_is_not_asked_for() {
-        let mut larges = Larges::default();
+        let mut larges = LargeMessages::default();
         larges.join(Dseq(5), Dseq(7), &name(3000), false);
         larges.join(Dseq(5), Dseq(8), &name(3000), false);
         assert_eq!((asked(&mut larges), larges.ask_deadline()), (vec![], None));

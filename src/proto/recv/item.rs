@@ -1,7 +1,7 @@
 //! What is judged as one: a run, a large message, or what stands for messages that will not come.
 
 use crate::message::{Epoch, Message, MissingDatagrams, Reason};
-use crate::proto::fragment::{Doomed, Whole};
+use crate::proto::fragment::{AbandonedMessage, Whole};
 use crate::proto::stream::Place;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -15,7 +15,7 @@ pub enum Item {
     /// A large message.
     Whole(Whole),
     /// A large message that will never be whole.
-    Doomed(Doomed),
+    AbandonedMessage(AbandonedMessage),
     /// Messages of a datagram that the publisher does not have any more, from its history.
     Fetched(Fetched),
     /// Messages of such a datagram that it does not have either.
@@ -77,7 +77,7 @@ impl Item {
         match self {
             Item::Run(run) => &run.subject,
             Item::Whole(whole) => &whole.message.subject,
-            Item::Doomed(doomed) => &doomed.subject,
+            Item::AbandonedMessage(doomed) => &doomed.subject,
             Item::Fetched(fetched) => &fetched.messages[0].subject,
             Item::Gone(gone) => &gone.subject,
         }
@@ -88,7 +88,7 @@ impl Item {
         match self {
             Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
             Item::Whole(whole) => whole.place,
-            Item::Doomed(doomed) => doomed.place,
+            Item::AbandonedMessage(doomed) => doomed.place,
             Item::Fetched(fetched) => Some(fetched.place),
             Item::Gone(gone) => gone.place,
         }
@@ -96,12 +96,12 @@ impl Item {
 
     /// Whether it stands for messages that are lost.
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self, Item::Doomed(_) | Item::Gone(_))
+        matches!(self, Item::AbandonedMessage(_) | Item::Gone(_))
     }
 
     /// Whether it is a doomed message whose beginning did not arrive.
     pub(super) fn is_headless(&self) -> bool {
-        matches!(self, Item::Doomed(Doomed { begun: false, .. }))
+        matches!(self, Item::AbandonedMessage(AbandonedMessage { begun: false, .. }))
     }
 
     /// How many messages it has.
@@ -110,7 +110,7 @@ impl Item {
             Item::Run(run) => u64::from(run.count),
             Item::Fetched(fetched) => fetched.messages.len() as u64,
             Item::Gone(gone) => gone.count,
-            Item::Whole(_) | Item::Doomed(_) => 1,
+            Item::Whole(_) | Item::AbandonedMessage(_) => 1,
         }
     }
 
@@ -122,7 +122,7 @@ impl Item {
             Item::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
             Item::Whole(whole) => names_it(whole.message.headers.block()),
             Item::Fetched(fetched) => fetched.messages.iter().any(|message| names_it(message.headers.block())),
-            Item::Doomed(_) | Item::Gone(_) => false,
+            Item::AbandonedMessage(_) | Item::Gone(_) => false,
         }
     }
 
@@ -132,7 +132,7 @@ impl Item {
             Item::Run(run) => run.into_messages().for_each(each),
             Item::Whole(whole) => each(whole.message),
             Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
-            Item::Doomed(_) | Item::Gone(_) => {}
+            Item::AbandonedMessage(_) | Item::Gone(_) => {}
         }
     }
 
@@ -142,7 +142,7 @@ impl Item {
             Item::Run(run) => run.entry_bytes(),
             Item::Whole(whole) => whole.message.body_bytes(),
             Item::Fetched(fetched) => fetched.bytes(),
-            Item::Doomed(_) | Item::Gone(_) => 0,
+            Item::AbandonedMessage(_) | Item::Gone(_) => 0,
         }
     }
 }

@@ -306,7 +306,7 @@ impl Receiver {
             .subscribe(Instant::ZERO, target, "t.>".parse::<Pattern>().unwrap().into(), DeliveryMode::Repair)
             .unwrap();
         let ledger = Ledger::new(Dseq(0), 0, Instant::ZERO, [8, 64][seed as usize % 2]);
-        let asking = Asking::new(Duration::from_millis(5), true, Rng::new(seed));
+        let asking = NakScheduler::new(Duration::from_millis(5), true, Rng::new(seed));
         let kind = Kind::Bcast { birth: Some(Instant::from_nanos(1)) };
         Receiver {
             recv: Recv::new(kind, ledger, asking, Reassembly::new(6000, 4)),

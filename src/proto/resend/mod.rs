@@ -6,8 +6,8 @@
 
 mod budget;
 mod log;
-mod memory;
 mod ranges;
+mod recently_resent;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Expired, Manifest, ManifestBuilder, Range,
 pub use budget::Bucket;
 use budget::{BURST_BYTES, Budget};
 use bytes::Bytes;
-use memory::Memory;
 use ranges::Ranges;
+use recently_resent::RecentlyResent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -233,7 +233,7 @@ pub struct Resends {
     settings: ResendSettings,
     budget: Budget,
     requesters: BTreeMap<Epoch, Requester>,
-    memory: Memory,
+    memory: RecentlyResent,
     /// When the next answer may be made; `None` if nothing is asked for.
     next: Option<Instant>,
     /// All bytes that were sent live.
@@ -248,7 +248,7 @@ impl Resends {
             settings,
             budget: Budget::new(now, settings.rate_min),
             requesters: BTreeMap::new(),
-            memory: Memory::default(),
+            memory: RecentlyResent::default(),
             next: None,
             sent: 0,
             counters: ResendCounters::default(),

@@ -15,7 +15,7 @@ use crate::message::{Dseq, Stamp};
 use crate::proto::WindowSettings;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::stats::WindowRow;
-use crate::proto::streak::Key;
+use crate::proto::subject_run::Key;
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::Subject;
@@ -323,7 +323,7 @@ impl Entry for SubSlot {
 struct Recent {
     place: Place,
     /// The streak it was used for; streaks are of one publisher.
-    streak: Option<u64>,
+    subject_run: Option<u64>,
 }
 
 /// Whether entries are looked up in the order in which they were added, as they are for who publishes on its subjects in turn.
@@ -383,10 +383,10 @@ impl<E: Entry> Rotating<E> {
 
     /// Where the entry stands, moved into the current generation; until the next rotation.
     fn place(&mut self, publisher: u32, key: Key<'_>) -> Option<Place> {
-        let (text, streak) = (key.text(), key.streak());
+        let (text, subject_run) = (key.text(), key.subject_run());
         let recent = match self.recent {
-            Some(recent) if streak.is_some() && streak == recent.streak => recent,
-            _ => Recent { place: self.seek(publisher, text)?, streak },
+            Some(recent) if subject_run.is_some() && subject_run == recent.subject_run => recent,
+            _ => Recent { place: self.seek(publisher, text)?, subject_run },
         };
         self.recent = Some(recent);
         self.enter(recent.place, text);

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use crate::event::model::{Event, Registration};
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Answer, Journal, Query};
 use crate::event::timestamp::Timestamp;
@@ -100,7 +100,7 @@ struct World {
     settings: Settings,
     session: Session,
     out: Out,
-    registrar: Registrar,
+    sequencer: EventSequencer,
     journal: MemoryJournal,
     /// Decides when the journal answers; at once, if there is none.
     delays: Option<Rng>,
@@ -122,7 +122,7 @@ impl World {
             session: Session::new(Arc::new(settings.clone()), Status::Operational, Instant::ZERO),
             settings: settings.clone(),
             out: Out::new(),
-            registrar: Registrar::new(settings.server, 0, Timestamp::MIN),
+            sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
             journal: MemoryJournal::default(),
             delays,
             late: Vec::new(),
@@ -219,7 +219,7 @@ impl World {
         if registrations[0].event_type.subject().as_bytes().len() % 8 == 7 {
             return None;
         }
-        let events = self.registrar.register(Timestamp::MIN, registrations);
+        let events = self.sequencer.register(Timestamp::MIN, registrations);
         assert_eq!(self.journal.append(&events), Ok(events.len()));
         let World { subscription, session, out, .. } = self;
         let is_wanted = |event: &&Event| {

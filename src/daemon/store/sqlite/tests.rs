@@ -5,7 +5,7 @@ mod vfs;
 
 use super::*;
 use crate::event::model::{EventId, Json, Payload, Registration};
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::retention::{Retention, Rule};
 use crate::event::store::{By, OfServer, Series, Span};
@@ -132,7 +132,7 @@ fn it_answers_as_its_twin_in_memory_does() {
         let tail_events = 1 << rng.below(9);
         journal.tail_events = tail_events;
         let retention = draw_retention(&mut rng);
-        let mut servers: Vec<Registrar> = (1..4).map(|id| Registrar::new(ServerId(id), 0, at(-3))).collect();
+        let mut servers: Vec<EventSequencer> = (1..4).map(|id| EventSequencer::new(ServerId(id), 0, at(-3))).collect();
         for _ in 0..30 {
             let mut events = Vec::new();
             for server in &mut servers {
@@ -183,8 +183,9 @@ fn it_answers_as_its_twin_in_memory_does() {
 fn the_last_event_of_each_server_is_known_when_it_is_opened() {
     let dir = Dir::in_memory();
     let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
-    let session =
-        |server, count| Registrar::new(ServerId(server), 4, at(0)).register(at(5), vec![registration.clone(); count]);
+    let session = |server, count| {
+        EventSequencer::new(ServerId(server), 4, at(0)).register(at(5), vec![registration.clone(); count])
+    };
     let rule = |count| Rule { pattern: "a".parse().unwrap(), age: None, count: Some(count), bytes: None };
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     journal.append(&session(1, TAIL_EVENTS + 3)).unwrap();
@@ -232,7 +233,8 @@ fn what_costs_much_is_done_in_slices() {
         payload: None,
     };
     // All of one time, so that only arrivals tell where they stand.
-    let events = Registrar::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..5000).map(registration).collect());
+    let events =
+        EventSequencer::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..5000).map(registration).collect());
     journal.append(&events).unwrap();
     let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
     let types = |patterns: &[&str]| Some(patterns.iter().map(|text| text.parse().unwrap()).collect());
@@ -267,16 +269,16 @@ fn slices_give_each_event_once_while_others_are_appended() {
         source_timestamp: Some(at(number % 7)),
         payload: None,
     };
-    let mut registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+    let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
     let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
     for (by, is_descending) in [By::Time, By::SourceTime].into_iter().flat_map(|by| [(by, false), (by, true)]) {
-        let now = i64::try_from(registrar.session()).unwrap();
-        journal.append(&registrar.register(at(now), (0..200).map(registration).collect())).unwrap();
+        let now = i64::try_from(sequencer.session()).unwrap();
+        journal.append(&sequencer.register(at(now), (0..200).map(registration).collect())).unwrap();
         let types = Some(vec!["a/*".parse().unwrap()]);
         let query = Query::Series(Series { types, by, is_descending, ..Series::default() });
         let before = journal.query(&query).unwrap().events;
         let (answer, slices) = in_slices(&mut reader, &query, 48, |_| {
-            journal.append(&registrar.register(at(now + 1), (0..5).map(registration).collect())).unwrap();
+            journal.append(&sequencer.register(at(now + 1), (0..5).map(registration).collect())).unwrap();
         });
         let old: Vec<Event> = answer.events.iter().filter(|event| event.timestamp <= at(now)).cloned().collect();
         assert!(3 < slices && old == before, "{query:?}");
@@ -287,7 +289,7 @@ fn some_events(count: usize) -> Vec<Event> {
     let payload = Payload::Json(Json::from_bytes(format!("\"{}\"", "x".repeat(254)).into()).unwrap());
     let one =
         || Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: Some(payload.clone()) };
-    Registrar::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..count).map(|_| one()).collect())
+    EventSequencer::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..count).map(|_| one()).collect())
 }
 
 #[test]
@@ -300,9 +302,9 @@ fn many_types_are_gone_through_in_the_same_order() {
         source_timestamp: Some(at((number % 7) as i64)),
         payload: None,
     };
-    let mut registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+    let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
     for session in 0..4 {
-        let events = registrar.register(at(session), (0..400).map(registration).collect());
+        let events = sequencer.register(at(session), (0..400).map(registration).collect());
         assert_eq!(journal.append(&events), Ok(400));
         twin.append(&events).unwrap();
     }
@@ -326,7 +328,7 @@ fn an_answer_has_limits_of_its_own() {
         source_timestamp: None,
         payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; 3 << 20].into() }),
     };
-    let events = Registrar::new(ServerId(2), 0, Timestamp::MIN).register(at(9), (0..5).map(large).collect());
+    let events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(at(9), (0..5).map(large).collect());
     journal.append(&events).unwrap();
     let of_server = Query::Server(OfServer { server: ServerId(2), after: None, limit: None });
     let answer = journal.query(&of_server).unwrap();
@@ -475,14 +477,14 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
 fn types_of_which_nothing_is_left_are_removed() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
-    let mut registrar = Registrar::new(ServerId(1), 0, Timestamp::MIN);
+    let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
     let mut append = |journal: &mut SqliteJournal, time: i64| {
         let one = |number: usize| Registration {
             event_type: format!("a/{}", number % 50).parse().unwrap(),
             source_timestamp: None,
             payload: None,
         };
-        let events = registrar.register(at(time), (0..100).map(one).collect());
+        let events = sequencer.register(at(time), (0..100).map(one).collect());
         assert_eq!(journal.append(&events), Ok(100));
     };
     let numbers = |journal: &SqliteJournal| -> Vec<i64> {

@@ -3,7 +3,7 @@
 use super::query::event_type;
 use crate::daemon::clock::random_u64;
 use crate::daemon::store::error::StoreError;
-use crate::event::registry::Registry;
+use crate::event::pattern_index::PatternIndex;
 use crate::subject::event_type::{EventType, TypePattern};
 use rusqlite::Connection;
 
@@ -14,7 +14,7 @@ const ROW_STEPS: usize = 128;
 #[derive(Debug)]
 pub(super) struct Types {
     /// What they match, each once; `None` for all.
-    registry: Option<Registry<()>>,
+    pattern_index: Option<PatternIndex<()>>,
     /// Where they stand in the order of subjects; ascending, and none within another.
     ranges: Vec<Range>,
     /// Subtypes of the patterns that hold a `?`: how many steps it takes at most to look up a type.
@@ -45,12 +45,16 @@ impl Types {
     /// Those that one of the patterns matches, or all.
     pub(super) fn new(patterns: Option<&[TypePattern]>) -> Types {
         let Some(patterns) = patterns else {
-            return Types { registry: None, ranges: vec![Range { prefix: String::new(), is_exact: false }], steps: 0 };
+            return Types {
+                pattern_index: None,
+                ranges: vec![Range { prefix: String::new(), is_exact: false }],
+                steps: 0,
+            };
         };
-        let mut registry = Registry::new(random_u64());
+        let mut pattern_index = PatternIndex::new(random_u64());
         let (mut ranges, mut steps) = (Vec::new(), 0);
         for pattern in patterns {
-            registry.insert(pattern, ());
+            pattern_index.insert(pattern, ());
             let tokens = pattern.from_zero().as_str().split('.');
             steps += if tokens.clone().any(|token| token == "*") { tokens.count() } else { 0 };
             let prefix = pattern.literal_prefix().to_owned();
@@ -59,12 +63,12 @@ impl Types {
         }
         ranges.sort_unstable();
         ranges.dedup_by(|range, before| before.holds(&range.prefix));
-        Types { registry: Some(registry), ranges, steps }
+        Types { pattern_index: Some(pattern_index), ranges, steps }
     }
 
     /// Whether all types are meant.
     pub(super) fn are_all(&self) -> bool {
-        self.registry.is_none()
+        self.pattern_index.is_none()
     }
 
     /// How many times longer than that of a row looking up a type may take.
@@ -74,9 +78,9 @@ impl Types {
 
     /// Whether this one is.
     pub(super) fn mean(&self, event_type: &EventType) -> bool {
-        self.registry.as_ref().is_none_or(|registry| {
+        self.pattern_index.as_ref().is_none_or(|pattern_index| {
             let mut found = Vec::new();
-            registry.matches(event_type, &mut found);
+            pattern_index.matches(event_type, &mut found);
             !found.is_empty()
         })
     }

@@ -3,7 +3,7 @@
 mod interest;
 mod queue;
 mod settings;
-mod spare;
+mod suppression;
 
 use super::*;
 use crate::offset::Case;

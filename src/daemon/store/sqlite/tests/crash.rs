@@ -7,7 +7,7 @@ use super::vfs::{Op, Watch};
 use super::{Dir, at, draw_retention, registration};
 use crate::daemon::store::sqlite::SqliteJournal;
 use crate::event::model::ServerId;
-use crate::event::registrar::Registrar;
+use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Answer, By, Journal, OfServer, Query, Series};
 use crate::rng::Rng;
@@ -67,7 +67,7 @@ impl Run {
     fn new(seed: u64, synchronous: &str) -> Run {
         let (dir, mut rng) = (Dir::in_memory(), Rng::new(seed));
         let watch = Watch::new(&dir.0);
-        let mut servers = [1, 2].map(|id| Registrar::new(ServerId(id), 0, at(-3)));
+        let mut servers = [1, 2].map(|id| EventSequencer::new(ServerId(id), 0, at(-3)));
         let (mut states, mut asked_at, mut told_at) = (vec![MemoryJournal::default()], vec![0], vec![0]);
         let (mut now, retention) = (0, draw_retention(&mut rng));
         for _ in 0..1 + rng.below(4) {
@@ -159,8 +159,8 @@ impl Run {
             if found != expected {
                 return Err(format!("{found:?}, not {expected:?}"));
             }
-            let mut registrar = Registrar::new(server, found.session, found.timestamp);
-            let next = registrar.register(found.timestamp, vec![registration(&mut self.rng)]);
+            let mut sequencer = EventSequencer::new(server, found.session, found.timestamp);
+            let next = sequencer.register(found.timestamp, vec![registration(&mut self.rng)]);
             if journal.append(&next) != Ok(1) {
                 return Err(format!("{} cannot be appended", next[0].id));
             }

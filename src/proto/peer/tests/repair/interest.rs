@@ -16,7 +16,7 @@ fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
     let entries = rows.iter().filter(|row| row.publisher.epoch == epoch);
     let mut entries: Vec<_> = entries.map(|row| (row.wanted.pattern.to_string(), row.count)).collect();
     entries.sort();
-    (entries, lan.hosts[host].peer.remote.is_known(epoch))
+    (entries, lan.hosts[host].peer.remote_interest.is_known(epoch))
 }
 
 fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {

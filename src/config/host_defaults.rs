@@ -1,0 +1,50 @@
+//! What the defaults `auto` stand for on this host.
+
+use crate::message::PeerName;
+use std::path::PathBuf;
+
+/// What the defaults `auto` stand for on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDefaults {
+    /// The host's name, as the kernel tells it.
+    pub host: String,
+    /// `$XDG_RUNTIME_DIR`, if it is set to an absolute path.
+    pub runtime_dir: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`, or `~/.local/state`, if that is an absolute path.
+    pub state_dir: Option<PathBuf>,
+    /// The user's number.
+    pub uid: u32,
+}
+
+impl HostDefaults {
+    /// Asks the system.
+    pub fn here() -> HostDefaults {
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir: &PathBuf| dir.is_absolute());
+        let state_dir = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
+        HostDefaults { host, runtime_dir: path("XDG_RUNTIME_DIR"), state_dir, uid: nix::unistd::getuid().as_raw() }
+    }
+
+    /// The host's name as a peer name: what a peer name cannot hold becomes `-`.
+    pub(super) fn peer_name(&self) -> PeerName {
+        let allowed = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
+        let name: String = self.host.chars().map(allowed).take(PeerName::BYTES_MAX).collect();
+        name.parse().unwrap_or_else(|_| "peer".parse().expect("'peer' is a peer name"))
+    }
+
+    /// `$XDG_RUNTIME_DIR/seqcast.sock`, or `/tmp/seqcast-UID/seqcast.sock`: a directory of the user's own either way.
+    pub(super) fn socket(&self) -> PathBuf {
+        match &self.runtime_dir {
+            Some(dir) => dir.join("seqcast.sock"),
+            None => PathBuf::from(format!("/tmp/seqcast-{}/seqcast.sock", self.uid)),
+        }
+    }
+
+    /// A directory of the user's own, in `/tmp` if nothing better is known.
+    pub(super) fn data_dir(&self) -> PathBuf {
+        match &self.state_dir {
+            Some(dir) => dir.join("seqcast"),
+            None => PathBuf::from(format!("/tmp/seqcast-{}/data", self.uid)),
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! What a journal has to do with those of other peers: one thread that claims the number of the server, announces what is registered,
+//! answers who follows, and follows others.
+
+use super::{push, tell_news};
+use crate::daemon::clock::Clock;
+use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLimits};
+use crate::daemon::store::error::StoreError;
+use crate::daemon::store::reader::Reader;
+use crate::daemon::store::writer::{Append, Writer};
+use crate::daemon::stream::inputs::Inputs;
+use crate::daemon::stream::serve::Input;
+use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
+use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::server_id_claim::{Act, ServerIdClaim};
+use crate::event::store::{Answer, OfServer, Query};
+use crate::event::timestamp::Timestamp;
+use crate::listener::journal::{
+    HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
+    read_announcement, read_page, read_question, remove_too_deep_events,
+};
+use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
+use crate::proto::peer::inbox_of;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// What waits for the thread at most; beyond it messages are lost, and asked for.
+const QUEUE: QueueLimits = QueueLimits { count_max: 65_536, bytes_max: 32 << 20 };
+/// Messages that are looked at before anything is stored or asked.
+const MESSAGES: usize = 64;
+/// Bytes of events in a message, unless it is one event.
+const EVENTS_BYTES: usize = 256 * 1024;
+/// Events that are looked at for a page.
+const PAGE_EVENTS: usize = 2048;
+/// Questions of other peers that are answered at a time. A further one is not answered and its peer asks again; the log
+/// says so at the first, second, fourth … of them.
+const PAGES_MAX: usize = 64;
+/// As whom questions of other peers are asked: no client, so that none of them ends with one.
+const FOLLOWERS: ClientId = ClientId(0);
+/// Names of peers that are remembered.
+const NAMES_MAX: usize = 4096;
+
+/// Who it is that shares a journal.
+#[derive(Clone, Debug)]
+pub(super) struct LocalServer {
+    pub(super) server: ServerId,
+    pub(super) epoch: Epoch,
+    /// As whom messages are published.
+    pub(super) client: ClientId,
+    pub(super) message_bytes_max: usize,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+impl LocalServer {
+    /// The subject of replies, without the number of the question behind it.
+    fn inbox(&self) -> String {
+        format!("{}{}.", inbox_of(self.epoch), self.client.0)
+    }
+
+    /// What has to be subscribed to.
+    pub(super) fn patterns(&self) -> [Pattern; 3] {
+        let patterns =
+            [format!("{SERVER_PREFIX}*"), format!("{QUESTION_PREFIX}{}", self.server), format!("{}*", self.inbox())];
+        patterns.map(|text| text.parse().expect("words and numbers"))
+    }
+
+    /// The mark of events tells that a peer says it: programs cannot set it.
+    fn publish(&self, message: Message) {
+        let message = Message { event: true, ..message };
+        push(&self.mailbox, Command::Publish { client: self.client, message });
+    }
+
+    /// What of an answer of the journal is told to who follows. An event that fits no message any more, since `message-size` was greater
+    /// when it was registered, is left out.
+    fn page(&self, question: &Question, found: Answer) -> Page {
+        let size = |event: &Event| match event_bytes(event) {
+            bytes if self.event_bytes_max() < bytes => {
+                tracing::warn!(event = %event.id, bytes, "the event fits no message (message-size): it is not told to who follows");
+                None
+            }
+            bytes => Some(bytes),
+        };
+        Page::new(question, found, self.events_bytes_max(), size)
+    }
+
+    /// Bytes of events in a message, unless it is one event.
+    fn events_bytes_max(&self) -> usize {
+        EVENTS_BYTES.min(self.event_bytes_max())
+    }
+
+    /// The same of one event.
+    fn event_bytes_max(&self) -> usize {
+        self.message_bytes_max.saturating_sub(HEAD_BYTES)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one; if some did, what is in it would still be whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is announced, by the thread of the journal and by the one that shares it.
+#[derive(Debug)]
+pub(super) struct Stream {
+    own: LocalServer,
+    subject: Subject,
+    /// What was announced last, without its events. Held until the message is in the mailbox, so that they come in their order.
+    head: Mutex<Announcement>,
+    /// Whether somebody follows, so that events are announced.
+    has_followers: AtomicBool,
+}
+
+impl Stream {
+    /// What is to be announced of events that were stored, which are one session: them, if somebody follows.
+    pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
+        let head = lock(&self.head).clone();
+        if self.has_followers.load(Ordering::Relaxed) {
+            return parts(&head, events, self.own.events_bytes_max(), event_bytes);
+        }
+        let place = |event: &Event| EventId { instance: BEHIND_ALL, ..event.id };
+        let place = events.last().map(place);
+        place.into_iter().map(|place| Announcement { since: place, until: place, ..head.clone() }).collect()
+    }
+
+    /// Announces that, behind the events themselves.
+    pub(super) fn on_published(&self, parts: &[Announcement]) {
+        let mut head = lock(&self.head);
+        for part in parts {
+            (head.since, head.until) = (part.until, part.until);
+            if !part.events.is_empty() {
+                self.publish(&Announcement { is_held: head.is_held, ..part.clone() });
+            }
+        }
+    }
+
+    fn announce(&self, is_held: bool) {
+        let mut head = lock(&self.head);
+        head.is_held = is_held;
+        self.publish(&head);
+    }
+
+    fn publish(&self, announcement: &Announcement) {
+        self.own.publish(Message::new(self.subject.clone(), encode_announcement(announcement)));
+    }
+}
+
+/// What is known of the thread's doings.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Those that are followed, with their names as far as they are known.
+    pub(super) rows: Mutex<Vec<(Row, Option<PeerName>)>>,
+    /// Events of others that were stored.
+    pub(super) followed: AtomicU64,
+    /// Events of others that were not stored because their JSON is nested too deep.
+    pub(super) too_deep: AtomicU64,
+}
+
+/// The thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Replication {
+    pub(super) stream: Arc<Stream>,
+    pub(super) known: Arc<Known>,
+    pub(super) queue: Arc<EventQueue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Replication {
+    /// Starts the thread. What the [patterns](LocalServer::patterns) match has to go to its queue. `last` is the last session that the journal holds of
+    /// its own server.
+    pub(super) fn start(
+        own: LocalServer,
+        last: u64,
+        follower: Follower,
+        (reader, writer): (Arc<Reader>, Arc<Writer>),
+        news: Option<Inputs>,
+    ) -> io::Result<Replication> {
+        let now = Clock::now();
+        let opened = Timestamp::from(now.wall);
+        let place = EventId { server: own.server, session: last, instance: BEHIND_ALL };
+        let follows = follower.is_following();
+        let head = Announcement { opened, is_held: false, follows, since: place, until: place, events: Vec::new() };
+        let stream = Arc::new(Stream {
+            subject: format!("{SERVER_PREFIX}{}", own.server).parse().expect("words and a number"),
+            head: Mutex::new(head),
+            has_followers: AtomicBool::new(false),
+            own: own.clone(),
+        });
+        let queue = Arc::new(EventQueue::new(QUEUE));
+        let known = Arc::new(Known::default());
+        let sharer = Replicator {
+            inbox: own.inbox(),
+            claim: ServerIdClaim::new(now.instant, own.server, own.epoch, opened),
+            follower,
+            names: BTreeMap::new(),
+            pages: PageQueue::new(),
+            stream: Arc::clone(&stream),
+            known: Arc::clone(&known),
+            queue: Arc::clone(&queue),
+            own,
+            reader,
+            writer,
+            news,
+        };
+        let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
+        Ok(Replication { stream, known, queue, thread: Some(thread) })
+    }
+
+    /// The part of `show status` about those that are followed.
+    pub(super) fn status(&self) -> Value {
+        let row = |(row, name): &(Row, Option<PeerName>)| {
+            json!({
+                "server": row.covered.server.0,
+                "peer": name.as_ref().map(PeerName::as_str),
+                "epoch": row.publisher.map(|epoch| epoch.to_string()),
+                "session": row.covered.session,
+                "state": row.standing.as_str(),
+            })
+        };
+        lock(&self.known.rows).iter().map(row).collect()
+    }
+}
+
+impl Drop for Replication {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            // It has told what went wrong when it panicked.
+            drop(thread.join());
+        }
+    }
+}
+
+/// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
+type Found = (Epoch, Subject, Option<Page>);
+
+/// Questions of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
+/// [`PAGES_MAX`] in all.
+struct PageQueue {
+    /// Peers whose questions have no published answer yet.
+    asking: BTreeSet<Epoch>,
+    /// Answers that the reader has found. It has room for one of each peer in `asking`.
+    found: (Sender<Found>, Receiver<Found>),
+    /// Number of questions that were not answered because of [`PAGES_MAX`].
+    unanswered: u64,
+}
+
+impl PageQueue {
+    fn new() -> PageQueue {
+        PageQueue { asking: BTreeSet::new(), found: bounded(PAGES_MAX), unanswered: 0 }
+    }
+
+    /// Registers a question of a peer and returns where its answer goes. Returns `None` while an earlier question of the
+    /// peer waits, or if too many peers ask: the peer asks again.
+    fn admit(&mut self, from: Epoch) -> Option<Sender<Found>> {
+        if self.asking.contains(&from) {
+            return None;
+        }
+        if PAGES_MAX <= self.asking.len() {
+            self.unanswered += 1;
+            if self.unanswered.is_power_of_two() {
+                tracing::warn!(peer = %from, unanswered = self.unanswered, "too many peers ask for events at a time");
+            }
+            return None;
+        }
+        self.asking.insert(from);
+        Some(self.found.0.clone())
+    }
+
+    /// Removes the question of a peer, to which no answer comes.
+    fn cancel(&mut self, from: Epoch) {
+        self.asking.remove(&from);
+    }
+
+    /// Takes the next answer. Its peer may ask the next question.
+    fn take(&mut self) -> Option<Found> {
+        let found = self.found.1.try_recv().ok()?;
+        self.asking.remove(&found.0);
+        Some(found)
+    }
+}
+
+struct Replicator {
+    own: LocalServer,
+    inbox: String,
+    claim: ServerIdClaim,
+    follower: Follower,
+    names: BTreeMap<Epoch, PeerName>,
+    pages: PageQueue,
+    stream: Arc<Stream>,
+    known: Arc<Known>,
+    queue: Arc<EventQueue>,
+    reader: Arc<Reader>,
+    writer: Arc<Writer>,
+    /// Who is told that the journal holds more.
+    news: Option<Inputs>,
+}
+
+impl Replicator {
+    fn run(mut self) {
+        loop {
+            let now = Clock::now().instant;
+            self.act(now);
+            let deadline =
+                self.follower.deadline().map_or(self.claim.deadline(), |then| then.min(self.claim.deadline()));
+            let first = match self.queue.pop_wait(Some(deadline.since(now))) {
+                Ok(item) => item,
+                Err(Nothing::Yet) => continue,
+                Err(Nothing::Ever) => return,
+            };
+            let now = Clock::now().instant;
+            self.on_item(now, first);
+            for _ in 0..MESSAGES {
+                let Ok(item) = self.queue.pop() else { break };
+                self.on_item(now, item);
+            }
+        }
+    }
+
+    fn act(&mut self, now: Instant) {
+        while let Some(act) = self.claim.poll(now) {
+            match act {
+                Act::Announce => self.stream.announce(self.claim.is_held()),
+                Act::Hold => push(&self.own.mailbox, Command::EventsClaimed(Ok(()))),
+                Act::GiveWay(to) => self.give_way(to),
+            }
+        }
+        self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
+        while let Some(step) = self.follower.poll(now) {
+            match step {
+                Step::Store(events) => {
+                    let fetched = self.follower.take_fetched();
+                    if let Some(news) = self.news.as_ref().filter(|_| !fetched.is_empty()) {
+                        // If nobody hears it any more, the peer ends.
+                        drop(news.push_wait(Input::Fetched(fetched)));
+                    }
+                    self.store(now, events);
+                }
+                Step::Ask { number, question } => self.ask(number, &question),
+                Step::Tell(notice) if notice.is_warning() => tracing::warn!("{notice}"),
+                Step::Tell(notice) => tracing::info!("{notice}"),
+            }
+        }
+        let name = |row: &Row| self.names.get(&row.publisher?).cloned();
+        *lock(&self.known.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
+    }
+
+    fn give_way(&self, to: Epoch) {
+        let server = self.own.server;
+        let name = self.names.get(&to).map_or_else(|| to.to_string(), |name| format!("{name} ({to})"));
+        let text = format!(
+            "the peer {name} registers events of server {server} too, and did before: set another server-id here, or end that \
+             peer, and start this one again"
+        );
+        tracing::error!("no events are registered: {text}");
+        self.stream.announce(false);
+        push(&self.own.mailbox, Command::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
+    }
+
+    fn on_item(&mut self, now: Instant, item: Item) {
+        match item {
+            Item::Event(BusEvent::Message(delivery)) => self.on_message(now, delivery),
+            Item::Event(BusEvent::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
+            Item::Event(BusEvent::Dropped(_)) => self.follower.on_loss(None),
+            Item::Event(BusEvent::Joined(_)) => {}
+            // So the reader tells that it has found something.
+            Item::Known(_) => {
+                while let Some((_, reply, page)) = self.pages.take() {
+                    page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
+                }
+            }
+        }
+    }
+
+    /// What has no mark is said by a program, what has headers too is an event; what cannot be read is none of what peers say.
+    fn on_message(&mut self, now: Instant, delivery: Delivery) {
+        let (Message { subject, reply, payload, headers, event: true }, publisher) =
+            (delivery.message, delivery.publisher)
+        else {
+            return;
+        };
+        if !headers.is_empty() {
+            return;
+        }
+        let subject = subject.as_str();
+        let from = publisher.epoch;
+        if let Some(number) = subject.strip_prefix(SERVER_PREFIX) {
+            let Ok(mut announcement) = read_announcement(payload, self.follower.is_following()) else { return };
+            self.drop_too_deep_events(from, &mut announcement.events);
+            if announcement.until.server.to_string() == number && from != self.own.epoch {
+                if let Some(name) = publisher.name {
+                    if NAMES_MAX <= self.names.len() {
+                        self.names.clear();
+                    }
+                    self.names.insert(from, name);
+                }
+                self.claim.on_announcement(now, from, &announcement);
+                self.follower.on_announcement(now, from, announcement);
+            }
+        } else if let Some(number) = subject.strip_prefix(&self.inbox) {
+            let (Ok(number), Ok(mut page)) = (number.parse(), read_page(payload)) else { return };
+            self.drop_too_deep_events(from, &mut page.events);
+            self.follower.on_page(now, from, number, page);
+        } else if subject.starts_with(QUESTION_PREFIX)
+            && let (Some(reply), Ok(question)) = (reply, read_question(payload))
+            && reply.as_str().starts_with(&inbox_of(from))
+        {
+            self.answer(from, reply, question);
+        }
+    }
+
+    /// Leaves out events that stock clients of Hat could not read, and logs the first, second, fourth … of them. The others are followed.
+    fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
+        for event in remove_too_deep_events(events) {
+            let refused = self.known.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
+            if refused.is_power_of_two() {
+                tracing::warn!(%event, peer = %from, refused, "event of another server not stored: its JSON is nested deeper than {JSON_DEPTH_MAX} levels");
+            }
+        }
+    }
+
+    fn ask(&self, number: u64, question: &Question) {
+        let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
+        let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
+        self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
+    }
+
+    /// One question of a peer at a time: who follows asks the next one when it has the answer.
+    fn answer(&mut self, from: Epoch, reply: Subject, question: Question) {
+        let server = self.own.server;
+        if !self.claim.is_held() || question.after.server != server {
+            return;
+        }
+        let Some(found_pages) = self.pages.admit(from) else { return };
+        let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
+        let (own, queue) = (self.own.clone(), Arc::clone(&self.queue));
+        let heard = move |found| {
+            let page = match found {
+                Err(StoreError::NoServer(..)) => Some(own.page(&question, Answer::default())),
+                Ok(found) => Some(own.page(&question, found)),
+                Err(error) => {
+                    tracing::warn!(%error, peer = %from, "no answer to who follows the events");
+                    None
+                }
+            };
+            // The queue has room for the answer to each admitted question. Nobody takes it when the peer ends.
+            drop(found_pages.try_send((from, reply, page)));
+            queue.push_known(None);
+        };
+        if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {
+            self.pages.cancel(from);
+        }
+    }
+
+    fn store(&mut self, now: Instant, events: Vec<Event>) {
+        let count = events.len() as u64;
+        let (told, stored) = bounded(1);
+        let news = self.news.clone();
+        let heard = move |stored: Result<Vec<Event>, _>| {
+            tell_news(news.as_ref(), stored.as_deref().unwrap_or_default());
+            drop(told.send(stored.map(drop)));
+        };
+        let error = match self.writer.append(Append::Follow(events), Box::new(heard)) {
+            Err(refused) => Some(refused.error.to_string()),
+            Ok(()) => match stored.recv() {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the journal has ended".to_owned()),
+            },
+        };
+        self.follower.on_stored(now, error.is_none());
+        match error {
+            None => drop(self.known.followed.fetch_add(count, Ordering::Relaxed)),
+            Some(error) => {
+                tracing::warn!(error, events = count, "events of others not stored; they are asked for again")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_beyond_the_limit_waits_for_an_answer() {
+        let peer = |number: u64| Epoch::new(number).unwrap();
+        let answer = |from: Epoch| (from, "a".parse::<Subject>().unwrap(), None);
+        let (mut pages, limit) = (PageQueue::new(), PAGES_MAX as u64);
+        let admitted: Vec<_> = (1..=limit).map(|number| pages.admit(peer(number)).expect("there is room")).collect();
+        assert!(pages.admit(peer(1)).is_none(), "its first question has no answer yet");
+        assert_eq!(pages.unanswered, 0);
+        assert!(pages.admit(peer(limit + 1)).is_none());
+        assert_eq!(pages.unanswered, 1);
+        for (found, number) in admitted.iter().zip(1..) {
+            assert!(found.try_send(answer(peer(number))).is_ok(), "no admitted question loses its answer");
+        }
+        assert_eq!(pages.take().map(|(from, ..)| from), Some(peer(1)));
+        assert!(pages.admit(peer(limit + 1)).is_some());
+        pages.cancel(peer(limit + 1));
+        assert!(pages.admit(peer(1)).is_some());
+        assert!(pages.admit(peer(limit + 1)).is_none());
+        assert_eq!(pages.unanswered, 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! What a client of a listener did not get because it did not read: how many messages of which subjects, since it was last told.
+
+use crate::daemon::advisories::{self, Counted};
+use crate::message::{Count, Delivery, Publisher};
+use crate::proto::advisory::INBOUND_BCAST;
+use crate::subject::Subject;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Subjects that are named; those of the others are counted together.
+const SUBJECTS_MAX: usize = 64;
+
+/// Messages that were dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    total: u64,
+    subjects: BTreeMap<Subject, u64>,
+}
+
+impl Lost {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// So many messages of the subject are lost.
+    pub(crate) fn add(&mut self, subject: &Subject, count: u64) {
+        self.total += count;
+        let has_room = self.subjects.len() < SUBJECTS_MAX;
+        match self.subjects.get_mut(subject) {
+            Some(lost) => *lost += count,
+            None if has_room => {
+                self.subjects.insert(subject.detached(), count);
+            }
+            None => {}
+        }
+    }
+
+    /// What there is to tell, as an advisory with the fields of those of the network, and nothing is lost from then on. Its
+    /// `reason` is `slow-client`; messages of subjects that are not named are in `lost` alone.
+    pub(crate) fn take(&mut self, me: &Publisher, scid: u16) -> Delivery {
+        let Lost { total, subjects } = std::mem::take(self);
+        let mut notice = Map::new();
+        let count = |count| serde_json::to_value(Counted(Count::Exact(count))).expect("numbers are valid JSON");
+        let mut put = |key: &str, value: Value| notice.insert(key.to_owned(), value);
+        put("ADV_CLASS", json!("ERROR"));
+        put("ADV_SOURCE", json!("SYSTEM"));
+        put("ADV_NAME", json!("DATALOSS.INBOUND.BCAST"));
+        put("ADV_DESC", json!("lost msgs"));
+        put("lost", count(total));
+        put("sub_cnt", json!(subjects.len()));
+        for (index, (subject, lost)) in subjects.iter().enumerate() {
+            put(&format!("sub{}", index + 1), json!(subject.as_str()));
+            put(&format!("lost{}", index + 1), count(*lost));
+        }
+        put("scid", json!(scid));
+        put("user", json!(me.to_string()));
+        put("publisher", json!(me.name.as_ref().map(|name| name.as_str())));
+        put("epoch", json!(me.epoch.to_string()));
+        put("reason", json!("slow-client"));
+        put("cause", json!("client"));
+        let payload = serde_json::to_vec(&notice).expect("numbers and texts are valid JSON");
+        advisories::message(INBOUND_BCAST, payload, me.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Epoch;
+
+    #[test]
+    fn what_a_client_lost_is_told_by_subject_and_once() {
+        let mut lost = Lost::default();
+        let subject = |text: &str| text.parse::<Subject>().unwrap();
+        lost.add(&subject("a.b"), 3);
+        lost.add(&subject("c"), 1);
+        lost.add(&subject("a.b"), 2);
+        (0..100).for_each(|n| lost.add(&subject(&format!("many.{n}")), 1));
+        let me = Publisher { name: Some("A".parse().unwrap()), epoch: Epoch::new(1).unwrap(), uid: 0 };
+        let delivery = lost.take(&me, 7500);
+        let told: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+        assert_eq!(
+            (&told["lost"], &told["sub_cnt"], &told["reason"]),
+            (&json!(106), &json!(64), &json!("slow-client"))
+        );
+        assert_eq!(
+            (&told["sub1"], &told["lost1"], &told["sub2"], &told["lost2"]),
+            (&json!("a.b"), &json!(5), &json!("c"), &json!(1))
+        );
+        assert!(lost.is_empty());
+    }
+}

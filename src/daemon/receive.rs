@@ -1,0 +1,300 @@
+//! What comes in: waiting for it, new clients, datagrams.
+
+use crate::daemon::clients::Kind;
+use crate::daemon::clock::Clock;
+use crate::daemon::engine::Engine;
+use crate::daemon::local::Connection;
+use crate::daemon::shutdown::Phase;
+use crate::daemon::signals::Signals;
+use crate::listener::frame::{ByeReason, ToClient};
+use crate::message::ClientId;
+use crate::proto::effect::{Input, Path};
+use crate::time::{Instant, Now};
+use mio::{Interest, Token};
+use std::io;
+use std::time::Duration;
+
+pub(super) const GROUP: Token = Token(0);
+pub(super) const INBOX: Token = Token(1);
+pub(super) const LOCAL_SOCKET: Token = Token(2);
+pub(super) const WAKER: Token = Token(3);
+pub(super) const SIGNALS: Token = Token(4);
+pub(super) const TIMER: Token = Token(5);
+/// How long a client may take to greet before its place is given to another, if there is no other place.
+const GREETING_TIME: Duration = Duration::from_secs(2);
+/// Tokens from here on belong to listeners.
+pub(super) const LISTENERS: usize = 6;
+/// Tokens from here on belong to clients, by their number.
+const CLIENTS: usize = 16;
+
+/// The token of a client.
+pub(super) fn client_token(id: ClientId) -> Token {
+    Token(CLIENTS + usize::try_from(id.0).expect("64-bit"))
+}
+/// Bytes received from one socket in one turn, and what the last batch brings beyond that. A turn must not bring more than
+/// the queue of an embedded subscription holds, since its reader may be the one who makes the turns: a mebibyte holds
+/// 16,000 messages of 64 bytes.
+const RECV_BYTES: usize = 1 << 20;
+/// The same of this peer's own multicasts, which the kernel gives back to every member of the group: nothing comes of them.
+/// More than a receive buffer holds, so that who publishes at full speed sees to its inbox in every turn.
+const OWN_BYTES: usize = 64 << 20;
+/// How long the inbox, and time, wait while the group's socket has more than one turn can take in: what publishers are asked
+/// there, and told of the room here, comes in time to matter, however fast multicasts come.
+const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
+
+impl Engine {
+    /// Waits for something to do, and notes what.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let is_busy = self.has_work() || !self.mailbox.sleep(self.is_held_up());
+        let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
+        if self.transmit.is_blocked() != self.is_watching_writes {
+            self.is_watching_writes = self.transmit.is_blocked();
+            self.sockets.watch_writable(self.poll.registry(), INBOX, self.is_watching_writes)?;
+        }
+        if !may_sleep {
+            self.poll_events(Some(Duration::ZERO))?;
+        } else {
+            let start = Clock::now().instant;
+            if !self.spin(start, timeout)? {
+                let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
+                let timeout = self.wait_until(left)?;
+                self.poll_events(timeout)?;
+            }
+        }
+        for event in &self.ready {
+            match event.token() {
+                GROUP => self.is_readable[0] = true,
+                INBOX => {
+                    self.is_readable[1] |= event.is_readable();
+                    if event.is_writable() {
+                        self.transmit.on_writable();
+                    }
+                }
+                LOCAL_SOCKET => self.is_acceptable = true,
+                WAKER => {}
+                TIMER => self.timer.on_event(),
+                SIGNALS => {
+                    self.signalled += self.signals.as_mut().map_or(0, Signals::take);
+                }
+                Token(listener @ LISTENERS..CLIENTS) => self.listeners.open[listener - LISTENERS].is_acceptable = true,
+                Token(token) => {
+                    let id =
+                        ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
+                    if event.is_writable() {
+                        self.clients.on_writable(id);
+                    }
+                    if let Some(flow) = self.clients.flow(id) {
+                        flow.is_readable |= event.is_readable();
+                        flow.may_be_over |= event.is_read_closed() || event.is_error();
+                    }
+                    self.listeners.note(&mut self.clients, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.ready, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.ready.clear(),
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    /// Looks for events without sleeping, as long as is configured, and at most `timeout` and until the next deadline. False
+    /// if nothing came.
+    fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
+        if self.busy_poll.is_zero() {
+            return Ok(false);
+        }
+        let slept_from = start + self.busy_poll;
+        let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
+        loop {
+            self.poll_events(Some(Duration::ZERO))?;
+            if !self.ready.is_empty() {
+                return Ok(true);
+            }
+            if until <= Clock::now().instant {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Has the timer end a wait of at most `timeout` by the next deadline. Zero if that has passed.
+    fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+        let now = Clock::now().instant;
+        match self.deadline(now, timeout) {
+            Some(deadline) if deadline <= now => return Ok(Some(Duration::ZERO)),
+            Some(deadline) => self.timer.set(deadline)?,
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// When a wait of at most `timeout` that begins now has to end.
+    fn deadline(&self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
+        let stop = match self.phase {
+            Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
+            Phase::Running | Phase::Ended => None,
+        };
+        [
+            self.peer.poll_deadline(),
+            self.listeners.deadline(),
+            self.receiver_waits.deadline(),
+            self.confirm_deadline(),
+            self.discovery_deadline(),
+            stop,
+            timeout.map(|timeout| now + timeout),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Whether something is there that needs no event to be done.
+    fn has_work(&mut self) -> bool {
+        let is_held_up = self.is_held_up();
+        self.is_readable.contains(&true)
+            || self.commands.has_some(is_held_up)
+            || self.clients.with_input(is_held_up).next().is_some()
+            || self.listeners.has_work(is_held_up || self.discovery_end.is_some())
+    }
+
+    /// Takes in new clients.
+    pub(super) fn accept(&mut self, now: Now) {
+        while self.is_acceptable && matches!(self.phase, Phase::Running) {
+            let Some(local_socket) = &self.local_socket else { return };
+            let mut stream = match local_socket.socket.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_acceptable = false;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    // Out of files, mostly: tried again when a client has gone.
+                    tracing::warn!(%error, "client not accepted");
+                    self.is_acceptable = false;
+                    return;
+                }
+            };
+            let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.listeners.len();
+            if is_full(self)
+                && let Some(stranger) = self.clients.stranger(now, GREETING_TIME)
+            {
+                self.detach(now, stranger);
+            }
+            if is_full(self) {
+                self.clients_refused += 1;
+                let mut connection = Connection::new(stream, self.clients.limits());
+                let text = format!("the peer has {} clients already; raise client-max", self.clients_max);
+                connection.outbox.push_answer(&ToClient::Bye { reason: ByeReason::TooManyClients, text });
+                connection.write();
+                continue;
+            }
+            let next = self.clients.peek_next();
+            let registry = self.poll.registry();
+            if let Err(error) =
+                registry.register(&mut stream, client_token(next), Interest::READABLE | Interest::WRITABLE)
+            {
+                tracing::warn!(%error, "client not accepted");
+                continue;
+            }
+            let connection = Connection::new(stream, self.clients.limits());
+            self.clients.add(now, String::new(), Kind::Attached(Box::new(connection)));
+        }
+    }
+
+    /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
+    /// is said there of datagrams that lie unread in the group's socket must not make them look missing. Nor must the
+    /// passing of time: false as long as nothing should be settled.
+    pub(super) fn receive(&mut self, now: Now) -> bool {
+        self.receive_from(now, Path::Multicast);
+        if waits_on(&mut self.inbox_waits, now.instant, self.is_readable[0]) {
+            return false;
+        }
+        self.receive_from(now, Path::Unicast);
+        true
+    }
+
+    fn receive_from(&mut self, now: Now, path: Path) {
+        let index = usize::from(path == Path::Unicast);
+        let (mut bytes, mut own_bytes) = (0, 0);
+        let was_readable = self.is_readable[index];
+        while self.is_readable[index] && bytes < RECV_BYTES && own_bytes < OWN_BYTES {
+            match self.sockets.recv_batch(path, &mut self.batch) {
+                Ok(_) => self.is_readable[index] = self.batch.is_full(),
+                Err(error) => self.on_recv_error(&error),
+            }
+            let own = self.sockets.inbox_address();
+            let datagrams_each = self.batch.segments_seen();
+            for (index, received) in self.batch.drain().enumerate() {
+                *(if received.from == own { &mut own_bytes } else { &mut bytes }) += received.bytes.len();
+                // The others came after the first.
+                if index == 0
+                    && let Some(arrived) = received.arrived
+                {
+                    let lain = Duration::from_nanos(now.wall.as_nanos().saturating_sub(arrived.as_nanos()));
+                    self.peer.handle(now, Input::Arrived { path, at: now.instant - lain });
+                }
+                if 0 < received.overrun {
+                    self.peer.handle(now, overrun(path, received.overrun, datagrams_each));
+                }
+                if let Some(dropper) = &mut self.dropper
+                    && received.from != own
+                    && dropper.drops()
+                {
+                    continue;
+                }
+                self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
+            }
+            self.act(now);
+        }
+        if was_readable && !self.is_readable[index] {
+            match self.sockets.overrun(path) {
+                Ok(0) => {}
+                Ok(drops) => self.peer.handle(now, overrun(path, drops, self.batch.segments_seen())),
+                Err(error) => self.on_recv_error(&error),
+            }
+        }
+    }
+
+    /// An error ends no socket: most are news of an earlier send. Read on until nothing is left.
+    fn on_recv_error(&mut self, error: &io::Error) {
+        self.recv_errors += 1;
+        if self.recv_errors.is_power_of_two() {
+            tracing::warn!(%error, errors = self.recv_errors, "error when receiving");
+        }
+    }
+}
+
+/// Whether the inbox goes on waiting, as it has done since then, while there is more in the group's socket.
+fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
+    let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
+    if !waits {
+        *since = None;
+    }
+    waits
+}
+
+/// Drops of the kernel at a socket, each of up to `datagrams_each` datagrams.
+fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
+    let drops = u64::from(drops);
+    Input::Overrun { path, drops, datagrams_max: drops * datagrams_each }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: W5
+    #[test]
+    fn the_inbox_waits_for_the_group_for_a_time_and_not_for_turns() {
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        let mut since = None;
+        let turns = [(0, true), (1900, true), (2000, true), (2100, true), (2200, false), (9000, true), (10_900, true)];
+        let waits = turns.map(|(micros, has_more)| waits_on(&mut since, at(micros), has_more));
+        assert_eq!(waits, [true, true, false, true, false, true, true]);
+    }
+}

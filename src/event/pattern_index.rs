@@ -1,0 +1,114 @@
+//! Who asked for which events: which of many patterns match a type, without trying each.
+
+use crate::subject::event_type::{EventType, TypePattern};
+use crate::subject::tree::Tree;
+
+/// Patterns of event types, each with any number of different values: queries, or subscriptions.
+#[derive(Debug)]
+pub struct PatternIndex<T> {
+    /// By the patterns of subjects that the patterns of types are; a last `>` stands for zero or more tokens.
+    tree: Tree<T>,
+}
+
+impl<T: Ord + Copy> PatternIndex<T> {
+    /// One without patterns; `seed` makes the places in memory unpredictable for whoever chooses the patterns.
+    pub fn new(seed: u64) -> PatternIndex<T> {
+        PatternIndex { tree: Tree::new(seed) }
+    }
+
+    /// Adds `value` under `pattern`. False if it was there already.
+    pub fn insert(&mut self, pattern: &TypePattern, value: T) -> bool {
+        self.tree.insert(pattern.from_zero(), value)
+    }
+
+    /// Removes `value` from under `pattern`. False if it was not there.
+    pub fn remove(&mut self, pattern: &TypePattern, value: T) -> bool {
+        self.tree.remove(pattern.from_zero(), value)
+    }
+
+    /// Whether there is no pattern.
+    pub fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+
+    /// Puts into `values`, in place of what is there, the values of all patterns that match the type: ascending, each once, however
+    /// many of its patterns match. Takes about as long for many patterns as for few, unless many of them match.
+    pub fn matches(&self, event_type: &EventType, values: &mut Vec<T>) {
+        values.clear();
+        self.tree.matches_from_zero(event_type.subject(), values);
+        values.dedup();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::collections::BTreeSet;
+
+    fn draw(rng: &mut Rng, words: &[&str], last: &str) -> String {
+        let mut subtypes: Vec<&str> =
+            (0..rng.between(1, 5)).map(|_| words[rng.below(words.len() as u64) as usize]).collect();
+        if rng.chance(0.4) {
+            *subtypes.last_mut().unwrap() = last;
+        }
+        subtypes.join("/")
+    }
+
+    /// Random inserts and removals, and after each a look-up, against trying all patterns.
+    #[test]
+    fn the_registry_is_its_twin() {
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let mut pattern_index = PatternIndex::new(1);
+            let mut twin: BTreeSet<(TypePattern, u32)> = BTreeSet::new();
+            let (mut values, mut found) = (Vec::new(), 0);
+            for step in 0..500 {
+                let pattern: TypePattern = draw(&mut rng, &["a", "b.c", "", "?"], "*").parse().unwrap();
+                let entry = (pattern, rng.below(4) as u32);
+                if rng.chance(0.7) {
+                    assert_eq!(pattern_index.insert(&entry.0, entry.1), twin.insert(entry), "seed {seed} step {step}");
+                } else {
+                    let entry = twin.range(entry.clone()..).next().unwrap_or(&entry).clone();
+                    assert_eq!(pattern_index.remove(&entry.0, entry.1), twin.remove(&entry), "seed {seed} step {step}");
+                }
+                let event_type: EventType = draw(&mut rng, &["a", "b.c", ""], "d").parse().unwrap();
+                let matching = twin.iter().filter(|(pattern, _)| pattern.matches(&event_type));
+                let expected: BTreeSet<u32> = matching.map(|(_, value)| *value).collect();
+                pattern_index.matches(&event_type, &mut values);
+                assert!(expected.iter().eq(&values), "seed {seed} step {step} {event_type}: {values:?} {expected:?}");
+                found += values.len();
+            }
+            assert!(100 < found, "seed {seed}: {found} found");
+            for (pattern, value) in twin {
+                assert!(pattern_index.remove(&pattern, value));
+            }
+            assert!(pattern_index.is_empty(), "seed {seed}");
+        }
+    }
+
+    /// Several patterns of one client match: it is told once, until the last of them leaves.
+    #[test]
+    fn a_value_is_found_once_however_many_of_its_patterns_match() {
+        let [exact, open, any]: [TypePattern; 3] = ["a", "a/*", "*"].map(|text| text.parse().unwrap());
+        let event_type: EventType = "a".parse().unwrap();
+        for (first, second) in [(&exact, &open), (&open, &exact)] {
+            let mut pattern_index = PatternIndex::new(1);
+            assert!(pattern_index.insert(&exact, 1) && pattern_index.insert(&open, 1) && pattern_index.insert(&any, 1));
+            assert!(
+                !pattern_index.insert(&exact, 1) && !pattern_index.insert(&open, 1) && !pattern_index.insert(&any, 1)
+            );
+            let mut values = Vec::new();
+            for pattern in [first, second] {
+                pattern_index.matches(&event_type, &mut values);
+                assert_eq!(values, [1]);
+                assert!(pattern_index.remove(pattern, 1) && !pattern_index.remove(pattern, 1));
+            }
+            pattern_index.matches(&event_type, &mut values);
+            assert_eq!(values, [1]);
+            assert!(pattern_index.remove(&any, 1) && pattern_index.is_empty());
+            pattern_index.matches(&event_type, &mut values);
+            assert!(values.is_empty());
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Who registers events under the number of a server: one peer of a LAN. A peer announces for a while that it is going to; one that
+//! does already says so at once, and the later one gives way.
+
+use super::follow::{AWAY_TIME, Announcement};
+use super::model::ServerId;
+use super::timestamp::Timestamp;
+use crate::message::Epoch;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often a server announces itself while it registers nothing.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The same while the number is claimed, and the least time between two announcements without events.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// How long a number is claimed before it is held: three announcements and their answers, of which some may be lost.
+const CLAIM_TIME: Duration = Duration::from_millis(300);
+/// Peers that follow others and are known at most.
+const FOLLOWERS_MAX: usize = 4096;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// The server is to be announced.
+    Announce,
+    /// From now on events can be registered.
+    Hold,
+    /// The peer in this run holds the number: no events are registered any more.
+    GiveWay(Epoch),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Claiming {
+        until: Instant,
+    },
+    Held,
+    GivingWay(Epoch),
+    /// Still says now and then that its peer is there, and whether it follows others.
+    Ended,
+}
+
+/// A peer's claim to the number of a server.
+#[derive(Debug)]
+pub struct ServerIdClaim {
+    server: ServerId,
+    own: Epoch,
+    opened: Timestamp,
+    state: State,
+    announced: Option<Instant>,
+    /// When to announce it next.
+    announce_at: Instant,
+    /// Peers that follow others, and when they were heard last.
+    followers: BTreeMap<Epoch, Instant>,
+}
+
+impl ServerIdClaim {
+    /// A claim that begins; `opened` is when the journal was opened.
+    pub fn new(now: Instant, server: ServerId, own: Epoch, opened: Timestamp) -> ServerIdClaim {
+        let state = State::Claiming { until: now + CLAIM_TIME };
+        ServerIdClaim { server, own, opened, state, announced: None, announce_at: now, followers: BTreeMap::new() }
+    }
+
+    /// Whether events can be registered.
+    pub fn is_held(&self) -> bool {
+        self.state == State::Held
+    }
+
+    /// Whether there is somebody who follows others.
+    pub fn has_followers(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
+    /// A peer, which may be this one, has announced a server.
+    pub fn on_announcement(&mut self, now: Instant, from: Epoch, announcement: &Announcement) {
+        if from == self.own {
+            return;
+        }
+        if announcement.follows && (self.followers.len() < FOLLOWERS_MAX || self.followers.contains_key(&from)) {
+            self.followers.insert(from, now);
+        }
+        if matches!(self.state, State::GivingWay(_) | State::Ended) {
+            return;
+        }
+        let rank = |is_held: bool, opened, epoch: Epoch| (!is_held, opened, epoch.bits());
+        let theirs = rank(announcement.is_held, announcement.opened, from);
+        if announcement.until.server == self.server && theirs < rank(self.is_held(), self.opened, self.own) {
+            self.state = State::GivingWay(from);
+            return;
+        }
+        // Who comes wants to know at once who is there, and who claims this number that it is held.
+        if !announcement.is_held || announcement.until.server == self.server {
+            let soon = self.announced.map_or(now, |announced| now.max(announced + INTERVAL_MIN));
+            self.announce_at = self.announce_at.min(soon);
+        }
+    }
+
+    /// What to do next.
+    pub fn poll(&mut self, now: Instant) -> Option<Act> {
+        self.followers.retain(|_, heard| now.since(*heard) < AWAY_TIME);
+        match self.state {
+            State::Claiming { until } if until <= now => {
+                self.state = State::Held;
+                self.announce_at = now;
+                return Some(Act::Hold);
+            }
+            State::GivingWay(to) => {
+                self.state = State::Ended;
+                return Some(Act::GiveWay(to));
+            }
+            State::Claiming { .. } | State::Held | State::Ended => {}
+        }
+        if now < self.announce_at {
+            return None;
+        }
+        self.announced = Some(now);
+        let is_claiming = matches!(self.state, State::Claiming { .. });
+        self.announce_at = now + if is_claiming { INTERVAL_MIN } else { INTERVAL };
+        Some(Act::Announce)
+    }
+
+    /// When to poll again if nothing happens before; there may be something to do already.
+    pub fn deadline(&self) -> Instant {
+        match self.state {
+            State::Claiming { until } => until.min(self.announce_at),
+            State::Held | State::Ended => self.announce_at,
+            State::GivingWay(_) => Instant::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::follow::BEHIND_ALL;
+    use crate::event::model::EventId;
+    use crate::rng::Rng;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn epoch(bits: u64) -> Epoch {
+        Epoch::new(bits).unwrap()
+    }
+
+    fn said(server: u32, is_held: bool, opened: i64, follows: bool) -> Announcement {
+        let place = EventId { server: ServerId(server), session: 3, instance: BEHIND_ALL };
+        let opened = Timestamp::from_micros(opened).unwrap();
+        Announcement { opened, is_held, follows, since: place, until: place, events: Vec::new() }
+    }
+
+    fn claim(now: u64) -> ServerIdClaim {
+        ServerIdClaim::new(at(now), ServerId(7), epoch(5), Timestamp::from_micros(100).unwrap())
+    }
+
+    /// What is done up to this time, with the times in milliseconds.
+    fn acts(claim: &mut ServerIdClaim, until: u64) -> Vec<(u64, Act)> {
+        let mut acts = Vec::new();
+        while claim.deadline() <= at(until) {
+            let now = claim.deadline();
+            let act = claim.poll(now).expect("what is due is done");
+            acts.push((now.as_nanos() / 1_000_000, act));
+        }
+        acts
+    }
+
+    #[test]
+    fn a_number_that_nobody_holds_is_held_after_a_while_and_announced() {
+        let (mut claim, announce) = (claim(1000), |at| (at, Act::Announce));
+        let expected = [announce(1000), announce(1100), announce(1200), (1300, Act::Hold), announce(1300)];
+        assert_eq!(acts(&mut claim, 1300), expected);
+        assert!(claim.is_held());
+        assert_eq!(acts(&mut claim, 22_000), [announce(11_300), announce(21_300)]);
+        // Its own words come back to it.
+        claim.on_announcement(at(22_000), epoch(5), &said(7, true, 100, true));
+        claim.on_announcement(at(22_000), epoch(6), &said(8, true, 100, false));
+        assert!(acts(&mut claim, 22_000).is_empty() && !claim.has_followers());
+        // Who comes is answered at once, but not again and again.
+        claim.on_announcement(at(22_000), epoch(6), &said(8, false, 100, false));
+        assert_eq!(acts(&mut claim, 22_000), [announce(22_000)]);
+        claim.on_announcement(at(22_010), epoch(6), &said(9, false, 100, false));
+        assert_eq!(acts(&mut claim, 23_000), [announce(22_100)]);
+    }
+
+    #[test]
+    fn who_is_held_wins_then_who_was_first() {
+        // Held here or not; held there or not, opened there, epoch there; whether this one gives way.
+        for (is_held, theirs, gives_way) in [
+            (false, (true, 200, 9), true),
+            (true, (false, 1, 1), false),
+            (false, (false, 99, 9), true),
+            (false, (false, 101, 1), false),
+            (false, (false, 100, 4), true),
+            (false, (false, 100, 6), false),
+            (true, (true, 99, 9), true),
+            (true, (true, 101, 1), false),
+        ] {
+            let mut claim = claim(0);
+            let now = if is_held { 400 } else { 50 };
+            acts(&mut claim, now);
+            claim.on_announcement(at(now), epoch(theirs.2), &said(7, theirs.0, theirs.1, false));
+            let expected = if gives_way { Act::GiveWay(epoch(theirs.2)) } else { Act::Announce };
+            assert_eq!(acts(&mut claim, 450).first().map(|(_, act)| *act), Some(expected), "{theirs:?}");
+            assert_eq!(claim.is_held(), !gives_way, "{theirs:?}");
+            if gives_way {
+                let later = acts(&mut claim, 100_000);
+                assert!(!later.is_empty() && later.iter().all(|(_, act)| *act == Act::Announce), "{later:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn followers_are_known_while_they_are_heard() {
+        let mut claim = claim(0);
+        claim.on_announcement(at(400), epoch(6), &said(8, true, 1, true));
+        acts(&mut claim, 30_400);
+        assert!(claim.has_followers());
+        acts(&mut claim, 40_400);
+        assert!(!claim.has_followers());
+    }
+
+    /// Whatever is lost and however late it comes, within the time of a claim: one holds the number in the end, and never two of which
+    /// one began when the other one held it already.
+    #[test]
+    fn one_of_many_holds_the_number() {
+        for seed in 0..2000 {
+            let mut rng = Rng::new(seed);
+            let count = 2 + rng.below(4);
+            let mut claims: Vec<(u64, ServerIdClaim)> = (0..count)
+                .map(|number| {
+                    let begin = rng.below(800);
+                    let opened = Timestamp::from_micros(rng.below(1000) as i64).unwrap();
+                    (begin, ServerIdClaim::new(at(begin), ServerId(7), epoch(number + 1), opened))
+                })
+                .collect();
+            let mut coming: Vec<(u64, usize, bool, Timestamp)> = Vec::new();
+            for now in 0..25_000 {
+                for (of, claim) in (1..).zip(&mut claims) {
+                    for (_, from, is_held, opened) in coming.iter().filter(|(due, ..)| *due == now) {
+                        let mut said = said(7, *is_held, 0, false);
+                        said.opened = *opened;
+                        if *from != of && claim.0 <= now && !rng.chance(0.1) {
+                            claim.1.on_announcement(at(now), epoch(*from as u64), &said);
+                        }
+                    }
+                }
+                coming.retain(|(due, ..)| now < *due);
+                for (of, (begin, claim)) in (1..).zip(&mut claims) {
+                    while *begin <= now
+                        && let Some(act) = claim.poll(at(now))
+                    {
+                        if act == Act::Announce {
+                            coming.push((now + 1 + rng.below(20), of, claim.is_held(), claim.opened));
+                        }
+                    }
+                }
+            }
+            assert_eq!(claims.iter().filter(|(_, claim)| claim.is_held()).count(), 1, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,685 @@
+//! Where calls about streams are done: events are added and numbered, consumers registered and polled, groups pushed.
+//!
+//! What is added is registered in the journal of the peer first, as an event of the type `STREAM/TYPE`; from there it goes onto the bus, and
+//! from the journals of this and of other servers it is fed into the streams. So a stream holds what was added to it at any peer that is followed.
+//! There is no I/O here but that of the store, which the shell begins and commits: what is told is told when that is done.
+
+mod ask;
+mod effect;
+mod feed;
+mod outbox;
+mod search;
+
+pub use effect::{Conn, Effect, Notice, Settings};
+use outbox::Outbox;
+use search::{Search, Seeker};
+
+use super::call::{Call, Version};
+use super::fault::{Fault, Name};
+use super::message::ENVELOPE_BYTES;
+use super::session::{CallId, Done, PushId};
+use crate::event::model::{EventId, Json, Payload, Registration, ServerId};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::stream::live::{self, LivePusher};
+use crate::event::stream::model::{LIST_EVENTS_MAX, Room};
+use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType, UserName};
+use crate::event::stream::push::{self, Pusher, Step};
+use crate::event::stream::store::{ConsumerRow, Missed, Posted, Refused, StreamSettings, StreamStore};
+use crate::event::timestamp::Timestamp;
+use crate::subject::event_type::EventType;
+use crate::time::{Instant, Now};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often what consumers have accepted is removed.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Events removed at a time.
+const TRIM_EVENTS: usize = 4096;
+/// When to try again what the store refused.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+/// Events of this server whose ids are remembered until it is known who added them.
+const FED_MAX: usize = 65_536;
+/// Consumers that are pushed to over one connection, at most.
+const PUSHES_MAX: usize = 16;
+/// How often a store that is shared is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// What clocks of hosts may differ by.
+const CLOCKS_MICROS: i64 = 1_000_000;
+/// Consumers of a stream, at most: all of them are looked at once a second. With the longest names they fit a frame.
+const CONSUMERS_MAX: usize = 10_000;
+/// Bytes of a group, unless it is one event: several of each consumer wait for clients that read slowly.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+/// Groups that a live consumer has not answered, at most.
+const LIVE_GROUPS_MAX: usize = 2;
+/// Events that wait for a live consumer.
+const LIVE_WAITING: Room = Room { events: 10_000, bytes: 16 << 20 };
+
+/// How far the journal of a server was looked through for a stream.
+#[derive(Debug)]
+struct Feed {
+    covered: EventId,
+    is_asked: bool,
+    /// There may be more behind that.
+    has_news: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    settings: StreamSettings,
+    feeds: BTreeMap<ServerId, Feed>,
+    /// Not fed before that: the store refused it.
+    rests: Option<Instant>,
+    /// Of a store that is shared: what stands behind this is new.
+    seen: StreamId,
+    /// What this server had claimed is known to be registered, or is being so.
+    is_checked: bool,
+}
+
+#[derive(Debug)]
+enum Way {
+    Reliable(Pusher),
+    Live(LivePusher),
+}
+
+#[derive(Debug)]
+struct Push {
+    stream: usize,
+    consumer: Consumer,
+    want: Option<BTreeSet<StreamType>>,
+    version: Version,
+    /// When the consumer came.
+    since: Timestamp,
+    way: Way,
+}
+
+/// What consumers missed and people have yet to be told: at once, and then once a second.
+#[derive(Debug, Default)]
+struct Lapses {
+    /// In this turn, which may be taken back.
+    new: Vec<((usize, Consumer), Missed)>,
+    /// What is stored.
+    stored: BTreeMap<(usize, Consumer), Missed>,
+    /// Not told before this.
+    due: Instant,
+}
+
+impl Lapses {
+    fn settle(&mut self) {
+        for (who, missed) in self.new.drain(..) {
+            let before = self.stored.remove(&who);
+            self.stored.insert(who, before.map_or(missed, |before| before.and(missed)));
+        }
+    }
+
+    /// What is to be told now.
+    fn take(&mut self, now: Instant) -> BTreeMap<(usize, Consumer), Missed> {
+        if self.stored.is_empty() || now < self.due {
+            return BTreeMap::new();
+        }
+        self.due = now + TRIM_INTERVAL;
+        std::mem::take(&mut self.stored)
+    }
+}
+
+/// Who has added an event and is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    conn: Conn,
+    call: CallId,
+    /// Of the data.
+    bytes: u64,
+}
+
+/// For whom something is registered.
+#[derive(Debug)]
+enum Registering {
+    /// A caller, in a stream.
+    Call(Caller, usize),
+    /// Nobody that waits for them.
+    Posted(Vec<Posted>),
+}
+
+/// Does what is called.
+#[derive(Debug)]
+pub struct StreamService {
+    /// Whose events are registered here.
+    server: ServerId,
+    settings: Settings,
+    streams: Vec<Stream>,
+    /// What is being registered, by number.
+    registering: BTreeMap<u64, Registering>,
+    numbers: u64,
+    /// What is registered and not fed yet.
+    unfed: BTreeMap<(usize, EventId), Caller>,
+    /// What is fed, and not known to be registered yet.
+    fed: BTreeMap<(EventId, usize), StreamId>,
+    pushes: BTreeMap<(Conn, PushId), Push>,
+    /// Where a reliable consumer is pushed to.
+    places: BTreeMap<(usize, Consumer), (Conn, PushId)>,
+    push_next: u64,
+    outbox: Outbox,
+    /// Those that found nothing yet.
+    searches: VecDeque<Search>,
+    /// Events that were fetched, not heard, and whether they were lost on the bus.
+    fetched: BTreeMap<EventId, bool>,
+    /// When to look what others have added.
+    look_due: Instant,
+    /// Pushes that may have something to do.
+    awake: BTreeSet<(Conn, PushId)>,
+    trim_due: Instant,
+    lapses: Lapses,
+    /// What the store refused is tried again then.
+    retry: Option<Instant>,
+    effects: VecDeque<Effect>,
+}
+
+impl StreamService {
+    /// Serves these streams; `held` are the last events of each server that the journal holds.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn new<S: StreamStore + ?Sized>(
+        store: &mut S,
+        settings: Settings,
+        server: ServerId,
+        held: &[EventId],
+    ) -> Result<StreamService, S::Error> {
+        let mut streams = Vec::new();
+        for settings in &settings.streams {
+            let feed = |covered: EventId| Feed { covered, is_asked: false, has_news: true };
+            let mut feeds: BTreeMap<ServerId, Feed> =
+                held.iter().map(|id| (id.server, feed(start(id.server)))).collect();
+            feeds.extend(store.covered(&settings.name)?.into_iter().map(|place| (place.server, feed(place))));
+            let seen = store.contents(&settings.name)?.last;
+            streams.push(Stream { settings: settings.clone(), feeds, rests: None, seen, is_checked: false });
+        }
+        Ok(StreamService {
+            server,
+            settings,
+            streams,
+            registering: BTreeMap::new(),
+            numbers: 0,
+            unfed: BTreeMap::new(),
+            fed: BTreeMap::new(),
+            pushes: BTreeMap::new(),
+            places: BTreeMap::new(),
+            push_next: 0,
+            outbox: Outbox::new(held.iter().find(|id| id.server == server).copied().unwrap_or(start(server))),
+            searches: VecDeque::new(),
+            fetched: BTreeMap::new(),
+            look_due: Instant::ZERO,
+            awake: BTreeSet::new(),
+            trim_due: Instant::ZERO,
+            lapses: Lapses::default(),
+            retry: None,
+            effects: VecDeque::new(),
+        })
+    }
+
+    /// What to do next, as soon as what was done is stored.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.settle_outbox();
+        self.lapses.settle();
+        self.effects.pop_front().map(ask::told)
+    }
+
+    /// Somebody calls about the stream of this number.
+    pub fn on_call<S>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        from: (Conn, CallId),
+        stream: usize,
+        user: UserName,
+        what: Call,
+    ) where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        let (conn, call) = from;
+        let name = self.streams[stream].settings.name.clone();
+        let time = Timestamp::from(now.wall);
+        let who = |component| Consumer { user, component };
+        let done = match what {
+            Call::Ping { .. } => unreachable!("a ping is answered where it comes in"),
+            Call::Add { kind, data } => return self.add(store, from, stream, &kind, data),
+            Call::Register(component) if component.is_live() => {
+                Err(Fault::new(Name::LiveNotAllowed, "LIVE is not registered: call readyToReceive or pollEvents"))
+            }
+            Call::Register(component) => register(store, &name, &who(component), time).map(|_| Done::Yes),
+            Call::Poll { component, last, want, answer_bytes_max } => {
+                let bytes = answer_bytes_max - ENVELOPE_BYTES;
+                let room = Room { events: LIST_EVENTS_MAX, bytes };
+                let seeker = Seeker::Call(conn, call, who(component));
+                let search = Search::new(seeker, stream, last.unwrap_or(StreamId::START), want, room);
+                return self.search(store, search, time);
+            }
+            Call::Ready { component, want, version } => {
+                let consumer = who(component);
+                self.ready(store, now, conn, (stream, consumer, want, version)).map(|()| Done::Yes)
+            }
+        };
+        self.effects.push_back(Effect::Done { conn, call, done });
+    }
+
+    fn add<S: StreamStore + ?Sized>(
+        &mut self,
+        store: &mut S,
+        (conn, call): (Conn, CallId),
+        stream: usize,
+        kind: &StreamType,
+        data: Json,
+    ) where
+        S::Error: fmt::Display,
+    {
+        let settings = &self.streams[stream].settings;
+        let is_full = match settings.limits.may_block() {
+            true => store
+                .contents(&settings.name)
+                .map(|contents| settings.limits.is_blocked(contents.bytes + self.bytes_under_way(stream))),
+            false => store.check().map(|()| false),
+        };
+        let done = match is_full {
+            Err(error) => Err(internal(error)),
+            Ok(true) => {
+                let text = format!("the stream {} is full: a consumer has to accept events first", settings.name);
+                Err(Fault::new(Name::DefenseRejected, text))
+            }
+            Ok(false) => {
+                let subtypes = [settings.name.as_str(), kind.as_str()];
+                let event_type = EventType::new(subtypes).expect("two short words");
+                let number = self.numbers;
+                self.numbers += 1;
+                let caller = Caller { conn, call, bytes: data.bytes().len() as u64 };
+                let payload = Some(Payload::Json(data));
+                self.registering.insert(number, Registering::Call(caller, stream));
+                let registrations = vec![Registration { event_type, source_timestamp: None, payload }];
+                return self.effects.push_back(Effect::Register { number, registrations });
+            }
+        };
+        self.effects.push_back(Effect::Done { conn, call, done });
+    }
+
+    /// The data of what was added and does not stand in the stream yet.
+    fn bytes_under_way(&self, stream: usize) -> u64 {
+        let registering = self.registering.values().filter_map(|registering| match registering {
+            Registering::Call(caller, of) if *of == stream => Some(caller.bytes),
+            Registering::Call(..) | Registering::Posted(_) => None,
+        });
+        let unfed = self.unfed.iter().filter(|((of, _), _)| *of == stream).map(|(_, caller)| caller.bytes);
+        registering.chain(unfed).sum()
+    }
+
+    /// What was to be registered is, or is not.
+    pub fn on_registered(&mut self, number: u64, registered: Result<EventId, Refusal>) {
+        match (self.registering.remove(&number), registered) {
+            (None, _) => return,
+            (Some(Registering::Posted(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
+            (Some(Registering::Posted(_)), Ok(id)) => {
+                self.outbox.on_registered();
+                self.fed = self.fed.split_off(&(id, 0));
+            }
+            (Some(Registering::Call(Caller { conn, call, .. }, _)), Err(refusal)) => {
+                let name = match refusal.kind {
+                    Kind::Busy => Name::DefenseRejected,
+                    Kind::Invalid => Name::InvalidRequest,
+                    Kind::Unavailable | Kind::Full | Kind::Stopping => Name::InternalError,
+                };
+                let done = Err(Fault::new(name, refusal.text));
+                self.effects.push_back(Effect::Done { conn, call, done });
+            }
+            (Some(Registering::Call(caller, stream)), Ok(id)) => {
+                match self.fed.remove(&(id, stream)) {
+                    Some(id) => {
+                        let Caller { conn, call, .. } = caller;
+                        self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
+                    }
+                    None => {
+                        self.unfed.insert((stream, id), caller);
+                    }
+                }
+                if let Some(feed) = self.streams[stream].feeds.get(&self.server) {
+                    self.give_up(stream, feed.covered);
+                }
+                // One hears of events in their order: nobody waits for those before.
+                self.fed = self.fed.split_off(&(id, 0));
+            }
+        }
+        if self.registering.is_empty() {
+            self.fed.clear();
+        }
+    }
+
+    /// A consumer has answered a group.
+    pub fn on_answer(&mut self, now: Instant, conn: Conn, push: PushId, seq: u32, is_accepted: bool) {
+        let Some(of) = self.pushes.get_mut(&(conn, push)) else { return };
+        match &mut of.way {
+            Way::Reliable(pusher) => pusher.on_answer(now, seq, is_accepted),
+            Way::Live(pusher) => pusher.on_answer(seq),
+        }
+        self.awake.insert((conn, push));
+    }
+
+    /// A connection is gone. What it has called is done all the same, and nobody told.
+    pub fn on_close(&mut self, conn: Conn) {
+        self.pushes_of(conn).collect::<Vec<_>>().into_iter().for_each(|place| self.end_push(place));
+        self.searches.retain(|search| !matches!(search.seeker, Seeker::Call(of, ..) if of == conn));
+    }
+
+    fn pushes_of(&self, conn: Conn) -> impl Iterator<Item = (Conn, PushId)> {
+        self.pushes.range((conn, PushId(0))..=(conn, PushId(u64::MAX))).map(|(place, _)| *place)
+    }
+
+    fn end_push(&mut self, place: (Conn, PushId)) {
+        let Some(push) = self.pushes.remove(&place) else { return };
+        self.awake.remove(&place);
+        let key = (push.stream, push.consumer);
+        if self.places.get(&key) == Some(&place) {
+            self.places.remove(&key);
+        }
+    }
+
+    fn ready<S>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        conn: Conn,
+        (stream, consumer, want, version): (usize, Consumer, Option<BTreeSet<StreamType>>, Version),
+    ) -> Result<(), Fault>
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        if PUSHES_MAX <= self.pushes_of(conn).count() {
+            let text = format!("{PUSHES_MAX} consumers are pushed to over this connection: open another one");
+            return Err(Fault::new(Name::DefenseRejected, text));
+        }
+        let bytes = version.push_bytes_max().min(GROUP_BYTES_MAX) - ENVELOPE_BYTES;
+        let room = Room { events: LIST_EVENTS_MAX, bytes };
+        let way = if consumer.component.is_live() {
+            Way::Live(LivePusher::new(live::Settings { room, groups_max: LIVE_GROUPS_MAX, waiting: LIVE_WAITING }))
+        } else {
+            let name = &self.streams[stream].settings.name;
+            let time = Timestamp::from(now.wall);
+            let accepted =
+                store.accept(name, &consumer, StreamId::START, time).map_err(|why| refused(&consumer, why))?;
+            // Whoever was pushed to before, perhaps over a connection that is dead, is so no more.
+            if let Some((conn, push)) = self.places.get(&(stream, consumer.clone())).copied() {
+                self.end_push((conn, push));
+                self.effects.push_back(Effect::PushEnd { conn, push, is_closed: false });
+            }
+            let (groups_max, delay) = (self.settings.groups_max, self.settings.delay);
+            Way::Reliable(Pusher::new(push::Settings { room, groups_max, delay }, accepted))
+        };
+        let place = (conn, PushId(self.push_next));
+        self.push_next += 1;
+        if matches!(way, Way::Reliable(_)) {
+            self.places.insert((stream, consumer.clone()), place);
+        }
+        let since = live_since(now);
+        self.pushes.insert(place, Push { stream, consumer, want, version, since, way });
+        self.awake.insert(place);
+        Ok(())
+    }
+
+    /// Does what is due, and what has become possible.
+    pub fn run<S>(&mut self, store: &mut S, now: Now)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            if stream.rests.is_some_and(|until| now.instant < until) {
+                continue;
+            }
+            stream.rests = None;
+            for feed in stream.feeds.values_mut().filter(|feed| feed.has_news && !feed.is_asked) {
+                (feed.has_news, feed.is_asked) = (false, true);
+                self.effects.push_back(Effect::Find { stream: number, after: feed.covered });
+            }
+        }
+        for ((stream, consumer), missed) in self.lapses.take(now.instant) {
+            let stream = self.streams[stream].settings.name.clone();
+            self.effects.push_back(Effect::Notice(Notice::Lapsed { stream, consumer, missed }));
+        }
+        self.run_outbox(store, now);
+        if self.settings.is_shared && self.look_due <= now.instant {
+            self.look_due = now.instant + LOOK_INTERVAL;
+            if let Err(error) = self.look(store) {
+                self.look_due = now.instant + RETRY_TIME;
+                self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+            }
+        }
+        if self.retry.is_some_and(|until| until <= now.instant) {
+            self.retry = None;
+            for (place, push) in &mut self.pushes {
+                if let Way::Reliable(pusher) = &mut push.way {
+                    pusher.on_news();
+                    self.awake.insert(*place);
+                }
+            }
+        }
+        let due =
+            |push: &Push| matches!(&push.way, Way::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
+        self.awake.extend(self.pushes.iter().filter(|(_, push)| due(push)).map(|(place, _)| *place));
+        // Who passes what it does not want goes on in the next turn.
+        for place in std::mem::take(&mut self.awake) {
+            self.run_push(store, now, place);
+        }
+        self.run_searches(store, Timestamp::from(now.wall));
+        if self.trim_due <= now.instant {
+            self.trim(store, now);
+        }
+    }
+
+    fn run_push<S>(&mut self, store: &mut S, now: Now, place: (Conn, PushId))
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        let Some(of) = self.pushes.get_mut(&place) else { return };
+        let ((conn, push), version) = (place, of.version);
+        let name = &self.streams[of.stream].settings.name;
+        let pusher = match &mut of.way {
+            Way::Live(pusher) => {
+                while let Some((seq, events)) = pusher.poll() {
+                    let events = Arc::new(events);
+                    self.effects.push_back(Effect::Group { conn, push, version, seq, events });
+                }
+                return;
+            }
+            Way::Reliable(pusher) => pusher,
+        };
+        while let Some(step) = pusher.poll(now.instant) {
+            match step {
+                Step::Read { after, room } => match store.read(name, after, of.want.as_ref(), room) {
+                    Ok(page) => {
+                        let is_passing = page.events.is_empty() && page.more_follows;
+                        pusher.on_page(now.instant, page);
+                        if is_passing {
+                            self.awake.insert(place);
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        pusher.on_unread();
+                        self.retry = Some(now.instant + RETRY_TIME);
+                        self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+                    }
+                },
+                Step::Send { seq, events } => {
+                    self.effects.push_back(Effect::Group { conn, push, version, seq, events });
+                }
+                Step::Accept(up_to) => {
+                    let accepted = store.accept(name, &of.consumer, up_to, Timestamp::from(now.wall));
+                    if accepted.is_err() {
+                        // Removed, reset or lapsed meanwhile, or nobody knows: it comes again and hears it.
+                        self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+                        return self.end_push(place);
+                    }
+                }
+                Step::Close => {
+                    self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+                    return self.end_push(place);
+                }
+            }
+        }
+    }
+
+    fn trim<S>(&mut self, store: &mut S, now: Now)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        self.trim_due = now.instant + TRIM_INTERVAL;
+        for number in 0..self.streams.len() {
+            let StreamSettings { name, limits, .. } = &self.streams[number].settings;
+            let trimmed = match store.trim(name, limits, Timestamp::from(now.wall), TRIM_EVENTS) {
+                Ok(trimmed) => trimmed,
+                Err(error) => {
+                    self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+                    continue;
+                }
+            };
+            if trimmed.removed == TRIM_EVENTS as u64 {
+                self.trim_due = now.instant;
+            }
+            for (consumer, missed) in trimmed.missed {
+                let who = (number, consumer);
+                // It hears of that when it comes again.
+                if let Some(place) = self.places.get(&who).copied() {
+                    self.end_push(place);
+                    self.effects.push_back(Effect::PushEnd { conn: place.0, push: place.1, is_closed: true });
+                }
+                self.lapses.new.push((who, missed));
+            }
+        }
+    }
+
+    /// What was done since the effects were polled last could not be stored: nothing of it is told, nor of what was read then. Whoever is
+    /// pushed to comes again.
+    ///
+    /// # Errors
+    /// The store cannot be read; to be called again.
+    pub fn take_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+        let done = self.go_back(store, why);
+        if done.is_err() {
+            (0..self.streams.len()).for_each(|stream| self.fail_unfed(stream, why));
+        }
+        done
+    }
+
+    fn go_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.retain(|effect| match effect {
+            Effect::Group { .. } => false,
+            Effect::Register { number, .. } => !self.unclaim(*number),
+            _ => true,
+        });
+        self.outbox.take_back();
+        self.lapses.new.clear();
+        effects.iter_mut().for_each(|effect| ask::fail(effect, why));
+        self.effects = effects;
+        self.end_searches(why, |_| true);
+        for (conn, push) in self.pushes.keys().copied().collect::<Vec<_>>() {
+            self.end_push((conn, push));
+            self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+        }
+        for stream in &mut self.streams {
+            stream.is_checked = false;
+            let places = store.covered(&stream.settings.name)?;
+            for (server, feed) in &mut stream.feeds {
+                let place = places.iter().find(|place| place.server == *server);
+                (feed.covered, feed.has_news) = (place.copied().unwrap_or(start(*server)), true);
+            }
+            stream.seen = store.contents(&stream.settings.name)?.last;
+        }
+        // What is fed again gets other ids.
+        let own = self.server;
+        let covered = |stream: usize| self.streams[stream].feeds.get(&own).map(|feed| feed.covered);
+        self.fed.retain(|(origin, stream), _| covered(*stream).is_some_and(|covered| *origin <= covered));
+        if self.settings.is_shared {
+            self.find_fed(store)?;
+        }
+        Ok(())
+    }
+
+    /// When to [run](StreamService::run) again if nothing happens before.
+    pub fn deadline(&self) -> Instant {
+        if !self.awake.is_empty() || !self.searches.is_empty() {
+            return Instant::ZERO;
+        }
+        let of_push = |push: &Push| match &push.way {
+            Way::Reliable(pusher) => pusher.deadline(),
+            Way::Live(_) => None,
+        };
+        let pushes = self.pushes.values().filter_map(of_push);
+        let rests = self.streams.iter().filter_map(|stream| stream.rests);
+        let looks = self.settings.is_shared.then_some(self.look_due);
+        let lapses = (!self.lapses.stored.is_empty()).then_some(self.lapses.due);
+        let all = pushes.chain(rests).chain(looks).chain(lapses).chain(self.retry).chain([self.outbox.due()]);
+        all.fold(self.trim_due, Instant::min)
+    }
+}
+
+/// Before the first event of a server.
+fn start(server: ServerId) -> EventId {
+    EventId { server, session: 0, instance: 0 }
+}
+
+/// A live consumer that comes now gets what was registered from then on; the clocks of hosts differ.
+fn live_since(now: Now) -> Timestamp {
+    let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;
+    Timestamp::from_micros(micros).unwrap_or(Timestamp::MIN)
+}
+
+/// Registers a consumer, if there is a place for it. Gives its row as it was before.
+fn register<S>(
+    store: &mut S,
+    name: &StreamName,
+    consumer: &Consumer,
+    now: Timestamp,
+) -> Result<Option<ConsumerRow>, Fault>
+where
+    S: StreamStore + ?Sized,
+    S::Error: fmt::Display,
+{
+    let before = store.register(name, consumer, now).map_err(internal)?;
+    if before.is_none() && CONSUMERS_MAX < store.consumers(name).map_err(internal)?.len() {
+        store.remove(name, consumer).map_err(internal)?;
+        let text = format!("the stream {name} has {CONSUMERS_MAX} consumers: remove those that come no more");
+        return Err(Fault::new(Name::DefenseRejected, text));
+    }
+    Ok(before)
+}
+
+fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
+    want.is_none_or(|want| want.contains(kind))
+}
+
+fn internal(error: impl fmt::Display) -> Fault {
+    Fault::new(Name::InternalError, error.to_string())
+}
+
+fn refused<E: fmt::Display>(consumer: &Consumer, why: Refused<E>) -> Fault {
+    match why {
+        Refused::NotRegistered => {
+            Fault::new(Name::NotRegistered, format!("{consumer} is not registered: call registerConsumer first"))
+        }
+        Refused::Lapsed(Missed { first, last, count }) => Fault::new(
+            Name::NotRegistered,
+            format!(
+                "{consumer} has lapsed: {count} events, {first} to {last}, were not accepted in time and are gone; call \
+                 registerConsumer to go on behind them"
+            ),
+        ),
+        Refused::Full => Fault::new(Name::InternalError, "no further event can be added"),
+        Refused::Store(error) => internal(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_service/tests.rs"]
+mod tests;

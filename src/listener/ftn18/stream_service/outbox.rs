@@ -1,0 +1,249 @@
+//! What applications have posted in transactions of their own: claimed, registered, and done with once it is fed into its stream.
+//!
+//! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim: when the peer has looked
+//! through its journal again, what is claimed and still posted was never registered.
+
+use super::{RETRY_TIME, Registering, Stream, StreamService};
+use crate::event::model::{EventId, Payload, Registration};
+use crate::event::refusal::{Kind, Refusal};
+use crate::event::stream::name::StreamName;
+use crate::event::stream::store::{Posted, StreamStore};
+use crate::event::timestamp::Timestamp;
+use crate::listener::ftn18::stream_service::effect::{Effect, Notice};
+use crate::subject::event_type::EventType;
+use crate::time::{Instant, Now};
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+/// How often one looks for what is posted.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Events of a stream that are claimed and do not stand in it yet, at most.
+const WAITING_MAX: usize = 1024;
+/// Bytes of their data that are registered at a time, unless it is one event.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What is on its way.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// The last event of this server that the journal held at the start.
+    held: EventId,
+    /// What is claimed: the place of the stream, and the stamp.
+    waiting: BTreeSet<(usize, Timestamp)>,
+    /// What stands in its stream as soon as that is stored.
+    fed: Vec<(usize, Timestamp)>,
+    /// What is to be registered, each part as a session, one after the other: so it keeps its order whatever is refused.
+    queue: VecDeque<Vec<Posted>>,
+    /// Whether a part is being registered.
+    is_registering: bool,
+    /// A part was refused, and rests from now on,
+    is_refused: bool,
+    /// until then.
+    rests: Instant,
+    /// Never to be registered, and why.
+    aside: Vec<(Posted, String)>,
+    /// The last stamp: none is given twice, however the clock goes.
+    stamp: Timestamp,
+    due: Instant,
+}
+
+impl Outbox {
+    pub(super) fn new(held: EventId) -> Outbox {
+        Outbox {
+            held,
+            waiting: BTreeSet::new(),
+            fed: Vec::new(),
+            queue: VecDeque::new(),
+            is_registering: false,
+            is_refused: false,
+            rests: Instant::ZERO,
+            aside: Vec::new(),
+            stamp: Timestamp::MIN,
+            due: Instant::ZERO,
+        }
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// An event of this server with that source timestamp is fed.
+    pub(super) fn on_fed(&mut self, stream: usize, stamp: Option<Timestamp>) {
+        self.fed.extend(stamp.map(|stamp| (stream, stamp)));
+    }
+
+    /// What was posted is registered.
+    pub(super) fn on_registered(&mut self) {
+        (self.is_registering, self.due) = (false, Instant::ZERO);
+    }
+
+    /// What was posted is not registered.
+    pub(super) fn on_refused(&mut self, posted: Vec<Posted>, refusal: Refusal) {
+        (self.is_registering, self.due) = (false, Instant::ZERO);
+        match refusal.kind {
+            Kind::Invalid if posted.len() == 1 => {
+                self.aside.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
+            }
+            // It is one of them, and the others are none the worse.
+            Kind::Invalid => posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted])),
+            Kind::Busy | Kind::Unavailable | Kind::Full | Kind::Stopping => {
+                self.is_refused = true;
+                self.queue.push_front(posted);
+            }
+        }
+    }
+
+    /// What was fed is not stored, and perhaps nor is what was claimed; that is found again.
+    pub(super) fn take_back(&mut self) {
+        self.fed.clear();
+        for batch in std::mem::take(&mut self.queue) {
+            self.forget(&batch);
+        }
+    }
+
+    fn forget(&mut self, batch: &[Posted]) {
+        let stamps: BTreeSet<Timestamp> = batch.iter().map(|posted| posted.stamp).collect();
+        self.waiting.retain(|(_, stamp)| !stamps.contains(stamp));
+    }
+
+    /// Has it registered, when it is its turn.
+    fn enqueue(&mut self, stream: impl Fn(&Posted) -> usize, claimed: Vec<Posted>) {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for posted in claimed {
+            self.waiting.insert((stream(&posted), posted.stamp));
+            bytes += posted.data.bytes().len();
+            if BATCH_BYTES < bytes && !batch.is_empty() {
+                self.queue.push_back(std::mem::take(&mut batch));
+                bytes = posted.data.bytes().len();
+            }
+            batch.push(posted);
+        }
+        if !batch.is_empty() {
+            self.queue.push_back(batch);
+        }
+    }
+}
+
+impl StreamService {
+    /// What was fed in former turns is stored by now.
+    pub(super) fn settle_outbox(&mut self) {
+        for fed in self.outbox.fed.drain(..) {
+            self.outbox.waiting.remove(&fed);
+        }
+    }
+
+    /// Registers what is posted.
+    pub(super) fn run_outbox<S>(&mut self, store: &mut S, now: Now)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        if now.instant < self.outbox.due {
+            return;
+        }
+        self.outbox.due = now.instant + INTERVAL;
+        if let Err(error) = self.claim(store, now) {
+            self.outbox.due = now.instant + RETRY_TIME;
+            self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+        }
+    }
+
+    fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+        for (posted, why) in std::mem::take(&mut self.outbox.aside) {
+            store.set_aside(posted.number, &why)?;
+            self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
+            self.effects.push_back(Effect::Notice(Notice::SetAside(posted.number, why)));
+        }
+        if std::mem::take(&mut self.outbox.is_refused) {
+            self.outbox.rests = now.instant + RETRY_TIME;
+        }
+        for stream in 0..self.streams.len() {
+            self.check(store, stream)?;
+        }
+        if self.outbox.is_registering || now.instant < self.outbox.rests {
+            return Ok(());
+        }
+        if self.outbox.queue.is_empty() {
+            self.claim_new(store, now)?;
+        }
+        if let Some(batch) = self.outbox.queue.pop_front() {
+            self.post(batch);
+        }
+        Ok(())
+    }
+
+    fn claim_new<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+        let (mut open, mut room): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
+        for (number, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.is_checked) {
+            let of_stream = (number, Timestamp::MIN)..=(number, Timestamp::MAX);
+            let left = WAITING_MAX.saturating_sub(self.outbox.waiting.range(of_stream).count());
+            let settings = &stream.settings;
+            let may_block = settings.limits.may_block();
+            let is_blocked = may_block && settings.limits.is_blocked(store.contents(&settings.name)?.bytes);
+            if 0 < left && !is_blocked {
+                open.push(settings.name.clone());
+                room = room.min(left);
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let now = Timestamp::from(now.wall).max(self.outbox.stamp.following());
+        let claimed = store.claim(self.server, &open, now, room)?;
+        self.outbox.stamp = claimed.last().map_or(self.outbox.stamp, |posted| posted.stamp);
+        self.enqueue(claimed);
+        Ok(())
+    }
+
+    fn enqueue(&mut self, claimed: Vec<Posted>) {
+        let streams = &self.streams;
+        let place = |posted: &Posted| {
+            let is_it = |stream: &Stream| stream.settings.name == posted.stream;
+            streams.iter().position(is_it).expect("it was asked for this stream")
+        };
+        self.outbox.enqueue(place, claimed);
+    }
+
+    /// Once the journal is looked through, what was claimed before and is still posted is registered, unless it is being so.
+    fn check<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
+        let of = &mut self.streams[stream];
+        let covered = of.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
+        if of.is_checked || covered < self.outbox.held {
+            return Ok(());
+        }
+        let claimed = store.claimed(self.server, &of.settings.name)?;
+        of.is_checked = true;
+        let stamps: BTreeSet<Timestamp> = claimed.iter().map(|posted| posted.stamp).collect();
+        // What was fed in this turn may come back.
+        let Outbox { waiting, fed, .. } = &mut self.outbox;
+        waiting.retain(|(place, stamp)| *place != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
+        let is_new = |posted: &Posted| !self.outbox.waiting.contains(&(stream, posted.stamp));
+        let new = claimed.into_iter().filter(is_new).collect();
+        self.enqueue(new);
+        Ok(())
+    }
+
+    fn post(&mut self, batch: Vec<Posted>) {
+        let registration = |posted: &Posted| Registration {
+            event_type: EventType::new([posted.stream.as_str(), posted.kind.as_str()]).expect("two short words"),
+            source_timestamp: Some(posted.stamp),
+            payload: Some(Payload::Json(posted.data.clone())),
+        };
+        let registrations = batch.iter().map(registration).collect();
+        let number = self.numbers;
+        self.numbers += 1;
+        self.outbox.is_registering = true;
+        self.registering.insert(number, Registering::Posted(batch));
+        self.effects.push_back(Effect::Register { number, registrations });
+    }
+
+    /// What was claimed in a turn that could not be stored is not to be registered: gives whether it is such.
+    pub(super) fn unclaim(&mut self, number: u64) -> bool {
+        let is_posted = matches!(self.registering.get(&number), Some(Registering::Posted(_)));
+        if is_posted && let Some(Registering::Posted(batch)) = self.registering.remove(&number) {
+            self.outbox.forget(&batch);
+            self.outbox.is_registering = false;
+        }
+        is_posted
+    }
+}

@@ -1,0 +1,160 @@
+//! Events that somebody asks for: found in parts of the stream, one in each turn, so that nobody waits long for one who looks for what is rare.
+
+use super::ask::{away, refusal};
+use super::{Conn, StreamService, refused};
+use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::name::{Consumer, StreamId, StreamType};
+use crate::event::stream::store::{Refused, StreamStore};
+use crate::event::timestamp::Timestamp;
+use crate::listener::ftn18::session::{CallId, Done};
+use crate::listener::ftn18::stream_service::effect::Effect;
+use crate::listener::stream::{StreamAnswer, StreamEvents};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Who waits for the events.
+#[derive(Debug)]
+pub(super) enum Seeker {
+    /// A client that polls as this consumer.
+    Call(Conn, CallId, Consumer),
+    /// A program that polls as this consumer, under this number.
+    Poll(u64, Consumer),
+    /// A program that reads, under this number.
+    Read(u64),
+}
+
+/// What is looked for.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) seeker: Seeker,
+    /// The place of the stream in the settings.
+    pub(super) stream: usize,
+    pub(super) want: Option<BTreeSet<StreamType>>,
+    pub(super) room: Room,
+    /// Behind this; of a consumer that is registered, behind what it has accepted, if that is later.
+    pub(super) after: StreamId,
+    /// Up to where nothing was found.
+    passed: StreamId,
+}
+
+impl Search {
+    pub(super) fn new(
+        seeker: Seeker,
+        stream: usize,
+        after: StreamId,
+        want: Option<BTreeSet<StreamType>>,
+        room: Room,
+    ) -> Search {
+        Search { seeker, stream, want, room, after, passed: after }
+    }
+
+    /// The consumer that accepts what is passed, if there is one.
+    pub(super) fn registered(&self) -> Option<&Consumer> {
+        match &self.seeker {
+            Seeker::Call(_, _, consumer) | Seeker::Poll(_, consumer) => {
+                Some(consumer).filter(|consumer| !consumer.component.is_live())
+            }
+            Seeker::Read(_) => None,
+        }
+    }
+}
+
+impl StreamService {
+    /// Begins to search; of a consumer that is registered everything up to `after` is accepted first.
+    pub(super) fn search<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        if let Some(consumer) = search.registered() {
+            match store.accept(&self.streams[search.stream].settings.name, consumer, search.after, now) {
+                Ok(position) => search.after = search.after.max(position),
+                Err(why) => return self.fail_search(search, why),
+            }
+            search.passed = search.after;
+        }
+        self.go_on(store, search, now);
+    }
+
+    /// The next part for the one who has waited longest.
+    pub(super) fn run_searches<S>(&mut self, store: &mut S, now: Timestamp)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        if let Some(search) = self.searches.pop_front() {
+            self.go_on(store, search, now);
+        }
+    }
+
+    fn go_on<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
+    where
+        S: StreamStore + ?Sized,
+        S::Error: fmt::Display,
+    {
+        let name = &self.streams[search.stream].settings.name;
+        let page = match store.read(name, search.passed, search.want.as_ref(), search.room) {
+            Ok(page) => page,
+            Err(error) => return self.fail_search(search, Refused::Store(error)),
+        };
+        let Page { events, covered, more_follows } = page;
+        // What it does not want is delivered (003, section 2.2.3).
+        let passed = match events.first() {
+            Some(first) => StreamId::from_number(first.id.number() - 1).expect("less than an id"),
+            None => covered,
+        };
+        if search.want.is_some()
+            && search.passed < passed
+            && let Some(consumer) = search.registered()
+            && let Err(why) = store.accept(name, consumer, passed, now)
+        {
+            return self.fail_search(search, why);
+        }
+        // Who wants no event at all gets none.
+        if events.is_empty() && more_follows && 0 < search.room.events {
+            search.passed = covered;
+            return self.searches.push_back(search);
+        }
+        self.found(search, events, covered);
+    }
+
+    fn found(&mut self, search: Search, events: Vec<StreamEvent>, covered: StreamId) {
+        let after = search.after;
+        let (number, covered) = match search.seeker {
+            Seeker::Call(conn, call, _) => {
+                return self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Events(events)) });
+            }
+            // It accepts what it got, and no more.
+            Seeker::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
+            Seeker::Read(number) => (number, covered),
+        };
+        let answer = Ok(StreamAnswer::Events(StreamEvents { after, events, covered }));
+        self.effects.push_back(Effect::Answered { number, answer });
+    }
+
+    fn fail_search<E: fmt::Display>(&mut self, search: Search, why: Refused<E>) {
+        let name = &self.streams[search.stream].settings.name;
+        let failed = match (search.seeker, why) {
+            (Seeker::Call(conn, call, consumer), why) => {
+                Effect::Done { conn, call, done: Err(refused(&consumer, why)) }
+            }
+            (Seeker::Poll(number, consumer), why) => {
+                Effect::Answered { number, answer: Err(refusal(name, &consumer, why)) }
+            }
+            (Seeker::Read(number), Refused::Store(error)) => Effect::Answered { number, answer: Err(away(error)) },
+            (Seeker::Read(_), _) => unreachable!("only consumers are refused"),
+        };
+        self.effects.push_back(failed);
+    }
+
+    /// What was read so far does not count any more for these: they are to be asked again.
+    pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&Search) -> bool) {
+        for search in std::mem::take(&mut self.searches) {
+            if is_one(&search) {
+                self.fail_search(search, Refused::Store(why));
+            } else {
+                self.searches.push_back(search);
+            }
+        }
+    }
+}

@@ -1,0 +1,650 @@
+//! A desk with a journal, a store and connections that are made up.
+
+use super::*;
+use crate::event::follow::Fetched;
+use crate::event::model::Event;
+use crate::event::store::Answer;
+use crate::event::stream::model::{PASSED_MAX, StreamEvent};
+use crate::event::stream::name::StreamName;
+use crate::event::stream::store::memory::MemoryStreams;
+use crate::event::stream::store::{Limits, NewEvent, Policy};
+use crate::listener::stream::{Place, StreamAsk, StreamRequest};
+use crate::rng::Rng;
+use crate::time::Wall;
+use bytes::Bytes;
+
+#[path = "tests/posted.rs"]
+mod posted;
+
+const OWN: ServerId = ServerId(1);
+const ROOM: usize = 1 << 20;
+
+/// A desk and what is around it.
+pub(super) struct World {
+    pub(super) stream_service: StreamService,
+    pub(super) store: MemoryStreams,
+    pub(super) now: Now,
+    /// The journals of servers: event types and ids, in the order of the ids.
+    journal: Vec<Event>,
+    /// What was told and not looked at yet.
+    pub(super) told: Vec<Effect>,
+    calls: u64,
+}
+
+fn at(millis: u64) -> Now {
+    let wall = Wall::from_nanos(1_000_000_000_000_000_000 + millis * 1_000_000);
+    Now { instant: Instant::ZERO + Duration::from_millis(millis), wall }
+}
+
+fn settings(limits: Limits) -> Settings {
+    let stream = |name: &str, types: &[&str]| StreamSettings {
+        name: name.parse().unwrap(),
+        types: types.iter().map(|text| text.parse().unwrap()).collect(),
+        limits,
+    };
+    let streams = vec![stream("main", &[]), stream("all", &["main/*", "plant/?/?"])];
+    Settings { streams, is_shared: false, groups_max: 4, delay: Duration::from_millis(10) }
+}
+
+impl World {
+    pub(super) fn new(limits: Limits) -> World {
+        let mut store = MemoryStreams::default();
+        let stream_service = StreamService::new(&mut store, settings(limits), OWN, &[]).unwrap();
+        World { stream_service, store, now: at(0), journal: Vec::new(), told: Vec::new(), calls: 0 }
+    }
+
+    /// Does what is to be done until nothing is left; registers, and finds, as the peer does.
+    pub(super) fn run(&mut self) {
+        loop {
+            self.stream_service.run(&mut self.store, self.now);
+            let mut is_done = true;
+            while let Some(effect) = self.stream_service.poll_effect() {
+                is_done = false;
+                match effect {
+                    Effect::Register { number, registrations } => {
+                        let id = self.append_session(registrations);
+                        self.stream_service.on_registered(number, Ok(id));
+                    }
+                    Effect::Find { stream, after } => self.find(stream, after),
+                    told => self.told.push(told),
+                }
+            }
+            if is_done && self.now.instant < self.stream_service.deadline() {
+                return;
+            }
+        }
+    }
+
+    fn find(&mut self, stream: usize, after: EventId) {
+        let of = self.journal.iter().filter(|event| event.id.server == after.server && after < event.id);
+        let mut events: Vec<Event> = of.cloned().collect();
+        let more_follows = 3 < events.len();
+        events.truncate(3);
+        self.stream_service.on_found(
+            &mut self.store,
+            self.now.instant,
+            stream,
+            after,
+            Some(Answer { events, more_follows }),
+        );
+    }
+
+    /// The journal gets a session of this server; gives the id of its first event.
+    fn append_session(&mut self, registrations: Vec<Registration>) -> EventId {
+        let mut first = None;
+        for (registration, instance) in registrations.into_iter().zip(1..) {
+            let id = self.append(OWN, &registration.event_type.to_string(), registration.payload);
+            let first = *first.get_or_insert(id);
+            let event = self.journal.last_mut().expect("just added");
+            (event.id, event.source_timestamp) = (EventId { instance, ..first }, registration.source_timestamp);
+        }
+        first.expect("a session has events")
+    }
+
+    /// The journal gets an event.
+    fn append(&mut self, server: ServerId, event_type: &str, payload: Option<Payload>) -> EventId {
+        let last = self.journal.iter().filter(|event| event.id.server == server).map(|event| event.id.session).max();
+        let id = EventId { server, session: 1 + last.unwrap_or(0), instance: 1 };
+        self.journal.push(Event {
+            id,
+            event_type: event_type.parse().unwrap(),
+            timestamp: Timestamp::from(self.now.wall),
+            source_timestamp: None,
+            payload,
+        });
+        self.stream_service.on_news(server);
+        id
+    }
+
+    /// One that nothing has been called or asked with.
+    pub(super) fn number(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    fn call(&mut self, conn: u64, stream: usize, user: &str, what: Call) -> CallId {
+        let call = CallId(self.number());
+        let from = (Conn(conn), call);
+        self.stream_service.on_call(&mut self.store, self.now, from, stream, user.parse().unwrap(), what);
+        self.run();
+        call
+    }
+
+    /// What a call comes to.
+    #[track_caller]
+    fn done(&mut self, stream: usize, what: Call) -> Result<Done, Fault> {
+        let call = self.call(1, stream, "alice", what);
+        let is_it = |effect: &Effect| matches!(effect, Effect::Done { call: of, .. } if *of == call);
+        let at = self.told.iter().position(is_it).expect("it is done");
+        let Effect::Done { done, .. } = self.told.remove(at) else { unreachable!("just found") };
+        done
+    }
+
+    #[track_caller]
+    fn add(&mut self, stream: usize, kind: &str, data: &str) -> u64 {
+        match self.done(stream, Call::Add { kind: kind.parse().unwrap(), data: json(data) }) {
+            Ok(Done::Added(id)) => id.number(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn poll(&mut self, stream: usize, component: &str, last: Option<u64>, want: Option<&[&str]>) -> Vec<(u64, String)> {
+        let what = Call::Poll {
+            component: component.parse().unwrap(),
+            last: last.map(|last| StreamId::from_number(last).unwrap()),
+            want: want.map(wanted),
+            answer_bytes_max: ROOM,
+        };
+        match self.done(stream, what) {
+            Ok(Done::Events(events)) => rows(&events),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn register(&mut self, component: &str) -> Result<Done, Fault> {
+        self.done(0, Call::Register(component.parse().unwrap()))
+    }
+
+    pub(super) fn ready(&mut self, conn: u64, component: &str, want: Option<&[&str]>) {
+        let want = want.map(wanted);
+        let what = Call::Ready { component: component.parse().unwrap(), want, version: Version::V1_1 };
+        self.call(conn, 0, "alice", what);
+    }
+
+    /// The groups that were pushed: over which connection, with which number, and what.
+    pub(super) fn groups(&mut self) -> Vec<(Conn, PushId, u32, Vec<u64>)> {
+        let (groups, rest) =
+            std::mem::take(&mut self.told).into_iter().partition(|told| matches!(told, Effect::Group { .. }));
+        self.told = rest;
+        let groups: Vec<Effect> = groups;
+        let group = |effect| match effect {
+            Effect::Group { conn, push, seq, events, .. } => {
+                (conn, push, seq, events.iter().map(|event| event.id.number()).collect())
+            }
+            other => unreachable!("{other:?}"),
+        };
+        groups.into_iter().map(group).collect()
+    }
+
+    pub(super) fn position(&mut self, component: &str) -> u64 {
+        let rows = self.store.consumers(&"main".parse().unwrap()).unwrap();
+        rows.iter().find(|row| row.consumer.component.as_str() == component).unwrap().position.number()
+    }
+
+    pub(super) fn later(&mut self, millis: u64) {
+        self.now = Now { instant: self.now.instant + Duration::from_millis(millis), ..at(0) };
+        self.now.wall = at((self.now.instant.since(Instant::ZERO)).as_millis() as u64).wall;
+        self.run();
+    }
+}
+
+pub(super) fn json(text: &str) -> Json {
+    Json::from_bytes(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+}
+
+pub(super) fn wanted(kinds: &[&str]) -> BTreeSet<StreamType> {
+    kinds.iter().map(|kind| kind.parse().unwrap()).collect()
+}
+
+fn rows(events: &[StreamEvent]) -> Vec<(u64, String)> {
+    events.iter().map(|event| (event.id.number(), format!("{} {}", event.kind, event.data.as_str()))).collect()
+}
+
+fn strings(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
+    expected.iter().map(|(id, text)| (*id, (*text).to_owned())).collect()
+}
+
+#[track_caller]
+fn is_fault(done: Result<Done, Fault>, name: Name, part: &str) {
+    let fault = done.expect_err("a fault");
+    assert!(fault.name == name && fault.text.contains(part), "{fault:?}");
+}
+
+#[test]
+fn what_is_added_is_polled_and_accepted() {
+    let mut world = World::new(Limits::default());
+    is_fault(world.register("LIVE"), Name::LiveNotAllowed, "readyToReceive");
+    let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
+    is_fault(world.done(0, poll), Name::NotRegistered, "alice:C is not registered");
+    assert_eq!(world.register("C"), Ok(Done::Yes));
+    assert_eq!(world.poll(0, "C", None, None), []);
+    let ids = [world.add(0, "A", "1"), world.add(0, "B", "{\"x\":1.50}"), world.add(0, "A", "null")];
+    assert_eq!(ids, [1, 2, 3]);
+    let all = strings(&[(1, "A 1"), (2, "B {\"x\":1.50}"), (3, "A null")]);
+    // Reading alone accepts nothing.
+    assert_eq!(world.poll(0, "C", None, None), all);
+    assert_eq!(world.poll(0, "C", None, None), all);
+    assert_eq!(world.poll(0, "C", Some(1), None), all[1..]);
+    assert_eq!(world.poll(0, "C", None, None), all[1..], "what was accepted stays so");
+    // Neither back, nor beyond the end.
+    assert_eq!(world.poll(0, "C", Some(99), None), []);
+    assert_eq!(world.add(0, "A", "4"), 4);
+    assert_eq!(world.poll(0, "C", Some(1), None), strings(&[(4, "A 4")]));
+    // Whoever is live is not registered, and gets what is kept.
+    assert_eq!(world.poll(0, "LIVE", None, Some(&["B"])), all[1..2]);
+    // What the only consumer has accepted goes.
+    world.later(2000);
+    assert_eq!(world.poll(0, "LIVE", None, None), strings(&[(4, "A 4")]));
+}
+
+#[test]
+fn what_a_consumer_does_not_want_is_delivered() {
+    let mut world = World::new(Limits::default());
+    world.register("C").unwrap();
+    for _ in 0..5 {
+        world.add(0, "A", "1");
+    }
+    world.add(0, "B", "2");
+    world.add(0, "A", "3");
+    assert_eq!(world.poll(0, "C", None, Some(&["B"])), strings(&[(6, "B 2")]));
+    assert_eq!(world.position("C"), 5);
+    assert_eq!(world.poll(0, "C", Some(6), Some(&["B"])), []);
+    assert_eq!(world.position("C"), 7);
+}
+
+#[test]
+fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own() {
+    let mut world = World::new(Limits::default());
+    world.add(0, "A", "1");
+    let other = ServerId(9);
+    world.append(other, "plant/7/LEVEL", Some(Payload::Json(json("5"))));
+    world.append(other, "plant/7/level", Some(Payload::Json(json("6"))));
+    world.append(other, "main/B", None);
+    world.append(other, "main/deep/B", Some(Payload::Json(json("7"))));
+    world.append(other, "main/PHOTO", Some(Payload::Binary { type_name: "jpeg".into(), bytes: Bytes::new() }));
+    world.run();
+    assert_eq!(world.add(1, "C", "8"), 5);
+    assert_eq!(world.poll(0, "LIVE", None, None), strings(&[(1, "A 1"), (2, "B null")]));
+    let all = strings(&[(1, "A 1"), (2, "LEVEL 5"), (3, "B null"), (4, "B 7"), (5, "C 8")]);
+    assert_eq!(world.poll(1, "LIVE", None, None), all);
+    // Begun anew, it goes on where it was.
+    let held: Vec<EventId> = world.journal.iter().map(|event| event.id).collect();
+    world.stream_service = StreamService::new(&mut world.store, settings(Limits::default()), OWN, &held).unwrap();
+    world.run();
+    assert_eq!(world.add(0, "A", "9"), 3);
+    assert_eq!(world.poll(1, "LIVE", None, None).len(), 6);
+}
+
+#[test]
+fn groups_are_pushed_and_what_is_accepted_counts() {
+    let mut world = World::new(Limits::default());
+    world.add(0, "A", "1");
+    world.ready(1, "C", None);
+    assert!(matches!(&world.told[..], [Effect::Done { done: Err(fault), .. }] if fault.name == Name::NotRegistered));
+    world.told.clear();
+    world.register("C").unwrap();
+    world.add(0, "A", "2");
+    world.ready(1, "C", Some(&["A"]));
+    let (conn, push) = (Conn(1), PushId(0));
+    assert_eq!(world.groups(), [(conn, push, 0, vec![1, 2])], "a new consumer begins with what is kept");
+    world.add(0, "B", "3");
+    world.add(0, "A", "4");
+    assert_eq!(world.groups(), []);
+    world.later(10);
+    assert_eq!(world.groups(), [(conn, push, 1, vec![4])]);
+    assert_eq!(world.position("C"), 0);
+    world.stream_service.on_answer(world.now.instant, conn, push, 0, true);
+    world.run();
+    assert_eq!(world.position("C"), 2);
+    // Over another connection, it gets again what it has not accepted, and the first one nothing.
+    world.ready(2, "C", None);
+    assert!(world.told.contains(&Effect::PushEnd { conn, push, is_closed: false }));
+    assert_eq!(world.groups(), [(Conn(2), PushId(1), 0, vec![3, 4])]);
+    world.stream_service.on_answer(world.now.instant, conn, push, 1, true);
+    world.run();
+    assert_eq!(world.position("C"), 2);
+    world.stream_service.on_close(Conn(2));
+    world.add(0, "A", "5");
+    assert_eq!(world.groups(), []);
+    // Polling goes on where pushing ended.
+    assert_eq!(world.poll(0, "C", Some(4), None), strings(&[(5, "A 5")]));
+}
+
+#[test]
+fn who_is_live_gets_what_is_added_from_now_on() {
+    let mut world = World::new(Limits::default());
+    world.add(0, "A", "1");
+    world.ready(7, "LIVE", Some(&["A"]));
+    assert_eq!(world.groups(), []);
+    world.add(0, "B", "2");
+    world.add(0, "A", "3");
+    world.add(0, "A", "4");
+    world.add(0, "A", "5");
+    let (conn, push) = (Conn(7), PushId(0));
+    assert_eq!(world.groups(), [(conn, push, 0, vec![3]), (conn, push, 1, vec![4])]);
+    world.stream_service.on_answer(world.now.instant, conn, push, 0, false);
+    world.run();
+    assert_eq!(world.groups(), [(conn, push, 2, vec![5])]);
+}
+
+#[test]
+fn a_consumer_that_lapses_hears_which_events_it_missed() {
+    let limits = Limits { bytes: Some(3), ..Limits::default() };
+    let mut world = World::new(limits);
+    world.register("C").unwrap();
+    world.ready(1, "C", None);
+    (1..=9).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
+    world.later(1000);
+    // At once, and what comes behind it once a second.
+    let told: Vec<(StreamName, Consumer, Missed)> = std::mem::take(&mut world.told)
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Notice(Notice::Lapsed { stream, consumer, missed }) => Some((stream, consumer, missed)),
+            effect => {
+                world.told.push(effect);
+                None
+            }
+        })
+        .collect();
+    let missed = |first: u64, last: u64| {
+        let [first, last] = [first, last].map(|id| StreamId::from_number(id).unwrap());
+        let count = 1 + last.number() - first.number();
+        ("main".parse().unwrap(), "alice:C".parse().unwrap(), Missed { first, last, count })
+    };
+    assert_eq!(told, [missed(1, 1), missed(2, 6)]);
+    assert!(world.told.contains(&Effect::PushEnd { conn: Conn(1), push: PushId(0), is_closed: true }));
+    let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
+    is_fault(world.done(0, poll), Name::NotRegistered, "6 events, 1 to 6, were not accepted in time");
+    world.register("C").unwrap();
+    assert_eq!(world.poll(0, "C", None, None).len(), 3);
+}
+
+#[test]
+fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
+    let mut world = World::new(Limits { bytes: Some(3), policy: Policy::Block, ..Limits::default() });
+    world.register("C").unwrap();
+    (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
+    let add = || Call::Add { kind: "A".parse().unwrap(), data: json("1") };
+    is_fault(world.done(0, add()), Name::DefenseRejected, "the stream main is full");
+    // What comes from elsewhere waits.
+    world.append(ServerId(9), "main/A", None);
+    world.later(1000);
+    world.later(1000);
+    assert_eq!(world.poll(0, "C", None, None).len(), 3);
+    assert_eq!(world.poll(0, "C", Some(2), None).len(), 1);
+    world.later(1000);
+    world.later(1000);
+    assert_eq!(world.poll(0, "C", Some(3), None), strings(&[(4, "A null")]));
+}
+
+/// The disk is full when all that was done is to be stored: nothing of it is told, and nothing is left out when it is done again.
+#[test]
+fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
+    let mut world = World::new(Limits::default());
+    world.register("C").unwrap();
+    world.ready(1, "C", None);
+    world.told.clear();
+    let before = world.store.clone();
+    for number in 0..5 {
+        world.append(OWN, "main/A", Some(Payload::Json(json(&number.to_string()))));
+    }
+    world.stream_service.run(&mut world.store, world.now);
+    let finds: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+    for find in finds {
+        let Effect::Find { stream, after } = find else { panic!("{find:?}") };
+        world.find(stream, after);
+    }
+    world.stream_service.run(&mut world.store, world.now);
+    world.store = before;
+    world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+    // What was asked behind it is asked all the same, and does not count.
+    world.run();
+    assert_eq!(world.groups(), []);
+    assert_eq!(world.told, [Effect::PushEnd { conn: Conn(1), push: PushId(0), is_closed: true }]);
+    world.told.clear();
+    let all: Vec<(u64, String)> = (0..5).map(|number| (number + 1, format!("A {number}"))).collect();
+    assert_eq!(world.poll(0, "C", None, None), all);
+    assert_eq!(world.poll(1, "LIVE", None, None), all);
+}
+
+#[test]
+fn a_stream_has_so_many_consumers_at_most() {
+    let mut world = World::new(Limits::default());
+    let name = "main".parse().unwrap();
+    for number in 0..CONSUMERS_MAX {
+        let consumer = Consumer { user: "bob".parse().unwrap(), component: format!("C{number}").parse().unwrap() };
+        world.store.register(&name, &consumer, Timestamp::MIN).unwrap();
+    }
+    let refused = world.register("D").expect_err("it is one too many");
+    assert_eq!(refused.name, Name::DefenseRejected);
+    let what = Call::Poll { component: "D".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
+    assert_eq!(world.done(0, what).expect_err("it is not registered").name, Name::NotRegistered);
+    let known = Consumer { user: "bob".parse().unwrap(), component: "C0".parse().unwrap() };
+    world.store.remove(&name, &known).unwrap();
+    assert_eq!((world.register("D"), world.register("D")), (Ok(Done::Yes), Ok(Done::Yes)));
+}
+
+impl World {
+    /// Puts an event of the type B behind many of the type A into the first stream, and gives its id.
+    fn fill(&mut self) -> u64 {
+        let name: StreamName = "main".parse().unwrap();
+        let event = |(session, kind): (u64, &str)| NewEvent {
+            kind: kind.parse().unwrap(),
+            data: json("1"),
+            time: Timestamp::MIN,
+            origin: EventId { server: ServerId(9), session, instance: 1 },
+            stamp: None,
+        };
+        let last = 3 * PASSED_MAX + 2;
+        let kinds = (1..last).map(|session| (session, "A")).chain([(last, "B")]);
+        let events: Vec<NewEvent> = kinds.map(event).collect();
+        self.store.add(&name, &events, &[], &Limits::default()).unwrap();
+        last
+    }
+}
+
+/// Who waits for a search that is ended is told, and nobody goes on with it.
+#[test]
+fn a_search_ends_when_its_ground_is_gone() {
+    let mut world = World::new(Limits::default());
+    world.register("C").unwrap();
+    world.fill();
+    let begin = |world: &mut World| {
+        let (component, want) = ("C".parse().unwrap(), Some(wanted(&["B"])));
+        let poll = Call::Poll { component, last: None, want, answer_bytes_max: ROOM };
+        world.stream_service.on_call(
+            &mut world.store,
+            world.now,
+            (Conn(1), CallId(9)),
+            0,
+            "alice".parse().unwrap(),
+            poll,
+        );
+        assert_eq!(world.stream_service.poll_effect(), None);
+    };
+    let told = |world: &mut World| {
+        let told: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+        let is_it = |effect: &&Effect| matches!(effect, Effect::Done { call: CallId(9), done: Err(_), .. });
+        assert_eq!(told.iter().filter(is_it).count(), 1, "{told:?}");
+        assert!(world.stream_service.searches.is_empty());
+    };
+    begin(&mut world);
+    world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+    told(&mut world);
+    begin(&mut world);
+    let (stream, consumer) = (None, Consumer { user: "alice".parse().unwrap(), component: "C".parse().unwrap() });
+    let what = StreamAsk::Reset(consumer, Place::Start);
+    world.stream_service.on_ask(&mut world.store, world.now, 1, StreamRequest { stream, what });
+    told(&mut world);
+    world.run();
+    assert_eq!(world.position("C"), 0, "what was reset stays so");
+}
+
+/// Who looks for what is rare passes a part of the stream in each turn, and others do not wait for that.
+#[test]
+fn a_search_holds_nobody_up() {
+    let mut world = World::new(Limits::default());
+    for component in ["C", "D"] {
+        world.register(component).unwrap();
+    }
+    let last = world.fill();
+    let want = Some(wanted(&["B"]));
+    let poll = |component: &str| Call::Poll {
+        component: component.parse().unwrap(),
+        last: None,
+        want: want.clone(),
+        answer_bytes_max: ROOM,
+    };
+    let mut turns = 0;
+    for (call, component) in [(1, "C"), (2, "LIVE")] {
+        let from = (Conn(1), CallId(call));
+        world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll(component));
+    }
+    let from = (Conn(2), CallId(3));
+    world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll("C"));
+    world.stream_service.on_close(Conn(2));
+    let ready = Call::Ready { component: "D".parse().unwrap(), want: want.clone(), version: Version::V1_1 };
+    let from = (Conn(1), CallId(4));
+    world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), ready);
+    let (mut found, mut groups) = (Vec::new(), Vec::new());
+    while world.stream_service.deadline() <= world.now.instant {
+        turns += 1;
+        world.stream_service.run(&mut world.store, world.now);
+        while let Some(effect) = world.stream_service.poll_effect() {
+            match effect {
+                Effect::Done { call: CallId(4), done, .. } => assert_eq!((done, turns), (Ok(Done::Yes), 1)),
+                Effect::Done { call, done: Ok(Done::Events(events)), .. } => found.push((call.0, rows(&events))),
+                Effect::Group { events, .. } => groups.push(rows(&events)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let row = vec![(last, "B 1".to_owned())];
+    assert_eq!((found, groups), (vec![(1, row.clone()), (2, row.clone())], vec![row]));
+    assert!((6..10).contains(&turns), "{turns}");
+    assert_eq!((world.position("C"), world.position("D")), (last - 1, 3 * PASSED_MAX));
+}
+
+/// Who added an event is told that it is not in the stream yet, when the journal cannot be read; it comes later, and once.
+#[test]
+fn nobody_waits_for_a_journal_that_cannot_be_read() {
+    let mut world = World::new(Limits::default());
+    let (from, user) = ((Conn(1), CallId(99)), "alice".parse().unwrap());
+    let add = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
+    world.stream_service.on_call(&mut world.store, world.now, from, 0, user, add);
+    let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+        panic!("it is registered")
+    };
+    let id = world.append_session(registrations);
+    world.stream_service.on_registered(number, Ok(id));
+    world.stream_service.run(&mut world.store, world.now);
+    let Some(Effect::Find { stream, after }) = world.stream_service.poll_effect() else { panic!("it is looked for") };
+    world.stream_service.on_found(&mut world.store, world.now.instant, stream, after, None);
+    world.run();
+    let told = std::mem::take(&mut world.told);
+    let [Effect::Done { call: CallId(99), done: Err(fault), .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(fault.name, Name::InternalError);
+    assert!(fault.text.contains(&id.to_string()), "{fault:?}");
+    world.later(1000);
+    assert_eq!(world.told, []);
+    assert_eq!(world.poll(0, "LIVE", None, None), [(1, "A 1".to_owned())]);
+}
+
+/// More than the stream takes came at once: it takes what it can, and the rest when there is room.
+#[test]
+fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
+    let mut world = World::new(Limits { bytes: Some(2), policy: Policy::Block, ..Limits::default() });
+    world.register("C").unwrap();
+    for _ in 0..7 {
+        world.append(ServerId(9), "main/A", Some(Payload::Json(json("1"))));
+    }
+    let mut last = None;
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        world.later(1000);
+        let polled = world.poll(0, "C", last, None);
+        last = polled.last().map(|(id, _)| *id).or(last);
+        seen.extend(polled.into_iter().map(|(id, _)| id));
+    }
+    assert_eq!(seen, (1..=7).collect::<Vec<u64>>());
+}
+
+#[test]
+fn who_adds_what_the_journal_does_not_give_back_is_told() {
+    let mut world = World::new(Limits::default());
+    let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
+    let from = (Conn(1), CallId(77));
+    world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
+    let Some(Effect::Register { number, .. }) = world.stream_service.poll_effect() else {
+        panic!("nothing is registered")
+    };
+    // It was removed before it was found; what came behind it was not.
+    let lost = world.append(OWN, "main/A", None);
+    world.append(OWN, "main/A", None);
+    world.journal.remove(0);
+    world.run();
+    world.stream_service.on_registered(number, Ok(lost));
+    world.run();
+    let told = std::mem::take(&mut world.told);
+    assert!(
+        matches!(&told[..], [Effect::Done { call: CallId(77), done: Err(fault), .. }] if fault.name == Name::InternalError),
+        "{told:?}"
+    );
+}
+
+/// Whatever comes first: that an event is registered, or that it stands in the stream.
+#[test]
+fn who_adds_is_told_the_id_whatever_comes_first() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(Limits::default());
+        let (mut registered, mut finds, mut done) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut left: u64 = 12;
+        while done.len() < 12 {
+            if 0 < left && rng.chance(0.4) {
+                left -= 1;
+                let what = Call::Add { kind: "A".parse().unwrap(), data: json(&left.to_string()) };
+                let from = (Conn(1), CallId(left));
+                world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
+            }
+            world.stream_service.run(&mut world.store, world.now);
+            while let Some(effect) = world.stream_service.poll_effect() {
+                match effect {
+                    Effect::Register { number, registrations } => {
+                        let id = world.append_session(registrations);
+                        registered.push((number, id));
+                    }
+                    Effect::Find { stream, after } => finds.push((stream, after)),
+                    Effect::Done { call, done: Ok(Done::Added(id)), .. } => {
+                        assert_eq!(done.insert(call, id), None, "seed {seed}");
+                    }
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+            if !registered.is_empty() && rng.chance(0.5) {
+                // One hears of them in their order.
+                let (number, id) = registered.remove(0);
+                world.stream_service.on_registered(number, Ok(id));
+            }
+            if !finds.is_empty() && rng.chance(0.5) {
+                let (stream, after) = finds.swap_remove(rng.below(finds.len() as u64) as usize);
+                world.find(stream, after);
+            }
+        }
+        let all = world.store.read(&"main".parse().unwrap(), StreamId::START, None, Room { events: 99, bytes: ROOM });
+        let expected: BTreeMap<CallId, StreamId> =
+            all.unwrap().events.iter().map(|event| (CallId(event.data.as_str().parse().unwrap()), event.id)).collect();
+        assert_eq!(done, expected, "seed {seed}");
+    }
+}

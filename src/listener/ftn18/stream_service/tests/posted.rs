@@ -1,0 +1,299 @@
+//! What applications post, whatever fails meanwhile; what live consumers get of what was fetched; peers that share a store.
+
+use super::*;
+use crate::event::refusal::Refusal;
+
+fn main_stream() -> StreamName {
+    "main".parse().unwrap()
+}
+
+impl World {
+    fn post(&mut self, data: &str) {
+        self.store.post(&main_stream(), &"A".parse().unwrap(), &json(data));
+    }
+
+    /// The data of all that stands in the stream.
+    fn all(&mut self) -> Vec<String> {
+        let room = Room { events: usize::MAX, bytes: usize::MAX };
+        let page = self.store.read(&main_stream(), StreamId::START, None, room).unwrap();
+        page.events.iter().map(|event| event.data.as_str().to_owned()).collect()
+    }
+
+    /// Another run of the peer, with what is stored.
+    fn restart(&mut self) {
+        let held = self.journal.iter().rev().find(|event| event.id.server == OWN).map(|event| event.id);
+        self.stream_service =
+            StreamService::new(&mut self.store, settings(Limits::default()), OWN, held.as_slice()).unwrap();
+        self.stream_service.on_news(OWN);
+    }
+}
+
+#[test]
+fn what_is_posted_stands_in_its_stream_once() {
+    let mut world = World::new(Limits::default());
+    world.post("1");
+    world.later(20);
+    assert_eq!(world.all(), ["1"]);
+    world.later(20);
+    assert_eq!(world.store.claimed(OWN, &main_stream()), Ok(Vec::new()));
+    assert_eq!(world.add(0, "A", "2"), 2);
+    world.post("3");
+    world.post("3");
+    world.restart();
+    world.later(20);
+    assert_eq!(world.all(), ["1", "2", "3", "3"]);
+    let stamps: Vec<Timestamp> = world.journal.iter().filter_map(|event| event.source_timestamp).collect();
+    assert!(stamps.len() == 3 && stamps.is_sorted_by(|one, next| one < next), "{stamps:?}");
+}
+
+#[test]
+fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not() {
+    let mut world = World::new(Limits::default());
+    world.post("1");
+    world.post("2");
+    let refusals =
+        [Kind::Invalid, Kind::Busy, Kind::Invalid].map(|kind| Refusal { kind, text: "it is too large".into() });
+    let run = |world: &mut World| -> Vec<Effect> {
+        world.stream_service.run(&mut world.store, world.now);
+        std::iter::from_fn(|| world.stream_service.poll_effect()).collect()
+    };
+    for (refusal, (count, rests)) in refusals.into_iter().zip([(2, false), (1, false), (1, true)]) {
+        let mut effects = run(&mut world);
+        if rests {
+            assert_eq!(effects, [], "a journal that is busy is left alone for a while");
+            world.now = Now { instant: world.now.instant + RETRY_TIME, ..world.now };
+            effects = run(&mut world);
+        }
+        let [Effect::Register { number, registrations }] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!(registrations.len(), count, "they are a session, and then each is one");
+        world.stream_service.on_registered(*number, Err(refusal));
+    }
+    world.later(5_000);
+    let is_told =
+        |effect: &Effect| matches!(effect, Effect::Notice(Notice::SetAside(1, why)) if why == "it is too large");
+    assert!(world.told.iter().any(is_told), "{:?}", world.told);
+    world.later(1000);
+    assert_eq!(world.all(), ["2"]);
+    world.restart();
+    world.later(1000);
+    assert_eq!(world.all(), ["2"]);
+}
+
+#[test]
+fn a_stream_that_is_full_leaves_what_is_posted_where_it_is() {
+    let mut world = World::new(Limits { bytes: Some(1), policy: Policy::Block, ..Limits::default() });
+    world.register("C").unwrap();
+    for data in ["1", "2", "3"] {
+        world.post(data);
+        world.later(20);
+    }
+    assert_eq!((world.all(), world.journal.len()), (vec!["1".to_owned()], 1));
+    for id in 1..=3 {
+        world.poll(0, "C", Some(id), None);
+        world.later(2000);
+    }
+    assert_eq!(world.journal.len(), 3);
+}
+
+/// Runs a history in which turns are not stored, though the store may have done it, requests are refused or lost, and the peer ends at any
+/// step. Gives how many events were posted.
+fn posts(seed: u64) -> usize {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(Limits::default());
+    let (mut posted, mut requests, mut now) = (0, Vec::new(), 0);
+    for _ in 0..200 {
+        now += rng.below(60);
+        world.now = at(now);
+        if rng.chance(0.3) {
+            world.post(&posted.to_string());
+            posted += 1;
+        }
+        let before = world.store.clone();
+        if let Some(at) = (!requests.is_empty()).then(|| rng.below(requests.len() as u64) as usize) {
+            match requests.remove(at) {
+                Effect::Register { number, .. } if rng.chance(0.2) => {
+                    world.stream_service.on_registered(number, Err(Refusal::busy()));
+                }
+                Effect::Register { number, registrations } => {
+                    let id = world.append_session(registrations);
+                    world.stream_service.on_registered(number, Ok(id));
+                }
+                Effect::Find { stream, after } => world.find(stream, after),
+                other => panic!("{other:?}"),
+            }
+        }
+        world.stream_service.run(&mut world.store, world.now);
+        if rng.chance(0.15) {
+            if rng.chance(0.7) {
+                world.store = before;
+            }
+            world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+        }
+        let is_request = |effect: &Effect| matches!(effect, Effect::Register { .. } | Effect::Find { .. });
+        requests.extend(std::iter::from_fn(|| world.stream_service.poll_effect()).filter(is_request));
+        if rng.chance(0.05) {
+            requests.clear();
+            world.restart();
+        }
+    }
+    world.restart();
+    (0..20).for_each(|_| world.later(100));
+    let expected: Vec<String> = (0..posted).map(|number| number.to_string()).collect();
+    assert_eq!(world.all(), expected, "seed {seed}");
+    let [main, other] = ["main", "all"].map(|name| world.store.contents(&name.parse().unwrap()).unwrap().events);
+    assert_eq!(main, other, "seed {seed}: a stream that holds another one");
+    posted
+}
+
+#[test]
+fn what_is_posted_is_never_lost_and_never_twice_and_keeps_its_order_whatever_fails() {
+    let posted: usize = (0..400).map(posts).sum();
+    assert!(10_000 < posted, "{posted}");
+}
+
+#[test]
+fn who_is_live_is_told_of_what_the_bus_has_lost() {
+    let mut world = World::new(Limits::default());
+    let other = ServerId(9);
+    // Registered long before anybody heard of the server.
+    let old = world.append(other, "main/A", None);
+    world.stream_service.on_fetched(&[Fetched { id: old, is_lost: false }]);
+    world.now = at(5_000);
+    world.ready(1, "LIVE", Some(&["A"]));
+    assert_eq!(world.groups(), []);
+    // Registered just now, and fetched since nobody had announced it.
+    let new = world.append(other, "main/A", None);
+    world.stream_service.on_fetched(&[Fetched { id: new, is_lost: false }]);
+    world.run();
+    assert_eq!(world.groups(), [(Conn(1), PushId(0), 0, vec![2])]);
+    world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 0, true);
+    // Lost on the bus: a number is missing. What is lost of other types is no matter of this consumer.
+    let lost = [world.append(other, "main/A", None), world.append(other, "main/A", None)];
+    world.stream_service.on_fetched(&lost.map(|id| Fetched { id, is_lost: true }));
+    world.append(other, "main/A", None);
+    world.run();
+    assert_eq!(world.groups(), [(Conn(1), PushId(0), 2, vec![5])]);
+    world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 2, true);
+    let unwanted = world.append(other, "main/B", None);
+    world.stream_service.on_fetched(&[Fetched { id: unwanted, is_lost: true }]);
+    world.append(other, "main/A", None);
+    world.run();
+    assert_eq!(world.groups(), [(Conn(1), PushId(0), 3, vec![7])]);
+    assert!(world.stream_service.fetched.is_empty());
+    // A reliable consumer gets all of it.
+    world.register("C").unwrap();
+    assert_eq!(world.poll(0, "C", None, None).len(), 7);
+}
+
+/// Two peers whose journals hold the same events, and whose streams are in one store.
+#[test]
+fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
+    let mut world = World::new(Limits::default());
+    let shared = |server, store: &mut MemoryStreams| {
+        StreamService::new(store, Settings { is_shared: true, ..settings(Limits::default()) }, server, &[]).unwrap()
+    };
+    world.stream_service = shared(OWN, &mut world.store);
+    world.register("C").unwrap();
+    world.ready(1, "C", None);
+    world.ready(2, "LIVE", Some(&["A"]));
+    let other = ServerId(9);
+    let mut second = shared(other, &mut world.store);
+    let feed = |second: &mut StreamService, world: &mut World| {
+        second.run(&mut world.store, world.now);
+        while let Some(effect) = second.poll_effect() {
+            let Effect::Find { stream, after } = effect else { panic!("{effect:?}") };
+            let of = world.journal.iter().filter(|event| event.id.server == after.server && after < event.id);
+            let found = Some(Answer { events: of.cloned().collect(), more_follows: false });
+            second.on_found(&mut world.store, world.now.instant, stream, after, found);
+        }
+    };
+    // What the other one has registered is fed by it; this one has it in its journal, too.
+    world.append(other, "main/A", None);
+    second.on_news(other);
+    feed(&mut second, &mut world);
+    world.run();
+    // Registered here, and fed by the other one before anybody here has looked: whoever added it is told the id all the same.
+    let what = Call::Add { kind: "A".parse().unwrap(), data: json("2") };
+    world.stream_service.on_call(&mut world.store, world.now, (Conn(3), CallId(77)), 0, "alice".parse().unwrap(), what);
+    let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+        panic!("it is registered")
+    };
+    let id = world.append_session(registrations);
+    second.on_news(OWN);
+    feed(&mut second, &mut world);
+    world.stream_service.on_registered(number, Ok(id));
+    world.later(20);
+    let added = Ok(Done::Added(StreamId::from_number(2).unwrap()));
+    assert!(world.told.contains(&Effect::Done { conn: Conn(3), call: CallId(77), done: added }), "{:?}", world.told);
+    // Nobody shares what this server has registered.
+    let alone = ServerId(5);
+    world.append(alone, "main/A", None);
+    world.later(20);
+    world.later(20);
+    let mut groups = world.groups();
+    groups.sort_by_key(|(conn, _, seq, _)| (*conn, *seq));
+    let ids = |conn| -> Vec<u64> {
+        let of = groups.iter().filter(|(of, ..)| *of == Conn(conn));
+        of.flat_map(|(.., ids)| ids.iter().copied()).collect()
+    };
+    assert_eq!((ids(1), ids(2)), (vec![1, 2, 3], vec![1, 2, 3]), "{groups:?}");
+    assert_eq!(world.all().len(), 3);
+}
+
+/// A turn is taken back, and before the peer looks again another one has fed what it had: under another id.
+#[test]
+fn who_shares_a_store_tells_the_id_that_is_stored() {
+    for is_registered in [false, true] {
+        let mut world = World::new(Limits::default());
+        world.stream_service =
+            StreamService::new(&mut world.store, Settings { is_shared: true, ..settings(Limits::default()) }, OWN, &[])
+                .unwrap();
+        let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
+        world.stream_service.on_call(
+            &mut world.store,
+            world.now,
+            (Conn(3), CallId(77)),
+            0,
+            "alice".parse().unwrap(),
+            what,
+        );
+        let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+            panic!("registered")
+        };
+        let id = world.append_session(registrations);
+        world.stream_service.run(&mut world.store, world.now);
+        let finds: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+        if is_registered {
+            world.stream_service.on_registered(number, Ok(id));
+            // Something else fails.
+        } else {
+            for find in finds {
+                let Effect::Find { stream, after } = find else { panic!("{find:?}") };
+                world.find(stream, after);
+            }
+        }
+        world.store = MemoryStreams::default();
+        let main = main_stream();
+        let event = |origin| NewEvent {
+            kind: "A".parse().unwrap(),
+            data: json("1"),
+            time: Timestamp::MIN,
+            origin,
+            stamp: None,
+        };
+        let other = EventId { server: ServerId(9), session: 1, instance: 1 };
+        world.store.add(&main, &[event(other), event(id)], &[], &Limits::default()).unwrap();
+        world.stream_service.take_back(&mut world.store, "the connection is lost").unwrap();
+        world.run();
+        if !is_registered {
+            world.stream_service.on_registered(number, Ok(id));
+            world.run();
+        }
+        let added = Ok(Done::Added(StreamId::from_number(2).unwrap()));
+        assert!(
+            world.told.contains(&Effect::Done { conn: Conn(3), call: CallId(77), done: added }),
+            "{:?}",
+            world.told
+        );
+    }
+}

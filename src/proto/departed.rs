@@ -1,0 +1,141 @@
+//! What stays of members that were forgotten, so that the return of one is neither a loss nor a repetition.
+//!
+//! A member is forgotten some time after it left or was given up. If its epoch is heard again, after a long outage,
+//! what it sent before was delivered or told: it must not be owed once more because this peer is older. And the
+//! directed streams of both sides go on where they were, because their numbers are never used twice.
+
+use crate::message::{Dseq, Epoch};
+use crate::proto::members::{Contact, Member};
+use crate::proto::newest_control::NewestControl;
+use crate::proto::queue_ledger::{AssignmentTotals, ReceivedShares};
+use crate::proto::stats::MemberState;
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// How many are remembered for each one that may be followed.
+const PER_PEER: usize = 16;
+
+/// What stays of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepartedMember {
+    /// The run of the peer.
+    pub epoch: Epoch,
+    /// Whether it said BYE: then it never comes back.
+    pub left: bool,
+    /// The last datagram of this peer's directed stream to it, and the messages begun up to there.
+    pub directed: (Dseq, u64),
+    /// The last datagram of its multicast stream that was known, and the messages begun up to there.
+    pub high: (Dseq, u64),
+    /// Its last control datagram.
+    pub control: NewestControl,
+    /// The same of its directed stream to this peer.
+    pub ptp: (Dseq, u64),
+    /// Whether it suppresses messages that nobody wants, once it has said so.
+    pub suppresses: Option<bool>,
+    /// The sums of the queue-group messages assigned to its members, and of those that it assigned to members here.
+    pub assigned: [AssignmentTotals; 2],
+    /// See [`Member::shares`].
+    pub shares: [ReceivedShares; 2],
+    /// Since when it counted as silent.
+    pub silent_since: Instant,
+}
+
+impl DepartedMember {
+    fn of(member: &Member) -> DepartedMember {
+        DepartedMember {
+            epoch: member.epoch(),
+            left: member.state == MemberState::Left,
+            directed: (member.directed.high(), member.directed.count()),
+            high: (member.bcast.ledger().high(), member.bcast.ledger().count()),
+            control: member.control,
+            ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
+            suppresses: member.interest_sync.suppresses(),
+            assigned: [member.assigned[0].totals(), member.assigned[1].totals()],
+            shares: member.shares,
+            silent_since: member.silent_at(),
+        }
+    }
+
+    /// The first contact after the return. What was sent up to the last datagram known was delivered or reported then, also if
+    /// the datagram of this contact was sealed before that one.
+    pub fn contact(&self, contact: Contact) -> Contact {
+        if self.high.0 <= contact.below {
+            return contact;
+        }
+        Contact { below: self.high.0, count: self.high.1, ..contact }
+    }
+}
+
+/// The members forgotten last, oldest first.
+#[derive(Clone, Debug)]
+pub struct DepartedMembers {
+    list: VecDeque<DepartedMember>,
+    list_max: usize,
+}
+
+impl DepartedMembers {
+    /// None yet; `peers_max` members may be followed at a time.
+    pub fn new(peers_max: usize) -> DepartedMembers {
+        DepartedMembers { list: VecDeque::new(), list_max: peers_max.saturating_mul(PER_PEER).max(1) }
+    }
+
+    /// Remembers a member that is forgotten now. Gives the earlier one that had to make room, if one had to: then an epoch
+    /// older than now may have been known before.
+    #[must_use]
+    pub fn remember(&mut self, member: &Member) -> Option<Epoch> {
+        self.push(DepartedMember::of(member))
+    }
+
+    /// Remembers an epoch of this peer itself: its datagrams may still come back to it. Gives what [`DepartedMembers::remember`] does.
+    #[must_use]
+    pub fn remember_own(&mut self, epoch: Epoch) -> Option<Epoch> {
+        let none = (Dseq(0), 0);
+        self.push(DepartedMember {
+            epoch,
+            left: true,
+            directed: none,
+            high: none,
+            control: NewestControl::default(),
+            ptp: none,
+            suppresses: None,
+            assigned: Default::default(),
+            shares: Default::default(),
+            silent_since: Instant::ZERO,
+        })
+    }
+
+    fn push(&mut self, departed: DepartedMember) -> Option<Epoch> {
+        let forgotten = if self.list_max <= self.list.len() { self.list.pop_front() } else { None };
+        self.list.push_back(departed);
+        forgotten.map(|departed| departed.epoch)
+    }
+
+    /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.
+    pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
+        let is_newer = |newest: NewestControl, n| newest.number() < n || newest.is_contradicted(n, contact.uptime_ms);
+        let news = |departed: &DepartedMember| {
+            contact.control.map_or(departed.high.0 <= contact.below, |number| is_newer(departed.control, number))
+        };
+        self.list.iter().any(|departed| departed.epoch == epoch && (departed.left || !news(departed)))
+    }
+
+    /// Whether this epoch was known before.
+    pub fn has(&self, epoch: Epoch) -> bool {
+        self.list.iter().any(|departed| departed.epoch == epoch)
+    }
+
+    /// Takes out what stays of a member that returns.
+    pub fn take(&mut self, epoch: Epoch) -> Option<DepartedMember> {
+        let at = self.list.iter().position(|departed| departed.epoch == epoch)?;
+        self.list.remove(at)
+    }
+
+    /// This peer begins a new epoch, whose directed streams begin at the first datagram.
+    pub fn on_new_epoch(&mut self) {
+        self.list.iter_mut().for_each(|departed| {
+            departed.directed = (Dseq(0), 0);
+            departed.ptp = (Dseq(0), 0);
+            (departed.assigned, departed.shares) = Default::default();
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! Whether the multicasts of a member still arrive while its unicast words do (reliability.md 3.4).
+//!
+//! A switch that believes that nobody is left in the group swallows multicasts in silence. The member's unicast words go
+//! on, and say so: it sends one of either kind at least once in a heartbeat interval.
+
+use crate::message::Dseq;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// While it lasts, the group is joined anew once in this time.
+pub const REJOIN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// So many datagrams sent between two unicast words, of which none arrived, are not left to chance: with as many
+/// heartbeats, a network that loses a third of all loses these once in ten million times.
+const MISSED_MIN: u64 = 8;
+
+/// What was heard of a member by multicast, and by unicast since then.
+#[derive(Clone, Copy, Debug)]
+pub struct MulticastLiveness {
+    /// Since when there was nothing but unicast words, one in each interval; or the last multicast.
+    since: Instant,
+    /// The last unicast word.
+    word: Instant,
+    /// Its highest datagram at the first word since then, if there was one.
+    first: Option<Dseq>,
+    /// Datagrams that it sent between that word and the last one.
+    missed: u64,
+    /// When the group is joined anew, while no multicasts come.
+    again: Option<Instant>,
+}
+
+impl MulticastLiveness {
+    /// As after a multicast.
+    pub fn new(now: Instant) -> MulticastLiveness {
+        MulticastLiveness { since: now, word: now, first: None, missed: 0, again: None }
+    }
+
+    /// Whether its multicasts do not arrive.
+    pub fn is_dead(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// A multicast of it arrived. True if none had for long.
+    pub fn on_multicast(&mut self, now: Instant) -> bool {
+        let was_dead = self.is_dead();
+        *self = MulticastLiveness { word: self.word, ..MulticastLiveness::new(now) };
+        was_dead
+    }
+
+    /// A unicast word of it arrived, whose highest datagram is `high`.
+    pub fn on_word(&mut self, now: Instant, heartbeat: Duration, high: Dseq) {
+        // Rule: blackhole
+        // When unicast words were missing as well, nothing of it could be heard at all.
+        if self.word + heartbeat * 3 / 2 < now {
+            (self.since, self.first, self.missed) = (now, None, 0);
+        }
+        self.word = now;
+        let first = *self.first.get_or_insert(high);
+        self.missed = high.0.saturating_sub(first.0);
+    }
+
+    /// When it must have been heard by multicast at the latest; while it is not, when the group is joined next.
+    pub fn deadline(&self, heartbeat: Duration) -> Option<Instant> {
+        if self.again.is_some() {
+            return self.again;
+        }
+        // Two words, about an interval apart, with many datagrams in between.
+        if MISSED_MIN <= self.missed {
+            return Some(self.since + heartbeat * 3 / 4);
+        }
+        // One heartbeat may be lost, and the next one late.
+        (self.since + heartbeat <= self.word).then(|| self.since + heartbeat * 9 / 4)
+    }
+
+    /// Whether the group should be joined anew now.
+    pub fn take_due(&mut self, now: Instant, heartbeat: Duration) -> bool {
+        let is_due = self.deadline(heartbeat).is_some_and(|deadline| deadline <= now);
+        if is_due {
+            self.again = Some(now + REJOIN_INTERVAL);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEAT: Duration = Duration::from_secs(1);
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    /// Tells a story of multicasts `m`, words `w`, and words with a highest datagram `w:9`, each with its time, and compares
+    /// when the group was joined anew, and when a multicast came after that.
+    fn check(story: &str, expected: &str) {
+        let mut liveness = MulticastLiveness::new(at(0));
+        let mut told = Vec::new();
+        let mut high = 0;
+        let mut events = story.split_whitespace().map(|event| {
+            let (what, millis) = event.split_once('@').unwrap();
+            (what, millis.parse::<u64>().unwrap())
+        });
+        let mut next = events.next();
+        let mut millis = 0;
+        while next.is_some() {
+            while let Some((what, _)) = next.filter(|(_, when)| *when == millis) {
+                if what == "m" {
+                    let is_back = liveness.on_multicast(at(millis));
+                    told.extend(is_back.then(|| format!("back {millis}")));
+                } else {
+                    high = what.split_once(':').map_or(high, |(_, high)| high.parse().unwrap());
+                    liveness.on_word(at(millis), BEAT, Dseq(high));
+                }
+                next = events.next();
+            }
+            if liveness.take_due(at(millis), BEAT) {
+                told.push(millis.to_string());
+            }
+            millis += 1;
+        }
+        assert_eq!(told.join(", "), expected, "{story}");
+    }
+
+    /// Proves: W111, blackhole
+    #[test]
+    fn words_without_multicasts_tell_and_go_on_telling() {
+        check("w@500 w@1500 w@2500 w@3500 w@4500 w@5500 w@6500 w@7500 m@8000 w@8500", "2250, 7250, back 8000");
+        // While it publishes, the second word is enough.
+        check("w:10@500 w:510@1500 w:1010@2500", "1500");
+        check("m@900 w:10@1000 w:17@2000 w:30@3000", "3000");
+    }
+
+    #[test]
+    fn a_lost_heartbeat_and_a_silence_of_both_tell_nothing() {
+        check("w@500 w@1500 m@2100 w@2500 m@3100 w@3500 w@4500 m@5200 w@5500", "");
+        // A partition, after which a word comes first; a pause of this peer; a publisher that crashed.
+        check("m@900 w@1000 w@4500 m@5000 w@5500", "");
+        check("m@900 w:5@1000 w:900@6000 m@6000 w:901@7000 m@7200 m@9000", "");
+        check("m@900 w@1000 m@9000 w@9000 m@9900", "");
+        // Words out of turn, with much data on its way.
+        check("m@900 w:5@1000 w:50@1001 w:90@1002 m@1003 w:200@2000 m@2001 w@3000", "");
+    }
+}

@@ -1,0 +1,148 @@
+//! What this peer tells others of its clients' subscriptions: how many of them want the same, and when that changed last.
+//!
+//! Every change gets the next version. A record tells of all entries whose last change lies in a span of versions, so what was
+//! lost is told again from where the asker stands, and what comes late or twice is seen to be known. Entries that ended stay as
+//! such, for those who know them; there are at most so many, and who stands before the oldest builds a new table.
+
+use crate::message::Wanted;
+use crate::proto::mutant::{Mutant, Mutants};
+use crate::wire::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Entries that ended and are still told of; beyond that the oldest are forgotten, and the floor rises.
+pub const ENDED_MAX: usize = 65_536;
+
+/// The subscriptions of this peer's clients, as others are told of them.
+#[derive(Debug)]
+pub struct LocalInterest {
+    entries: HashMap<Arc<Wanted>, Entry, FixedState>,
+    /// Every entry under its version.
+    by_version: BTreeMap<u64, Arc<Wanted>>,
+    /// The versions of those that ended.
+    ended: BTreeSet<u64>,
+    ended_max: usize,
+    /// Entries that ended at this version or before are forgotten.
+    floor: u64,
+    high: u64,
+    /// All have been told up to this version.
+    sent: u64,
+    mutants: Mutants,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    count: u32,
+    version: u64,
+}
+
+impl LocalInterest {
+    /// No subscriptions; `seed` makes the places in the table unpredictable.
+    pub fn new(seed: u64, ended_max: usize, mutants: Mutants) -> LocalInterest {
+        LocalInterest {
+            entries: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_version: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            ended_max,
+            floor: 0,
+            high: 0,
+            sent: 0,
+            mutants,
+        }
+    }
+
+    /// The version of the last change.
+    pub fn high(&self) -> u64 {
+        self.high
+    }
+
+    /// One subscription more, or one less, wants this.
+    pub fn change(&mut self, wanted: &Wanted, is_more: bool) {
+        self.high += 1;
+        let key = match self.entries.get_key_value(wanted) {
+            Some((key, _)) => Arc::clone(key),
+            None => Arc::new(wanted.clone()),
+        };
+        let version = self.high;
+        let entry = self.entries.entry(Arc::clone(&key)).or_insert(Entry { count: 0, version });
+        if self.by_version.remove(&entry.version).is_some() {
+            self.ended.remove(&entry.version);
+        }
+        entry.version = version;
+        entry.count = if is_more { entry.count + 1 } else { entry.count.checked_sub(1).expect("it was there") };
+        if entry.count == 0 {
+            self.ended.insert(version);
+        }
+        self.by_version.insert(version, key);
+        while self.ended_max < self.ended.len() {
+            let oldest = self.ended.pop_first().expect("there are more than the limit");
+            let wanted = self.by_version.remove(&oldest).expect("every version has its entry");
+            self.entries.remove(&wanted);
+            if !self.mutants.is(Mutant::EndedForgotten) {
+                self.floor = oldest;
+            }
+        }
+    }
+
+    /// Whether there is something that was not told to all.
+    pub fn has_news(&self) -> bool {
+        self.sent < self.high
+    }
+
+    /// Announces all entries again: a new epoch of this peer begins, of which no other peer knows any.
+    pub fn announce_again(&mut self) {
+        self.sent = 0;
+    }
+
+    /// The next record for all, with at most so many bytes of entries.
+    pub fn poll_news(&mut self, room: usize) -> Option<Interest> {
+        // Whoever does not know what was forgotten has to ask anyway.
+        self.sent = self.sent.max(self.floor);
+        let record = self.record(self.sent, 0, room)?;
+        self.sent = record.upto;
+        Some(record)
+    }
+
+    /// The answer to a request: at most so many records, each with at most so many bytes of entries.
+    pub fn answer(&self, request: &InterestRequest, room: usize, records_max: usize) -> Vec<Interest> {
+        let is_anew = request.from.max(request.base) < self.floor;
+        // Of what ended before its table was begun the asker knows nothing.
+        let base = if is_anew { self.high } else { request.base };
+        let base = if request.from < self.floor { base } else { 0 };
+        let mut after = if is_anew { 0 } else { request.from };
+        // Whatever the asker says.
+        let base = base.min(self.high);
+        let mut records = Vec::new();
+        while records.len() < records_max {
+            let Some(record) = self.record(after, base, room) else { break };
+            after = record.upto;
+            records.push(record);
+        }
+        records
+    }
+
+    /// All entries that changed last after this version, as many as there is room for, but for those that ended up to `base`;
+    /// `None` if that is the highest.
+    fn record(&self, after: u64, base: u64, room: usize) -> Option<Interest> {
+        if self.high <= after {
+            return None;
+        }
+        let (mut upto, mut bytes, mut entries) = (self.high, 0, Vec::new());
+        for (version, wanted) in self.by_version.range(after + 1..) {
+            if *version <= base && self.ended.contains(version) {
+                continue;
+            }
+            let count = self.entries.get(wanted).map_or(0, |entry| entry.count.min(INTEREST_COUNT_MAX));
+            let entry = InterestEntry { wanted: Wanted::clone(wanted), count };
+            bytes += entry.bytes();
+            if room < bytes && !entries.is_empty() {
+                upto = version - 1;
+                break;
+            }
+            entries.push(entry);
+        }
+        Some(Interest { after, upto, high: self.high, base, entries })
+    }
+}

@@ -1,0 +1,60 @@
+//! Members whose multicasts do not arrive: told, and the group joined anew (reliability.md 3.4). What they send is known
+//! from their unicast words, and had by unicast.
+
+use super::Peer;
+use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::effect::{Effect, MemberEvent, Path};
+use crate::proto::liveness::REJOIN_INTERVAL;
+use crate::proto::members;
+use crate::proto::mutant::Mutant;
+use crate::proto::stats::MemberState;
+use crate::time::Now;
+use crate::wire::{Header, Kind};
+use std::net::SocketAddr;
+
+impl Peer {
+    /// A datagram that is for this peer came by some path and has so many bytes.
+    pub(super) fn on_path(&mut self, now: Now, header: &Header, from: SocketAddr, (path, bytes): (Path, usize)) {
+        if path != Path::Multicast {
+            return;
+        }
+        let epoch = header.epoch;
+        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
+        self.room.on_taken(bytes);
+        let dseq = Dseq(header.number);
+        let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
+        let is_report_due = is_taken && member.taking.on_data(now.instant, dseq, bytes);
+        if member.liveness.on_multicast(now.instant) {
+            self.tell(epoch, MemberEvent::MulticastBack);
+        }
+        if is_report_due {
+            self.report_soon(now.instant, epoch);
+        }
+    }
+
+    /// Whether a member is heard by multicast, as it must be by now.
+    pub(super) fn on_liveness_tick(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let was_dead = member.liveness.is_dead();
+        if member.state != MemberState::Up || !member.liveness.take_due(now.instant, member.heartbeat) {
+            return;
+        }
+        if self.settings.mutants.is(Mutant::BlackholeUntold) {
+            return;
+        }
+        // Rule: blackhole
+        if !was_dead {
+            self.counters.multicast_dead += 1;
+            if !self.interest.one_of_each_client().is_empty() {
+                member.throttles[0].on_tail(Reason::Blackhole);
+            }
+            self.tell(epoch, MemberEvent::MulticastDead);
+        }
+        // Several members may be found one after the other.
+        if self.rejoined.is_none_or(|at| REJOIN_INTERVAL / 2 <= now.instant.since(at)) {
+            self.rejoined = Some(now.instant);
+            self.counters.rejoins += 1;
+            self.effects.push_back(Effect::Rejoin);
+        }
+    }
+}

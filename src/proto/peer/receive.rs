@@ -1,0 +1,670 @@
+//! Datagrams of other peers: from bytes to members and streams.
+
+use super::Peer;
+use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
+use crate::proto::effect::{MemberEvent, Path};
+use crate::proto::ledger::Accept;
+use crate::proto::members::{self, ANSWERING_PEERS, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::mutant::Mutant;
+use crate::proto::pace::Receiver;
+use crate::proto::send::Word;
+use crate::proto::stats::MemberState;
+use crate::time::{Instant, Now};
+use crate::wire::{self, Announce, Discard, Header, Kind, Record};
+use bytes::Bytes;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Bytes of the data of all epochs that wait for their words.
+const EARLY_BYTES_MAX: usize = 4 << 20;
+/// Epochs of one IP address that are not proven fill at most this part of the room for peers: a quarter.
+const UNPROVEN_SHARE: usize = 4;
+/// Number of such epochs that have room in any case.
+const UNPROVEN_MIN: usize = 16;
+/// Epochs whose data waits.
+const EARLY_MAX: usize = 64;
+/// The HELLOs of one peer are answered at most this often, and one that is not known is greeted: less than the 20 ms between the
+/// first two.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
+
+impl Peer {
+    pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += bytes.len() as u64;
+        if wire::claimed_epoch(&bytes) == Some(self.origin.epoch) {
+            self.counters.discard_own += 1;
+            return;
+        }
+        let length = bytes.len();
+        self.arrived = self.lain_since[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
+        let datagram = match wire::decode(bytes) {
+            Ok(datagram) => datagram,
+            Err(discard) => return self.on_discard(&discard),
+        };
+        let header = datagram.header;
+        if header.group != self.settings.group {
+            self.counters.discard_group += 1;
+        } else if from.ip().is_multicast() || from.ip().is_unspecified() || from.port() == 0 {
+            self.counters.discard_source += 1;
+        } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
+            self.counters.discard_not_for_us += 1;
+        } else if header.kind == Kind::Control && datagram.records.is_empty() {
+            // Nothing in it is known, so its number says nothing either (wire.md W20).
+        } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
+            self.counters.discard_quarantined += 1;
+        } else if header.kind == Kind::Control {
+            self.on_path(now, &header, from, (path, length));
+            let source = Source { from, path, bytes: length };
+            datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
+        } else {
+            self.on_path(now, &header, from, (path, length));
+            self.on_data(now, (from, length), header, datagram.records);
+        }
+        self.advise(now, Some(header.epoch), false);
+    }
+
+    /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
+    fn accepts_control(&mut self, now: Now, header: &Header, from: SocketAddr) -> bool {
+        let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
+        member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
+    }
+
+    pub(super) fn on_discard(&mut self, discard: &Discard) {
+        let counter = match discard {
+            Discard::Foreign => &mut self.counters.discard_foreign,
+            Discard::Version(_) => &mut self.counters.discard_version,
+            Discard::Mode(_) => &mut self.counters.discard_mode,
+            Discard::Check => &mut self.counters.discard_check,
+            Discard::Malformed(_) => &mut self.counters.discard_malformed,
+        };
+        *counter += 1;
+    }
+
+    pub(super) fn on_data(
+        &mut self,
+        now: Now,
+        (from, length): (SocketAddr, usize),
+        header: Header,
+        records: Vec<Record>,
+    ) {
+        if records.iter().any(|record| matches!(record, Record::UnknownData(_))) {
+            self.counters.unknown_records += 1;
+            return;
+        }
+        if header.kind == Kind::Directed && !self.members.contains_key(&header.epoch) {
+            self.counters.discard_stranger += 1;
+            return;
+        }
+        if self.wait_for_word(now, from, &header, &records, length)
+            || !self.meet(now, from, header.epoch, Contact::of_data(&header), None)
+        {
+            return;
+        }
+        let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
+        if let Some((earlier, records)) = held_back {
+            self.accept(now, earlier, records);
+        }
+        self.accept(now, header, records);
+    }
+
+    /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
+    pub(super) fn meet(
+        &mut self,
+        now: Now,
+        from: SocketAddr,
+        epoch: Epoch,
+        contact: Contact,
+        announce: Option<&Announce>,
+    ) -> bool {
+        let arrived = self.arrived;
+        if let Some(member) = self.members.get_mut(&epoch) {
+            if member.address != from {
+                self.counters.discard_source += 1;
+                return false;
+            }
+            if member.forgotten {
+                member.forgotten = false;
+                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
+            }
+            self.arrived = member.sent_at_most((now.instant, arrived), contact.uptime_ms);
+            return true;
+        }
+        if self.departed_members.is_old(epoch, &contact) {
+            self.counters.discard_old_epoch += 1;
+            return false;
+        }
+        let early = self.early.remove(&epoch).filter(|early| early.from == from);
+        let mut followers = early.map_or(Vec::new(), |early| early.datagrams);
+        followers.sort_by_key(|(_, header, _)| header.number);
+        // What was heard first counts, whenever the word came.
+        let lowest =
+            followers.iter().map(|(_, header, _)| Contact::of_data(header)).min_by_key(|contact| contact.below);
+        let contact = match lowest {
+            Some(lowest) if lowest.below < contact.below => {
+                Contact { below: lowest.below, count: lowest.count, ..contact }
+            }
+            _ => contact,
+        };
+        if !self.has_room_at(now, from.ip())
+            || self.settings.peers_max <= self.members.len() && !self.make_room(now, |_| true)
+        {
+            self.counters.discard_peers_full += 1;
+            self.sparing.hold(now.instant + self.settings.forget);
+            return false;
+        }
+        self.uids += 1;
+        let publisher = Publisher { name: None, epoch, uid: self.uids };
+        let departed = self.departed_members.take(epoch);
+        let contact = departed.as_ref().map_or(contact, |departed| departed.contact(contact));
+        let absent = departed.as_ref().map(|departed| departed.silent_since);
+        let listening = if departed.is_some() { arrived } else { self.listening };
+        let since = (listening, arrived);
+        let is_age_unknown = !contact.is_fresh
+            && members::is_older(contact.uptime_ms, arrived.since(listening))
+            && 0 < contact.below.0
+            && 0 < contact.count;
+        let receiver = Receiver::new(now.instant, &mut self.pacer);
+        let mut member =
+            Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
+        if let Some(departed) = departed {
+            member.resume(&departed, &self.settings, arrived, &mut self.rng);
+        }
+        if let Some(announce) = announce {
+            member.on_announce(announce);
+        }
+        if !self.interest.is_empty(DeliveryMode::Live) {
+            member.begin_live(&self.settings, now.instant, &mut self.rng);
+        }
+        self.members.insert(epoch, member);
+        self.remote_interest.set_reachable(epoch, true);
+        self.on_publisher(now.instant, epoch);
+        self.reckon_pace(now.instant);
+        self.tell(epoch, MemberEvent::Up);
+        self.tell_news(epoch, absent);
+        if is_age_unknown {
+            self.report_before_contact(now, epoch, contact);
+        }
+        for (arrived, header, records) in followers {
+            self.arrived = arrived;
+            self.accept(now, header, records);
+        }
+        self.arrived = arrived;
+        true
+    }
+
+    /// The uptime of a control datagram is that of its sending, whatever else it says: kept for the data of an epoch that
+    /// has yet to introduce itself.
+    fn note_uptime(&mut self, now: Now, from: SocketAddr, header: &Header) {
+        let arrived = self.arrived;
+        if !self.members.contains_key(&header.epoch)
+            && let Some(early) = self.early_of(now, header.epoch, from)
+            && early.from == from
+        {
+            early.uptime = Some((header.uptime_ms, arrived));
+        }
+    }
+
+    /// A stranger says something to this peer, which it can only heed once it knows it: asks for its word, with no more bytes
+    /// than came.
+    fn greet_stranger(&mut self, now: Now, source: Source, header: &Header, record: &Record) {
+        let told = match record {
+            Record::ResendRequest(request) => Some(request.epoch),
+            Record::ReceiverReport(report) => Some(report.epoch),
+            Record::InterestRequest(request) => Some(request.epoch),
+            _ => None,
+        };
+        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
+        if is_meant
+            && !self.members.contains_key(&header.epoch)
+            && let Some(early) = self.early_of(now, header.epoch, source.from)
+            && early.from == source.from
+            && early.greeted.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
+        {
+            early.greeted = Some(now.instant);
+            self.greet(now, source.from);
+        }
+    }
+
+    /// What waits for the word of an epoch that has yet to introduce itself; `None` if too many do.
+    fn early_of(&mut self, now: Now, epoch: Epoch, from: SocketAddr) -> Option<&mut Early> {
+        if EARLY_MAX <= self.early.len() && !self.early.contains_key(&epoch) {
+            return None;
+        }
+        Some(self.early.entry(epoch).or_insert_with(|| Early::new(from, now.instant)))
+    }
+
+    /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
+    /// datagram may be an old one sent again, whose uptime is that of its sealing. False if it need not wait.
+    fn wait_for_word(&mut self, now: Now, from: SocketAddr, header: &Header, records: &[Record], bytes: usize) -> bool {
+        // Rule: baseline
+        let epoch = header.epoch;
+        let is_known =
+            self.members.contains_key(&epoch) || self.departed_members.is_old(epoch, &Contact::of_data(header));
+        let age = self.arrived.since(self.listening);
+        if is_known || !members::is_older(header.uptime_ms, age) || self.departed_members.has(epoch) {
+            return false;
+        }
+        let arrived = self.arrived;
+        let waiting: usize = self.early.values().map(|early| early.bytes).sum();
+        let peers = self.members.len() as u64;
+        let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
+        let Some(early) = self.early_of(now, epoch, from) else {
+            self.counters.discard_peers_full += 1;
+            self.sparing.hold(now.instant + self.settings.forget);
+            return true;
+        };
+        if early.from != from || EARLY_BYTES_MAX < waiting + bytes {
+            return true;
+        }
+        early.bytes += bytes;
+        early.datagrams.push((arrived, *header, records.to_vec()));
+        // Asks for its word once, with no more bytes than came. All peers may have heard a multicast, so few of them ask.
+        if early.greeted.is_none() && HELLO_BYTES <= bytes {
+            early.greeted = is_among_few.then_some(now.instant);
+            if is_among_few {
+                self.greet(now, from);
+            }
+        }
+        true
+    }
+
+    /// When data that waits for a word is taken as it is: a publisher that sends has said more than one by then.
+    pub(super) fn early_deadline(&self) -> Option<Instant> {
+        self.early.values().map(|early| early.since + self.settings.heartbeat * 2).min()
+    }
+
+    /// Takes the data for which no word came. Unless another control datagram told the uptime of now, this peer does not count as
+    /// older than the epoch.
+    pub(super) fn on_early_tick(&mut self, now: Now) {
+        while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
+            let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
+            let (from, uptime) = (early.from, early.uptime);
+            match early.datagrams.first() {
+                // So many datagrams before this one are implausible without a word.
+                Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
+                    self.counters.discard_quarantined += 1;
+                    self.early.remove(&epoch);
+                }
+                Some((arrived, header, _)) => {
+                    let of_data = Contact::of_data(header);
+                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, *arrived));
+                    let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
+                    self.arrived = arrived;
+                    self.meet(now, from, epoch, contact, None);
+                }
+                None => drop(self.early.remove(&epoch)),
+            }
+        }
+    }
+
+    /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, one that ended or that
+    /// looks forged makes room, so that one host that forges epochs keeps nobody else out.
+    fn has_room_at(&mut self, now: Now, ip: IpAddr) -> bool {
+        let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
+        if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
+            return true;
+        }
+        self.make_room(now, |member| !member.is_proven && member.address.ip() == ip)
+    }
+
+    /// Drops the member that ended longest ago, of those that are meant; if none has, the stranger of which nothing more was heard for the longest time, so that
+    /// forged epochs do not keep a newcomer out.
+    fn make_room(&mut self, now: Now, is_meant: impl Fn(&Member) -> bool) -> bool {
+        let meant = || self.members.values().filter(|member| is_meant(member));
+        let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
+        let stranger = || {
+            let strangers = meant().filter(|member| member.is_stranger());
+            strangers.map(|member| (member.last_heard, member.epoch())).min()
+        };
+        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
+    }
+
+    /// Quarantines an implausible jump (A10). `None`: do not go on; otherwise a datagram held back before that is now
+    /// confirmed, if there is one.
+    pub(super) fn check_jump(
+        &mut self,
+        header: &Header,
+        high: Dseq,
+        records: Option<&Vec<Record>>,
+    ) -> Option<Option<(Header, Vec<Record>)>> {
+        let member = self.members.get_mut(&header.epoch)?;
+        let directed = header.kind == Kind::Directed;
+        let known = if directed { &member.ptp } else { &member.bcast }.ledger().high();
+        let quarantine = &mut member.quarantine[usize::from(directed)];
+        if members::is_plausible(known, high) {
+            if known <= high {
+                *quarantine = None;
+            }
+            return Some(None);
+        }
+        // Rule: quarantine
+        match quarantine.take() {
+            Some(Quarantine { number, data })
+                if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
+            {
+                Some(data)
+            }
+            _ => {
+                self.counters.discard_quarantined += 1;
+                let data = records.map(|records| (*header, records.clone()));
+                *quarantine = Some(Quarantine { number: high.0, data });
+                None
+            }
+        }
+    }
+
+    /// Takes a data datagram of a known member.
+    pub(super) fn accept(&mut self, now: Now, header: Header, records: Vec<Record>) {
+        let dseq = Dseq(header.number);
+        let directed = header.kind == Kind::Directed;
+        if !directed {
+            self.reopen_if_left(now, header.epoch, |member| member.bcast.ledger().high() < dseq);
+        }
+        let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
+        if self.members.get(&header.epoch).is_some_and(is_back) {
+            // Before anything of it is delivered.
+            self.tell_news(header.epoch, None);
+        }
+        let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
+        if has_live && !directed {
+            let records = records.clone();
+            self.with_stream(now, header.epoch, Side::Live, |recv, ctx, out| {
+                recv.on_datagram(ctx, (dseq, header.count), records, out)
+            });
+            self.limit_held(now, header.epoch, Side::Live);
+        }
+        let side = if directed { Side::Ptp } else { Side::Bcast };
+        let accept = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
+            recv.on_datagram(ctx, (dseq, header.count), records, out)
+        });
+        let counter = match accept {
+            Some(Accept::Fresh | Accept::Filled | Accept::Repaired) => {
+                // Rule: silence
+                // A directed datagram says nothing of how far the multicast stream has come.
+                if !directed {
+                    self.on_heard(now, header.epoch);
+                    self.note_awaited(now.instant, header.epoch);
+                }
+                return self.limit_held(now, header.epoch, side);
+            }
+            Some(Accept::BeforeBaseline) => &mut self.counters.discard_before_baseline,
+            Some(Accept::Duplicate) => &mut self.counters.discard_duplicate,
+            Some(Accept::Late) => &mut self.counters.discard_late,
+            Some(Accept::Contradiction) | None => &mut self.counters.discard_contradiction,
+        };
+        *counter += 1;
+    }
+
+    /// Ends gaps early while too much is held for them (A7).
+    pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, side: Side) {
+        let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.held_bytes());
+        while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
+            if self.members.values().map(Member::held_bytes).sum::<usize>() <= self.settings.hold_bytes_max {
+                return;
+            }
+            self.with_stream(now, epoch, side, |recv, ctx, out| recv.overflow(ctx, out));
+        }
+    }
+
+    /// An epoch that said BYE goes on if `is_proof` holds: then somebody else said that BYE. What came in between is awaited like
+    /// any other gap.
+    fn reopen_if_left(&mut self, now: Now, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
+        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
+            return;
+        };
+        if !is_proof(member) {
+            return;
+        }
+        self.counters.false_byes += 1;
+        (member.state, member.ended) = (MemberState::Up, None);
+        member.on_contact(now.instant);
+        member.last_heard = now.instant;
+        self.reckon_pace(now.instant);
+        self.on_present(epoch);
+        self.tell(epoch, MemberEvent::Heard);
+        self.tell_news(epoch, None);
+    }
+
+    /// Something new came from a member.
+    pub(super) fn on_heard(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.on_contact(now.instant);
+        member.earn_room();
+        member.last_heard = now.instant;
+        let was_superseded = std::mem::take(&mut member.is_superseded);
+        if was_superseded || member.state != MemberState::Up {
+            self.remote_interest.set_reachable(epoch, true);
+        }
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
+            if member.state == MemberState::Crashed {
+                let deadline = now.instant + self.settings.reliability;
+                member.sides_mut().for_each(|recv| recv.resume(now.instant, deadline));
+            }
+            member.state = MemberState::Up;
+            member.ended = None;
+            // It counts again.
+            self.reckon_pace(now.instant);
+            self.on_present(epoch);
+            self.tell(epoch, MemberEvent::Heard);
+            self.tell_news(epoch, None);
+        }
+    }
+
+    pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
+        if matches!(
+            record,
+            Record::ResendRequest(_)
+                | Record::Manifest(_)
+                | Record::Expired(_)
+                | Record::ReceiverReport(_)
+                | Record::Interest(_)
+                | Record::InterestRequest(_)
+        ) {
+            self.note_uptime(now, source.from, header);
+            self.greet_stranger(now, source, header, &record);
+        }
+        let (announce, hello, bye) = match record {
+            Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
+            Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
+            Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
+            Record::Interest(interest) => return self.on_interest_record(now, source, header, interest),
+            Record::InterestRequest(request) => return self.on_interest_request(now, source, header, request),
+            Record::ReceiverReport(report) => return self.on_receiver_report(now, source, header, report),
+            Record::Heartbeat(announce) => (announce, None, false),
+            Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
+            Record::Bye(announce) => (announce, None, true),
+            _ => return,
+        };
+        let epoch = header.epoch;
+        let answers_another = hello
+            .is_some_and(|(cookie, wants_reply)| source.path == Path::Unicast && !wants_reply && cookie != self.cookie);
+        if answers_another {
+            self.counters.discard_stranger += 1;
+            return;
+        }
+        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce), Some(&announce)) {
+            return;
+        }
+        // After its BYE an epoch says no other word.
+        self.reopen_if_left(now, epoch, |member| !bye && member.control.number() < header.number);
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let left = member.state == MemberState::Left;
+        // A later BYE may be the one that tells of the directed stream.
+        if header.number <= member.control.number() || (left && !bye) {
+            self.counters.discard_stale_control += 1;
+            if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
+                self.on_heard(now, epoch);
+            }
+            return;
+        }
+        member.control.accept(now.instant, header.number, header.uptime_ms);
+        member.is_heard_by_unicast |= source.path == Path::Unicast;
+        member.on_announce(&announce);
+        let is_report_due = source.path == Path::Multicast
+            && members::is_plausible(member.bcast.ledger().high(), announce.high)
+            && member.taking.on_word(now.instant, announce.high);
+        let heard_before = member.last_heard;
+        if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
+            if let Some(report) = &announce.report {
+                member.on_report(**report, now.wall);
+            }
+            member.liveness.on_word(now.instant, member.heartbeat, announce.high);
+            self.on_queue_report(epoch, &announce);
+            self.on_proof(now, epoch, &announce);
+        }
+        if is_report_due {
+            self.report_soon(now.instant, epoch);
+        }
+        self.on_heard(now, epoch);
+        self.on_interest_word(now, header, &announce);
+        self.supersede_former_runs(epoch);
+        self.end_departed_members(now, epoch, heard_before);
+        self.note_namesakes(now, epoch);
+        self.on_high(now, header, &announce);
+        match hello {
+            Some((cookie, true)) => self.answer(now, epoch, cookie, source.bytes),
+            _ if bye && !left => self.end(now, epoch, Reason::PublisherGone),
+            _ => {}
+        }
+    }
+
+    /// What an announcement says of the highest datagrams.
+    pub(super) fn on_high(&mut self, now: Now, header: &Header, announce: &Announce) {
+        let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
+        if let Some((earlier, records)) = held_back {
+            self.accept(now, earlier, records);
+        }
+        let (epoch, high, count) = (header.epoch, announce.high, header.count);
+        self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_word(ctx, high, count, out));
+        let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_word(ctx, high, count, out));
+        // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
+        let is_ours = announce.directed_receiver == Some(self.origin.epoch);
+        let (high, count) = (announce.directed_high, announce.directed_count);
+        let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
+        let directed_fits = !is_ours
+            || members::is_plausible(known, high)
+                && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_word(ctx, high, count, out))
+                    == Some(true);
+        if let Some(member) = self.members.get_mut(&epoch) {
+            member.taking.take_back_to(member.bcast.ledger().high());
+        }
+        if fits != Some(true) || !directed_fits {
+            self.counters.discard_contradiction += 1;
+        }
+    }
+
+    /// Answers a HELLO, never with more bytes than it had, and only to the address it came from.
+    pub(super) fn answer(&mut self, now: Now, epoch: Epoch, cookie: u64, bytes_max: usize) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        let lately = member.answered.is_some_and(|at| now.instant.since(at) < ANSWER_INTERVAL);
+        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_say(epoch) {
+            let Some(member) = self.members.get_mut(&epoch) else { return };
+            member.answered = Some(now.instant);
+            self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+        }
+    }
+
+    /// Takes former runs of the peer of this epoch out of queue choices and receiver counts. Their streams are not touched. One that
+    /// is heard again counts again, so a forged name costs an honest peer its turn until its next datagram.
+    fn supersede_former_runs(&mut self, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
+        let departed: Vec<Epoch> = others.filter(|other| other.is_followed_by(member)).map(Member::epoch).collect();
+        for departed in departed {
+            if let Some(member) = self.members.get_mut(&departed) {
+                member.is_superseded = true;
+            }
+            self.remote_interest.set_reachable(departed, false);
+            self.give_up_assignments(departed);
+        }
+    }
+
+    /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1), unless it was heard
+    /// since this one was heard before, or within a beat and a half. For datagrams that were under way for seconds make an
+    /// earlier run look like the later one.
+    fn end_departed_members(&mut self, now: Now, epoch: Epoch, heard_before: Instant) {
+        // Rule: epoch
+        let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };
+        let departed_members: Vec<Epoch> = self
+            .members
+            .values()
+            .filter(|other| other.epoch() != epoch && other.address == member.address && other.is_alive())
+            .filter(|other| other.started <= member.started)
+            .filter(|other| other.last_heard < heard_before && other.heard_until() < now.instant)
+            .map(Member::epoch)
+            .collect();
+        departed_members.into_iter().for_each(|departed| self.end(now, departed, Reason::Crashed));
+    }
+
+    /// Other epochs with the name of this one: its former runs, or a second peer of that name.
+    pub(super) fn note_namesakes(&mut self, now: Now, epoch: Epoch) {
+        let Some(member) = self.members.get(&epoch) else { return };
+        let (name, started) = (member.publisher.name.clone(), member.started);
+        let namesakes: Vec<Epoch> = self
+            .members
+            .values()
+            .filter(|other| other.epoch() != epoch && other.is_alive() && other.publisher.name == name)
+            .map(Member::epoch)
+            .collect();
+        for other in namesakes {
+            let (Some(a), Some(b)) = (self.members.get(&epoch), self.members.get(&other)) else { continue };
+            let duplicate = a.is_duplicate_of(b) && !a.duplicate_name;
+            if b.started <= started && b.address != a.address && !b.has_successor {
+                let silent = b.state == MemberState::Silent;
+                self.members.get_mut(&other).expect("found above").has_successor = true;
+                if silent {
+                    self.end(now, other, Reason::Crashed);
+                }
+            }
+            if duplicate {
+                self.on_duplicate(epoch);
+                self.on_duplicate(other);
+            }
+        }
+        let mine = name.as_ref() == Some(&self.settings.name);
+        let lasting = self.members.get(&epoch).is_some_and(|member| {
+            !member.duplicate_name && members::DUPLICATE_AFTER <= now.instant.since(member.first_heard)
+        });
+        if mine && lasting {
+            self.on_duplicate(epoch);
+        }
+    }
+
+    pub(super) fn on_duplicate(&mut self, epoch: Epoch) {
+        if let Some(member) = self.members.get_mut(&epoch)
+            && !member.duplicate_name
+        {
+            member.duplicate_name = true;
+            self.tell(epoch, MemberEvent::DuplicateName);
+        }
+    }
+}
+
+/// Data of an epoch whose word has yet to come.
+#[derive(Debug)]
+pub(super) struct Early {
+    from: SocketAddr,
+    since: Instant,
+    /// How long it had been running when it said something else, and when that arrived.
+    uptime: Option<(u32, Instant)>,
+    /// Time of the last HELLO that asked for its word.
+    greeted: Option<Instant>,
+    bytes: usize,
+    /// With the time when each arrived.
+    datagrams: Vec<(Instant, Header, Vec<Record>)>,
+}
+
+impl Early {
+    fn new(from: SocketAddr, since: Instant) -> Early {
+        Early { from, since, uptime: None, greeted: None, bytes: 0, datagrams: Vec::new() }
+    }
+}
+
+/// Where a control datagram came from.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) from: SocketAddr,
+    pub(super) path: Path,
+    pub(super) bytes: usize,
+}

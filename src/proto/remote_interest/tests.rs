@@ -1,0 +1,265 @@
+//! What one peer tells and another takes, over a network that loses, repeats and reorders, against a map.
+
+use super::*;
+use crate::proto::local_interest::LocalInterest;
+use crate::rng::Rng;
+use crate::subject::Pattern;
+use crate::subject::glob::Glob;
+
+const OWNER: u64 = 7;
+
+fn owner() -> Epoch {
+    Epoch::new(OWNER).unwrap()
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+/// An address of this number.
+fn address(number: u8) -> IpAddr {
+    [192, 0, 2, number].into()
+}
+
+/// What is on its way, with the number of its control datagram.
+#[derive(Clone)]
+enum Packet {
+    Record(u64, Interest),
+    Word(u64, u64),
+    Request(InterestRequest),
+}
+
+struct World {
+    rng: Rng,
+    told: LocalInterest,
+    remote_interest: RemoteInterest,
+    /// What is true at each version, from 0.
+    truth: Vec<BTreeMap<Wanted, u32>>,
+    number: u64,
+    millis: u64,
+    packets: Vec<Packet>,
+    room: usize,
+}
+
+impl World {
+    fn new(seed: u64, mutants: Mutants) -> World {
+        let mut rng = Rng::new(seed);
+        let ended_max = rng.below(6) as usize;
+        World {
+            told: LocalInterest::new(seed, ended_max, mutants),
+            remote_interest: RemoteInterest::new(seed, 1000, Duration::from_millis(5), mutants),
+            truth: vec![BTreeMap::new()],
+            number: 0,
+            millis: 0,
+            packets: Vec::new(),
+            room: [1, 30, 100][rng.below(3) as usize],
+            rng,
+        }
+    }
+
+    fn change(&mut self) {
+        let mut now = self.truth.last().unwrap().clone();
+        let names = ["a", "a.b", "a.*", "b.>"];
+        let pattern: Pattern = names[self.rng.below(4) as usize].parse().unwrap();
+        let glob = (self.rng.below(4) == 0).then(|| Glob::new(b"a*").unwrap());
+        let queue = (self.rng.below(3) == 0).then(|| "q".parse().unwrap());
+        let wanted = Wanted { pattern, glob, queue };
+        let is_more = !now.contains_key(&wanted) || self.rng.below(3) == 0;
+        self.told.change(&wanted, is_more);
+        let count = now.entry(wanted.clone()).or_default();
+        *count = if is_more { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            now.remove(&wanted);
+        }
+        self.truth.push(now);
+    }
+
+    fn send(&mut self, packet: impl FnOnce(u64) -> Packet) {
+        self.number += 1;
+        let packet = packet(self.number);
+        self.packets.push(packet);
+    }
+
+    fn take(&mut self, packet: Packet) {
+        match packet {
+            Packet::Record(number, record) => {
+                self.remote_interest.on_record(at(self.millis), (owner(), address(1)), number, record);
+            }
+            Packet::Word(number, word) => self.remote_interest.on_word(at(self.millis), owner(), number, word),
+            Packet::Request(request) => {
+                for record in self.told.answer(&request, self.room, 3) {
+                    self.send(|number| Packet::Record(number, record));
+                }
+            }
+        }
+    }
+
+    /// Whether what is known is what was true then.
+    fn check(&mut self, seed: u64) -> Result<(), String> {
+        self.remote_interest.assert_invariants();
+        if !self.remote_interest.is_known(owner()) {
+            return Ok(());
+        }
+        let entries: BTreeMap<Wanted, u32> =
+            self.remote_interest.entries().map(|entry| (entry.wanted.clone(), entry.count)).collect();
+        let version = self.remote_interest.tell_complete(owner());
+        match self.truth.get(version as usize) {
+            Some(truth) if *truth == entries => Ok(()),
+            truth => Err(format!("seed {seed} version {version}: {entries:?}, in truth {truth:?}")),
+        }
+    }
+
+    fn step(&mut self, lossy: bool) {
+        self.millis += self.rng.below(8);
+        for _ in 0..self.rng.below(3) {
+            if let Some(record) = self.told.poll_news(self.room) {
+                self.send(|number| Packet::Record(number, record));
+            }
+        }
+        if self.rng.chance(0.2) {
+            let word = self.told.high();
+            self.send(|number| Packet::Word(number, word));
+        }
+        while let Some(request) = self.remote_interest.poll_request(at(self.millis), |_| true) {
+            self.send(|_| Packet::Request(request));
+        }
+        for _ in 0..self.rng.below(6) {
+            if self.packets.is_empty() {
+                return;
+            }
+            let index = if lossy { self.rng.below(self.packets.len() as u64) as usize } else { 0 };
+            let packet = match lossy && self.rng.chance(0.15) {
+                true => self.packets[index].clone(),
+                false => self.packets.remove(index),
+            };
+            if !lossy || !self.rng.chance(0.2) {
+                self.take(packet);
+            }
+        }
+    }
+}
+
+fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
+    let mut world = World::new(seed, mutants);
+    for _ in 0..300 {
+        for _ in 0..world.rng.below(3) {
+            world.change();
+        }
+        world.step(true);
+        world.check(seed)?;
+    }
+    let since = world.millis;
+    while world.told.has_news()
+        || !world.remote_interest.is_known(owner())
+        || world.remote_interest.tell_complete(owner()) != world.told.high()
+    {
+        world.step(false);
+        world.check(seed)?;
+        if since + 20_000 < world.millis {
+            return Err(format!("seed {seed}: nothing is known after 20 s"));
+        }
+    }
+    world.check(seed)?;
+    for text in ["a", "a.b", "a.x", "b.c.d", "c"] {
+        let subject: Subject = text.parse().unwrap();
+        let mut found = 0;
+        world.remote_interest.visit(&subject, |entry| found += u64::from(entry.count));
+        let wanting = world.truth.last().unwrap().iter().filter(|(wanted, _)| wanted.matches(&subject));
+        let expected: u64 = wanting.map(|(_, count)| u64::from(*count)).sum();
+        if found != expected {
+            return Err(format!("seed {seed}: {found} on {text}, in truth {expected}"));
+        }
+    }
+    world.remote_interest.end(owner());
+    world.remote_interest.assert_invariants();
+    assert_eq!(world.remote_interest.entries().count(), 0);
+    Ok(())
+}
+
+/// Proves: W138, W140, W141
+#[test]
+fn what_is_known_was_true_and_in_the_end_everything_is_known() {
+    (0..400).for_each(|seed| run(seed, Mutants::default()).unwrap());
+}
+
+/// Proves: W138, W140, W141
+#[test]
+fn mistakes_with_news_are_noticed() {
+    for mutant in [Mutant::NewsAcrossGap, Mutant::LateNewsApplied, Mutant::EndedForgotten] {
+        let noticed = (0..400).filter(|seed| run(*seed, Mutants::only(mutant)).is_err()).count();
+        assert!(0 < noticed, "{mutant:?}");
+    }
+}
+
+/// Proves: W160, W142
+#[test]
+fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
+    let mut remote_interest = RemoteInterest::new(1, 32, Duration::ZERO, Mutants::default());
+    let entries = |count: u64| {
+        let entry = |n: u64| InterestEntry { wanted: format!("s.{n}").parse::<Pattern>().unwrap().into(), count: 1 };
+        (0..count).map(entry).collect()
+    };
+    let record = |count: u64| Interest { after: 0, upto: count, high: count, base: 0, entries: entries(count) };
+    let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
+    let [other, _, _, greedy] = others;
+    for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
+        assert_eq!(remote_interest.on_record(at(0), (epoch, address(number)), 1, record(count)), Taken::News);
+    }
+    let own = (owner(), address(5));
+    assert_eq!(remote_interest.on_record(at(0), own, 1, record(4)), Taken::Overflow, "all of the room is taken");
+    assert!(remote_interest.is_known(other) && !remote_interest.is_known(owner()));
+    assert_eq!(remote_interest.entries().count(), 29);
+    assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is left alone for a while");
+    assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
+    remote_interest.end(other);
+    assert_eq!(remote_interest.on_record(at(31_000), own, 2, record(3)), Taken::News);
+    assert!(remote_interest.is_known(owner()));
+    remote_interest.on_word(at(31_000), greedy, 2, 9);
+    let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: entries(9) };
+    assert_eq!(
+        remote_interest.on_record(at(31_000), (greedy, address(4)), 3, more),
+        Taken::Overflow,
+        "one has a quarter at most"
+    );
+    assert!(!remote_interest.is_known(greedy));
+}
+
+/// Proves: W160
+#[test]
+fn peers_of_one_address_share_a_quarter_of_the_room() {
+    let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
+    let pattern = |number: u64| format!("s.{number}").parse::<Pattern>().unwrap();
+    let record = |count: u64| Interest {
+        after: 0,
+        upto: count,
+        high: count,
+        base: 0,
+        entries: (0..count).map(|number| InterestEntry { wanted: pattern(number).into(), count: 1 }).collect(),
+    };
+    let epochs: Vec<Epoch> = (100..130).map(|bits| Epoch::new(bits).unwrap()).collect();
+    for epoch in &epochs {
+        remote_interest.on_record(at(0), (*epoch, address(66)), 1, record(20));
+    }
+    assert_eq!(remote_interest.entries().count(), 100, "of 600 that one address told");
+    assert_eq!(epochs.iter().filter(|epoch| remote_interest.is_known(**epoch)).count(), 5);
+    for (number, bits) in (1..4).zip(200..) {
+        let neighbour = Epoch::new(bits).unwrap();
+        assert_eq!(remote_interest.on_record(at(0), (neighbour, address(number)), 1, record(100)), Taken::News);
+    }
+    remote_interest.assert_invariants();
+}
+
+/// Proves: W138
+#[test]
+fn who_claims_versions_and_does_not_answer_is_asked_less_and_less() {
+    let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
+    remote_interest.on_word(at(0), owner(), 1, 1 << 60);
+    let asked: Vec<u64> =
+        (0..10_000).filter(|millis| remote_interest.poll_request(at(*millis), |_| true).is_some()).collect();
+    assert_eq!(asked, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
+    assert!(!remote_interest.is_known(owner()));
+    remote_interest.on_word(at(10_000), owner(), 2, 0);
+    assert!(remote_interest.is_known(owner()), "a later word holds");
+    remote_interest.on_word(at(10_000), owner(), 1, 3);
+    assert!(remote_interest.is_known(owner()), "one that was said before does not");
+}

@@ -1,0 +1,90 @@
+//! Streaks: messages of one subject that are published one after the other. Whoever looked something up for the first of
+//! them need not look it up again for the others.
+
+use crate::subject::Subject;
+
+/// The text of a subject, and the streak that the message on it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    text: &'a [u8],
+    /// Of one peer never the same for two subjects; 0 for a message that belongs to no streak.
+    subject_run: u64,
+}
+
+impl<'a> Key<'a> {
+    /// The subject's bytes.
+    pub fn text(self) -> &'a [u8] {
+        self.text
+    }
+
+    /// What tells the streak from others, if there is one.
+    pub fn subject_run(self) -> Option<u64> {
+        Some(self.subject_run).filter(|subject_run| *subject_run != 0)
+    }
+}
+
+impl<'a> From<&'a Subject> for Key<'a> {
+    /// Outside of all streaks.
+    fn from(subject: &'a Subject) -> Key<'a> {
+        Key { text: subject.as_bytes(), subject_run: 0 }
+    }
+}
+
+/// Tells where streaks begin and end.
+#[derive(Debug, Default)]
+pub struct SubjectRuns {
+    /// The subject of the present streak.
+    text: Vec<u8>,
+    /// The same once a second message has come: only then it is worth a reference, which tells sooner.
+    recent: Option<Subject>,
+    number: u64,
+}
+
+impl SubjectRuns {
+    /// Whether a message on `subject` goes on with the present streak.
+    pub fn goes_on(&mut self, subject: &Subject) -> bool {
+        if self.recent.as_ref().is_some_and(|recent| recent.is_same(subject)) {
+            return true;
+        }
+        let goes_on = self.text == subject.as_bytes();
+        if goes_on {
+            self.recent = Some(subject.clone());
+        }
+        goes_on
+    }
+
+    /// The key of the present streak.
+    pub fn key(&self) -> Option<Key<'_>> {
+        (self.number != 0).then_some(Key { text: &self.text, subject_run: self.number })
+    }
+
+    /// The key of a message on `subject`, and whether it begins a streak.
+    pub fn next<'a>(&mut self, subject: &'a Subject) -> (Key<'a>, bool) {
+        let goes_on = self.goes_on(subject);
+        if !goes_on {
+            self.recent = None;
+            self.text.clear();
+            self.text.extend_from_slice(subject.as_bytes());
+            self.number += 1;
+        }
+        (Key { text: subject.as_bytes(), subject_run: self.number }, !goes_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_streak_goes_on_as_long_as_the_subject_does() {
+        let (a, b): (Subject, Subject) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let mut subject_runs = SubjectRuns::default();
+        let mut next = |subject: &Subject| {
+            let (key, begins) = subject_runs.next(subject);
+            (key.subject_run().unwrap(), begins)
+        };
+        assert_eq!([next(&a), next(&a), next(&"a".parse().unwrap())], [(1, true), (1, false), (1, false)]);
+        assert_eq!([next(&b), next(&a), next(&a)], [(2, true), (3, true), (3, false)]);
+        assert_eq!(Key::from(&a).subject_run(), None);
+    }
+}
